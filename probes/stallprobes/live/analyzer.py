@@ -18,7 +18,7 @@ from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.window import ChannelMap
 from stallprobes.live.baselines import BaselineCollector
-from stallprobes.live.heat_map import HeatMapHistory
+from stallprobes.live.heat_map import EarlierSet, HeatMapHistory
 from stallprobes.live.history import SLOT_NS
 from stallprobes.live.judged_window import JudgedWindow
 from stallprobes.live.judgement import Judgement
@@ -46,10 +46,11 @@ class Analyzer:
         baselines: Mapping[str, Baseline] | None = None,
         log: Sequence[LogEntry] = (),
         log_limit: int = _LOG,
+        earlier: Sequence[EarlierSet] = (),
     ) -> None:
         """A baseline is complete after ``baseline_s`` seconds; ``keep_s`` seconds of history and ``log_limit`` entries
         are kept. ``baselines`` are those known at the start, ``log`` the entries of the probe set before this one,
-        oldest first."""
+        oldest first, ``earlier`` the histories of the sets before it."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
         # That of the other state of the timeline, and whether it is on, None before the first observation.
@@ -64,7 +65,7 @@ class Analyzer:
         self._windows: LazyWindows | None = None
         self._last: Snapshot | None = None
         self._last_wall_s = 0.0
-        self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS)
+        self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS, earlier)
         # The snapshot whose switches have their marks.
         self._marked: Snapshot | None = None
         self._waiting: frozenset[str] = frozenset()
@@ -84,6 +85,7 @@ class Analyzer:
         """Process the next observation. Those of an engine that does not answer are ignored: its calls did not wait for
         the GPU."""
         self._waiting = observation.waiting
+        self._heat_map.observed(observation.wall_s)
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
         now = observation.snapshot
         if now is None or observation.engine.state != EngineCondition.READY:
@@ -247,6 +249,15 @@ class Analyzer:
     def channels(self, name: str) -> ChannelMap:
         """The histograms of the present window of the probe called ``name``; empty without a window."""
         return {} if self._windows is None or name not in self._windows else self._windows[name].channels
+
+    def earlier_sets(self, followed: str | None) -> tuple[EarlierSet, ...]:
+        """The history of this probe set and those before it, for the next one's; ``followed`` is the victim then."""
+        for number, probe in enumerate(self.probe_set.probes):
+            if probe.name == followed:
+                judged = self._judged_window()
+                view = FocusView(judged.row(probe, ()), judged.channel_views(probe))
+                return self._heat_map.ended(number, probe.name, view.slow_ns)
+        return self._heat_map.earlier
 
     def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
         """The histograms of one probe for the window that ends with ``part``, read after the last observation.

@@ -14,6 +14,7 @@ from stallprobes.live.gpu_history import GPU_VALUES
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
 from stallprobes.units import duration_ns
+from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
 # A longer time is named in minutes.
@@ -127,6 +128,8 @@ class FocusView:
     running number of the first column. ``ages_ns`` is the age of the oldest call in flight in each column, 0 for none.
     ``observed_s`` is the observed time of each column in seconds, empty for all of it. ``marks`` are (column, text) of
     switches. ``gpu`` has the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
+    ``earlier_slow_ns`` has, for the leading columns that are of earlier probe sets, the latency from which calls were
+    slow there (ns, NaN where unknown); own columns have ``slow_ns``.
     """
 
     row: ProbeRow
@@ -138,6 +141,18 @@ class FocusView:
     first: int = 0
     observed_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     gpu: NDArray[np.float32] = field(default_factory=lambda: np.full((len(GPU_VALUES), 0), np.nan, dtype=np.float32))
+    earlier_slow_ns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def slow_ns(self) -> float | None:
+        """The latency from which calls are slow: three times the baseline's p99 of the slowest phase, None without."""
+        tails = [
+            channel.baseline.percentile(99)
+            for channel in self.channels
+            if channel.baseline is not None and not channel.label and channel.phase is not Phase.DUE
+        ]
+        known = [ns for ns in tails if ns is not None]
+        return STALLED * max(known) if known else None
 
 
 @dataclass(frozen=True, eq=False)

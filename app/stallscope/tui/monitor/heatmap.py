@@ -11,8 +11,6 @@ from textual.reactive import var
 
 from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
-from stallprobes.model import Phase
-from stallprobes.verdicts.evidence import STALLED
 from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.lines import BLOCKS, SHADES, Line, LineWidget, cut, rule, runs_of_rows, short_duration
 from stallscope.tui.common.plots import decade_label
@@ -106,7 +104,6 @@ def heat_lines(
         room = width - display_width(title) - display_width(scale) - 16
         note = next((f", {note}" for note in notes if display_width(note) + 2 <= room), "")
         out.append(rule(title + note, width, scale))
-    slow = _slow_step(view)
     out.append([(" " * LABEL + "│", "faint"), *_marks(view, columns)])
     room = max(1, height - len(out) - len(below))
     # Each row is a whole decade or an equal part of one, the slowest calls at the top, so that labels step evenly.
@@ -134,8 +131,8 @@ def heat_lines(
     level = _shades((steps[:, highs] - steps[:, lows]).T / seconds)
     in_flight = (where >= lows[:, None]) & (where < highs[:, None])
     letters = np.where(in_flight, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
-    loud = (lows >= slow) if slow is not None else np.zeros(rows, dtype=bool)
-    styles = np.where(in_flight, 3, np.where(level > 0, np.where(loud, 2, 1)[:, None], 0))
+    loud = lows[:, None] >= _slow_steps(view, columns)
+    styles = np.where(in_flight, 3, np.where(level > 0, np.where(loud, 2, 1), 0))
     figures = _figures(view, lows, highs) if width >= _FIGURES_FROM else [""] * rows
     for label, line, figure in zip(labels, runs_of_rows(letters, styles, _STYLES), figures, strict=True):
         out.append([(f"{label:>{LABEL - 1}} │", "dim"), *line, (figure, "" if view.row.mark != "bad" else "bad")])
@@ -195,15 +192,12 @@ def _shades(per_second: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(per_second > 0, np.clip(level, 1, len(SHADES) - 1), 0).astype(np.int64)
 
 
-def _slow_step(view: FocusView) -> int | None:
-    """The step from which calls are slow: three times the baseline's p99 of its slowest phase; None without one."""
-    tails = [
-        channel.baseline.percentile(99)
-        for channel in view.channels
-        if channel.baseline is not None and not channel.label and channel.phase is not Phase.DUE
-    ]
-    known = [ns for ns in tails if ns is not None]
-    return position(STALLED * max(known), BINS) if known else None
+def _slow_steps(view: FocusView, columns: int) -> NDArray[np.int64]:
+    """The step from which calls are slow, of each column by the baseline of its probe set; above all without one."""
+    steps = np.full(columns, BINS if view.slow_ns is None else position(view.slow_ns, BINS), dtype=np.int64)
+    earlier = view.earlier_slow_ns
+    steps[: len(earlier)] = [BINS if np.isnan(ns) else position(float(ns), BINS) for ns in earlier]
+    return steps
 
 
 def _labels(rows: int, bounds: list[int]) -> list[str]:

@@ -151,9 +151,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         replay = self.source.playback
         if replay is not None and replay.restarted:
             replay.restarted, self.analyzer = False, None
+        followed = self.state.focus_name
         engine_state, self.state = self.state.engine_state, self.state.observed(observation)
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
-            self.analyzer = self._new_analyzer(observation)
+            self.analyzer = self._new_analyzer(observation, followed)
         self.analyzer.feed(observation)
         if replay is not None:
             self.analyzer.follow_recorded(replay.baselines(observation))
@@ -166,8 +167,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if self.recorder is not None:
             self.recorder.put(observation, self.analyzer.baselines)
 
-    def _new_analyzer(self, observation: Observation) -> Analyzer:
-        """An analyzer for the observation's probe set; live it continues the log of the one before."""
+    def _new_analyzer(self, observation: Observation, followed: str | None) -> Analyzer:
+        """An analyzer for the observation's probe set; its history continues that of the one before, in which the
+        victim ``followed`` was followed, and live its log does too."""
         probe_set, previous, replay = observation.probe_set, self.analyzer, self.source.playback
         self.mark_changed()
         self.rearrange()
@@ -178,6 +180,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             # After a seek, a replay starts from what the recording knew there.
             baselines=None if replay is None else replay.baselines(observation),
             log=() if previous is None or self.live is None else previous.judgement.tracker.ended(observation.wall_s),
+            earlier=() if previous is None else previous.earlier_sets(followed),
         )
 
     def _freeze_on_stall(self) -> None:

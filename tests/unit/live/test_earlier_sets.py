@@ -1,0 +1,116 @@
+"""The history of earlier probe sets on the axis of the present one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stallprobes.live.analyzer import Analyzer
+from stallprobes.live.view_model import FocusView
+from stallprobes.recording.observation import Observation
+from stallprobes.recording.recording import Recording
+
+VICTIM, COLUMNS, SPAN_S = "d2d@secondary", 60, 60.0
+GAP_S = 3.0
+
+
+@pytest.fixture
+def frames(stall: Recording) -> list[Observation]:
+    return list(stall.play())
+
+
+def ended(frames: list[Observation]) -> Analyzer:
+    analyzer = Analyzer(frames[0].probe_set)
+    for observation in frames:
+        analyzer.feed(observation)
+    return analyzer
+
+
+def later(frames: list[Observation]) -> list[Observation]:
+    """The same measurements GAP_S after the last one, of a probe set of its own."""
+    by_s = frames[-1].wall_s - frames[0].wall_s + GAP_S
+    probe_set = replace(frames[0].probe_set)
+    return [replace(one, probe_set=probe_set, wall_s=one.wall_s + by_s) for one in frames]
+
+
+def successor(before: Analyzer, frames: list[Observation]) -> Analyzer:
+    return Analyzer(frames[0].probe_set, earlier=before.earlier_sets(VICTIM))
+
+
+def view(analyzer: Analyzer) -> FocusView:
+    focus = analyzer.monitor_view(VICTIM, columns=COLUMNS, span_s=SPAN_S).focus
+    assert focus is not None
+    return focus
+
+
+def test_the_past_stands_left_of_a_rule_with_the_victims_name(frames: list[Observation]) -> None:
+    first = ended(frames)
+    alone = view(first)
+    second = successor(first, later(frames))
+    for observation in later(frames):
+        second.feed(observation)
+    both = view(second)
+    own = next(column for column, text in reversed(both.marks) if text == VICTIM)
+    assert both.heat[own:].sum() == alone.heat.sum()
+    assert both.heat[:own].sum() == alone.heat.sum()
+    # The start of the engine is a gap, of as many seconds as there were.
+    assert not both.heat[own - int(GAP_S) + 1 : own].any()
+    assert both.heat[own - int(GAP_S)].any()
+    texts = [text for _, text in both.marks]
+    assert texts.count("spin on") == 2
+    assert texts.count(VICTIM) == 2
+    assert [column for column, _ in both.marks] == sorted(column for column, _ in both.marks)
+    # Calls of the past are slow by the baseline of their own set.
+    assert len(both.earlier_slow_ns) == own
+    assert np.nanmax(both.earlier_slow_ns) == alone.slow_ns
+
+
+def test_while_the_engine_starts_the_past_moves_on(frames: list[Observation]) -> None:
+    first = ended(frames)
+    second = successor(first, later(frames))
+    starting = replace(frames[-1], probe_set=second.probe_set, snapshot=None)
+    places = []
+    for passed_s in (0.2, 5.0):
+        second.feed(replace(starting, wall_s=frames[-1].wall_s + passed_s))
+        shown = view(second)
+        places.append((int(shown.heat.any(axis=1).nonzero()[0][-1]), shown.first))
+    (soon, first_column), (then, moved) = places
+    assert soon == COLUMNS - 2
+    assert soon - then == 4
+    assert moved - first_column in (4, 5)
+
+
+def test_what_is_older_than_the_axis_is_left_out(frames: list[Observation]) -> None:
+    first = ended(frames)
+    second = successor(first, later(frames))
+    for observation in later(frames):
+        second.feed(replace(observation, wall_s=observation.wall_s + 3600))
+    shown = view(second)
+    assert shown.heat.sum() == view(first).heat.sum()
+    assert len(shown.earlier_slow_ns) > 0
+    assert np.isnan(shown.earlier_slow_ns).all()
+
+
+def test_several_sets_keep_their_order_and_the_oldest_is_dropped(frames: list[Observation]) -> None:
+    analyzer, measured = ended(frames), frames
+    for _ in range(6):
+        measured = later(measured)
+        analyzer = successor(analyzer, measured)
+        for observation in measured:
+            analyzer.feed(observation)
+    sets = analyzer.earlier_sets(VICTIM)
+    assert len(sets) == 5
+    assert [one.wall_s for one in sets] == sorted(one.wall_s for one in sets)
+    assert all(not one.history.earlier for one in sets)
+    whole = analyzer.monitor_view(VICTIM, columns=200, span_s=200.0).focus
+    assert whole is not None
+    assert whole.heat.sum() == 5 * view(ended(frames)).heat.sum()
+
+
+def test_a_set_that_never_ran_leaves_what_was_before(frames: list[Observation]) -> None:
+    first = ended(frames)
+    never = successor(first, later(frames))
+    assert len(never.earlier_sets(VICTIM)) == 1
+    assert len(first.earlier_sets("unknown")) == 0
