@@ -137,7 +137,7 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
         assert analyzer.baselines.get("launch") is not old
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 2_000_000)  # type: ignore[union-attr]
         await until(pilot, lambda: "launch" in analyzer.baselines)
-        await pilot.press("plus")
+        await pilot.press("greater_than_sign")
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 1_000_000)  # type: ignore[union-attr]
 
 
@@ -284,7 +284,7 @@ async def test_in_a_replay_it_pauses_and_seeks_and_what_needs_an_engine_does_not
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(120, 36)) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).monitor_view is not None)
-        for key in ("x", "n", "r", "o", "space", "plus", "right_square_bracket", "u", "v"):
+        for key in ("x", "n", "r", "o", "space", "greater_than_sign", "right_square_bracket", "u", "v"):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, Monitor)
         await pilot.press("p")
@@ -348,7 +348,7 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
         # The first press selects the victim.
         await pilot.press("a")
-        for key in ("1", "a", "space", "x", "n", "plus", "minus"):
+        for key in ("1", "a", "space", "x", "n", "greater_than_sign", "less_than_sign"):
             said.clear()
             await pilot.press(key)
             assert said == ["The engine is lost, so this key has no effect: r restarts it."], key

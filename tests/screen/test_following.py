@@ -179,3 +179,16 @@ async def test_a_recording_is_followed_too_and_names_no_key_that_needs_an_engine
         await until(pilot, lambda: "STALLED" in shown(pilot))
         await until(pilot, lambda: "Next: e explains it, with code" in shown(pilot))
         assert "Press 1" not in shown(pilot)
+
+
+async def test_plus_and_minus_change_the_time_axis(shared: SharedMonitor) -> None:
+    def drawn_s(pilot: Pilot[None]) -> float:
+        view = monitor(pilot).monitor_view
+        return 0.0 if view is None or view.focus is None else len(view.focus.heat) * view.focus.column_s
+
+    async with shared.as_at_first() as pilot:
+        for keys, span_s in (("plus", 20), ("plus", 20), ("minus minus minus", 300), ("plus", 60)):
+            await pilot.press(*keys.split())
+            assert monitor(pilot).span_s == span_s
+            # A column is a whole number of tenths of a second.
+            await until(pilot, lambda span_s=span_s: span_s / 2 < drawn_s(pilot) < span_s * 1.5)  # type: ignore[misc]

@@ -75,7 +75,7 @@ def test_while_the_engine_starts_the_past_moves_on(frames: list[Observation]) ->
     for passed_s in (0.2, 5.0):
         second.feed(replace(starting, wall_s=frames[-1].wall_s + passed_s))
         shown = view(second)
-        places.append((int(shown.heat.any(axis=1).nonzero()[0][-1]), shown.first))
+        places.append((int(np.flatnonzero(shown.heat.sum(axis=1))[-1]), shown.first))
     (soon, first_column), (then, moved) = places
     assert soon == COLUMNS - 2
     assert soon - then == 4

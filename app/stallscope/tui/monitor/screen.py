@@ -45,6 +45,8 @@ OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
 # Frames while nothing but the header moves: each costs time, also one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 FROZEN_HEADERS_PER_S = 1.0
+# Lengths of the time axis (s).
+SPANS_S = (20.0, 60.0, 300.0)
 _PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
 
 
@@ -176,7 +178,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return Analyzer(
             probe_set,
             baseline_s=self.settings.quiet_seconds,
-            keep_s=2 * self.settings.history_seconds,
+            keep_s=max(2 * self.settings.history_seconds, *SPANS_S),
             # After a seek, a replay starts from what the recording knew there.
             baselines=None if replay is None else replay.baselines(observation),
             log=() if previous is None or self.live is None else previous.judgement.tracker.ended(observation.wall_s),
@@ -202,6 +204,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.show(replace(self.state, frozen=None, frozen_why=""))
 
     # Drawing.
+
+    @property
+    def span_s(self) -> float:
+        """The length of the time axis in s."""
+        return self.state.span_s or self.settings.history_seconds
 
     @property
     def shown_analyzer(self) -> Analyzer | None:
@@ -236,7 +243,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.monitor_view = analyzer.monitor_view(
                 self.state.focus_name,
                 columns=heat_map.columns,
-                span_s=self.settings.history_seconds,
+                span_s=self.span_s,
                 strip=COMPACT_STRIP if self._compact else STRIP if self.size.width >= STRIP_FROM else 0,
                 plots=histograms.places,
             )
@@ -465,6 +472,12 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if remedy is None:
             raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
         self._load_variant(live, remedy.pattern, remedy.variant)
+
+    def action_change_span(self, steps: int) -> None:
+        """Take the next shorter or longer time axis of SPANS_S and the settings."""
+        spans = sorted({*SPANS_S, self.settings.history_seconds})
+        chosen = min(max(spans.index(self.span_s) + steps, 0), len(spans) - 1)
+        self.show(replace(self.state, span_s=spans[chosen]))
 
     def action_scale_period(self, steps: int) -> None:
         """Halve or double the time between the calls of the victim that is shown, and select it."""

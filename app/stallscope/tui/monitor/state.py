@@ -20,7 +20,8 @@ class MonitorState(MovingState):
 
     ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim.
     ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
-    1970). ``tried``: an aggressor was switched on since the start.
+    1970). ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time
+    axis in s, None for that of the settings.
     """
 
     observation: Observation | None = None
@@ -30,6 +31,7 @@ class MonitorState(MovingState):
     frozen: Analyzer | None = None
     ready_at: float = 0.0
     tried: bool = False
+    span_s: float | None = None
 
     @property
     def probe_set(self) -> ProbeSet | None:
