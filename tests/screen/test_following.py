@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from textual.actions import SkipAction
 from textual.pilot import Pilot
 
 from factories.recordings import STALL
 from factories.screen import SharedMonitor, drawn_strips, is_open, live_monitor, monitor, running, text_of, until
+from stallprobes.model import Role
+from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.explain import Explain
@@ -157,7 +160,7 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         await pilot.press("v")
         await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
         await until(pilot, lambda: "as fast as its baseline while spin" in shown(pilot))
-        assert "Next: v measures the next remedy · x aggressor off" in shown(pilot)
+        assert "Next: v measures the next remedy · esc back to the probes before · x aggressor off" in shown(pilot)
 
 
 async def test_without_a_stall_the_key_of_the_remedy_says_that_there_is_none(shared: SharedMonitor) -> None:
@@ -192,3 +195,32 @@ async def test_plus_and_minus_change_the_time_axis(shared: SharedMonitor) -> Non
             assert monitor(pilot).span_s == span_s
             # A column is a whole number of tenths of a second.
             await until(pilot, lambda span_s=span_s: span_s / 2 < drawn_s(pilot) < span_s * 1.5)  # type: ignore[misc]
+
+
+async def test_escape_returns_from_a_remedy_to_the_probes_before(shared: SharedMonitor) -> None:
+    async with shared.as_at_first() as pilot:
+        screen = monitor(pilot)
+        probe_set = screen.state.probe_set
+        assert probe_set is not None
+        await stalled(pilot)
+        await until(pilot, lambda: screen.state.focus_name == STALLS)
+        await pilot.press("v")
+        await until(pilot, lambda: screen.state.probe_set is not None and screen.state.probe_set.pattern)
+        await until(pilot, lambda: screen.state.engine_state is EngineCondition.READY)
+        await pilot.press("3")
+        assert any("esc returns to those before" in one.message for one in pilot.app._notifications)
+        # A second remedy has the same way back.
+        await pilot.press("v")
+        await until(pilot, lambda: screen.live is not None and screen.live.requested()[0].variant != "")
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.state.probe_set is not None and not screen.state.probe_set.pattern)
+        assert screen.state.probe_set is not None
+        assert screen.state.probe_set.probes == probe_set.probes
+        assert screen.state.focus_name == STALLS
+        assert screen.state.way_back is None
+        assert not screen.state.selected
+        assert screen.live is not None
+        assert not any(screen.live.is_on(one.name) for one in probe_set.probes if one.role is Role.AGGRESSOR)
+        # There is no second way back.
+        with pytest.raises(SkipAction):
+            screen.action_blame_stop()

@@ -380,7 +380,7 @@ async def test_over_the_monitor_it_asks_before_the_monitor_ends(machine: FakeMac
         screen = pilot.app.screen
         assert isinstance(screen, ProcessesScreen)
         await listed(pilot, screen, 501, 900, 902, 903)
-        await until(pilot, lambda: "escape monitor" in shown(pilot))
+        await until(pilot, lambda: "esc monitor" in shown(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: is_open(pilot, Monitor))
         # Nothing is read while nobody looks.

@@ -158,7 +158,14 @@ MONITOR_ACTIONS = (
         8,
         True,
     ),
-    Action("blame_stop", "escape", "end blame", "End the blame experiment.", 0, True),
+    Action(
+        "blame_stop",
+        "escape",
+        "end blame, back",
+        "End the blame experiment; else return from a remedy or pattern to the probes that were there before.",
+        0,
+        True,
+    ),
     Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 7, True),
     Action("clear", "l", "clear", "Clear window, history and log. The baseline stays.", 13),
     Action(
@@ -346,6 +353,7 @@ _KEY_LABELS = {
     "right": "→",
     "up": "↑",
     "down": "↓",
+    "escape": "esc",
     "pageup": "page up",
     "pagedown": "page down",
     "comma": ",",

@@ -62,8 +62,11 @@ def guide(
         return Guide(status, _first_step(observation, keys, "Press"), urgent=True)
     if not on:
         switches = _aggressor_keys(observation)
-        return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['pick']}).")
-    return Guide(status, _steps([*_remedy_step(observation, None, on, keys), _off_step(on, keys)]))
+        back = "".join(f"; {step}" for step in _back_step(state, keys))
+        return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['pick']}){back}.")
+    return Guide(
+        status, _steps([*_remedy_step(observation, None, on, keys), *_back_step(state, keys), _off_step(on, keys)])
+    )
 
 
 def _measuring(left_s: float | None, observation: Observation) -> str:
@@ -145,6 +148,11 @@ def _remedy_step(
         return (f"{keys['remedy']} goes back to the stall",)
     again = bool(probe_set.pattern) and variants.variant(probe_set.variant).kind is Kind.REMEDY
     return (f"{keys['remedy']} measures {'the next' if again else 'a'} remedy",)
+
+
+def _back_step(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
+    """The key that leads from a remedy or pattern to the probes before it, where there are any."""
+    return (f"{keys['blame_stop']} back to the probes before",) if state.way_back is not None else ()
 
 
 def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
 from stallscope.tui.monitor.layout import layout
 from stallscope.tui.monitor.multiples import Multiples, MultiplesView
 from stallscope.tui.monitor.probe_table import COMPACT_STRIP, STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
-from stallscope.tui.monitor.state import MonitorState
+from stallscope.tui.monitor.state import MonitorState, WayBack
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ProbeSource
@@ -340,6 +340,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         name = next((name for name, of_probe in keys.items() if of_probe == key), None)
         probe = self.state.probe(name)
         if probe is None:
+            if key in AGGRESSOR_KEYS and self.state.way_back is not None:
+                back = self._key_labels["blame_stop"]
+                self.warn(f"No probe has the key {key} here; {back} returns to those before {self._pattern_name}.")
             return
         aggressor = self.live is not None and probe.role is Role.AGGRESSOR
         # A victim that is shown only because it stalls is not switched off by the key that keeps it in view.
@@ -351,6 +354,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.mark_changed()
         else:
             self.select_probe(probe.name)
+
+    @property
+    def _pattern_name(self) -> str:
+        return "" if self.state.probe_set is None else self.state.probe_set.pattern
 
     def _toggle(self, name: str) -> None:
         """Switch the probe ``name``; nothing in a recording."""
@@ -455,7 +462,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     def _load_variant(self, live: LiveSource, pattern: str, variant: str) -> None:
         known = patterns()[pattern]
-        new = probe_sets.for_variant(live.requested()[0], known, known.variant(variant))
+        present = live.requested()[0]
+        if not present.pattern:
+            back = WayBack(present, self.state.focus_name, self.state.selected)
+            self.show(replace(self.state, way_back=back))
+        new = probe_sets.for_variant(present, known, known.variant(variant))
         on = dict.fromkeys(probe_sets.aggressors(new), True)
         self.if_sharing_allowed(lambda: live.load(new, on), disturbs=bool(on))
 
@@ -525,9 +536,22 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.mark_changed()
 
     def action_blame_stop(self) -> None:
-        """Stop the blame experiment; without one the key does what else it has."""
-        if not self.blame.stop():
+        """Stop the blame experiment; without one, return from a remedy or pattern to the probes before it.
+
+        With neither the key does what else it has.
+        """
+        if self.blame.stop():
+            return
+        if self.live is None or self.state.way_back is None:
             raise SkipAction
+        self._edit(self._go_back)
+
+    def _go_back(self, live: LiveSource) -> None:
+        """Load the probes that were there before remedies and patterns, with the aggressors off."""
+        back, present = self.state.way_back, live.requested()[0]
+        if back is not None:
+            # Another GPU may have been selected since.
+            live.load(replace(back.probe_set, gpus=present.gpus, details=present.details), {})
 
     # View, engine and reports.
 

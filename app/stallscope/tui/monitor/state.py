@@ -14,6 +14,15 @@ from stallscope.tui.common.screen import MovingState
 from stallscope.tui.monitor.following import Following, Weight
 
 
+@dataclass(frozen=True)
+class WayBack:
+    """The probes to return to, and the victim that was shown, ``selected`` by the user or not."""
+
+    probe_set: ProbeSet
+    focus_name: str | None
+    selected: bool
+
+
 @dataclass(frozen=True, eq=False)
 class MonitorState(MovingState):
     """What the monitor shows: ``observation``, the newest one, and ``focus_name``, the probe in focus.
@@ -21,7 +30,7 @@ class MonitorState(MovingState):
     ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim.
     ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
     1970). ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time
-    axis in s, None for that of the settings.
+    axis in s, None for that of the settings. ``way_back`` leads to the probes before remedies and patterns.
     """
 
     observation: Observation | None = None
@@ -32,6 +41,7 @@ class MonitorState(MovingState):
     ready_at: float = 0.0
     tried: bool = False
     span_s: float | None = None
+    way_back: WayBack | None = None
 
     @property
     def probe_set(self) -> ProbeSet | None:
@@ -71,6 +81,10 @@ class MonitorState(MovingState):
         )
 
     def _with_probes(self, probe_set: ProbeSet) -> MonitorState:
+        back = self.way_back
+        if back is not None and probe_set.probes == back.probe_set.probes:
+            following = Following(name=back.focus_name)
+            return replace(self, way_back=None, following=following, focus_name=back.focus_name, selected=back.selected)
         victims = tuple(probe.name for probe in probe_set.probes if probe.role is Role.VICTIM)
         state = replace(self, following=self.following.within(victims))
         if self.selected and probe_set.probe(self.focus_name or "") is not None:
