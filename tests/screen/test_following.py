@@ -160,7 +160,7 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         await pilot.press("v")
         await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
         await until(pilot, lambda: "as fast as its baseline while spin" in shown(pilot))
-        assert "Next: v measures the next remedy · esc back to the probes before · x aggressor off" in shown(pilot)
+        assert "Next: v measures the next remedy · esc leaves the pattern · x aggressor off" in shown(pilot)
 
 
 async def test_without_a_stall_the_key_of_the_remedy_says_that_there_is_none(shared: SharedMonitor) -> None:

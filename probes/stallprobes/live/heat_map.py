@@ -30,7 +30,7 @@ class EarlierSet:
     """The history of a probe set that has ended, with the victim that was followed in it: its number and name.
 
     ``slow_ns`` is the latency from which its calls were slow, None without a baseline. ``wall_s`` is the time of its
-    last observation (s since 1970): each set has a clock of its own.
+    last calls (s since 1970): each set has a clock of its own.
     """
 
     history: HeatMapHistory
@@ -45,11 +45,12 @@ class HeatMapHistory:
 
     def __init__(self, probes: Sequence[Probe], slots: int, earlier: Sequence[EarlierSet] = ()) -> None:
         self.earlier = tuple(earlier)[-_EARLIER:]
-        # The slot of the first observation with calls and its time; before it that of the last observation.
+        # The slot of the first observation with calls and its time (s since 1970); the time of the last observation,
+        # and of the last one with calls.
         self._begin = 0
         self._begun = False
         self._wall_s = 0.0
-        self._now_s = 0.0
+        self._now_s = self._fed_s = 0.0
         self._probes = tuple(probes)
         self._history = History(len(self._probes), slots)
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
@@ -95,11 +96,12 @@ class HeatMapHistory:
             return self.earlier
         alone = copy(self)
         alone.earlier = ()
-        return (*self.earlier, EarlierSet(alone, number, name, slow_ns, self._now_s))
+        return (*self.earlier, EarlierSet(alone, number, name, slow_ns, self._fed_s))
 
     def feed(self, now: Snapshot, last: Snapshot | None) -> None:
         """Add the calls between ``last``, None for the first snapshot, and ``now``."""
         self._history.move_to(now.at_ns, None if last is None else last.at_ns)
+        self._fed_s = self._now_s
         if not self._begun:
             self._begun, self._begin, self._wall_s = True, self._history.last, self._now_s
         if last is None:

@@ -114,3 +114,9 @@ def test_a_set_that_never_ran_leaves_what_was_before(frames: list[Observation]) 
     never = successor(first, later(frames))
     assert len(never.earlier_sets(VICTIM)) == 1
     assert len(first.earlier_sets("unknown")) == 0
+
+
+def test_observations_without_calls_do_not_shift_the_past(frames: list[Observation]) -> None:
+    first = ended(frames)
+    first.feed(replace(frames[-1], snapshot=None, wall_s=frames[-1].wall_s + 2))
+    assert first.earlier_sets(VICTIM)[0].wall_s == frames[-1].wall_s

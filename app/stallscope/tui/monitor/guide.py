@@ -152,7 +152,7 @@ def _remedy_step(
 
 def _back_step(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
     """The key that leads from a remedy or pattern to the probes before it, where there are any."""
-    return (f"{keys['blame_stop']} back to the probes before",) if state.way_back is not None else ()
+    return (f"{keys['blame_stop']} leaves the pattern",) if state.way_back is not None else ()
 
 
 def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:
