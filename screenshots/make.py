@@ -54,12 +54,12 @@ from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
 from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
-from stallscope.tui.common.picker import Picker  # noqa: E402
 from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
 from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
 from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
+from stallscope.tui.patterns.screen import PatternsScreen  # noqa: E402
 from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
@@ -493,7 +493,7 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
             await stage.settle()
             made["explain"] = still(stage.strips(), stage.ground, f"explain · {stage.title}")
             stage.app.pop_screen()
-            await stage.app.push_screen(Picker())
+            await stage.app.push_screen(PatternsScreen(stage.monitor.context))
             for _ in range(2):
                 stage.app.screen.query_one(OptionList).action_cursor_down()
             await stage.settle()

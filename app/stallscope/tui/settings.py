@@ -138,8 +138,10 @@ def _keys(values: Any) -> dict[str, str]:
     changed = {name: ",".join(_key(key.strip(), name) for key in keys.split(",")) for name, keys in values.items()}
     # The last victim's key was free once, so an action may have it.
     probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS[:-1], HOST_KEY), "a probe")
+    digits = dict.fromkeys(AGGRESSOR_KEYS, "a probe")
     for screen, actions in SCREENS.items():
-        _check_unique(changed, actions, _RESERVED | (probes if screen in _WITH_PROBES else {}))
+        used = probes if screen in _WITH_PROBES else digits if screen == "timeline" else {}
+        _check_unique(changed, actions, _RESERVED | used)
     return changed
 
 

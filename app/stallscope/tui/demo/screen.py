@@ -42,6 +42,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
     """The monitor with the course of a demo, which is the tour in its context, by default that of all patterns."""
 
     NAME = "demo"
+    VIEWS = ()
     BINDINGS = Monitor.PROBE_BINDINGS
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
