@@ -85,6 +85,7 @@ async def test_a_key_of_another_view_says_where_it_has_an_effect(shared: SharedM
 @module
 async def test_words_of_a_search_are_no_keys(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
+        pilot.app.clear_notifications()
         await pilot.press("o", "slash", "v", "m", "1")
         assert is_open(pilot, PatternsScreen)
         assert not any("has no effect" in one for one in said(pilot))
@@ -99,6 +100,7 @@ async def test_while_a_check_has_the_gpu_no_key_starts_an_engine(shared: SharedM
         assert live is not None
         engine, runs = live.engine_pid, [True]
         screen.context.check_runs = lambda: runs[0]
+        pilot.app.clear_notifications()
         for key in ("R", "v", "right_parenthesis", "u"):
             await pilot.press(key)
         assert len([one for one in said(pilot) if one.startswith("A check runs")]) == 4
