@@ -12,9 +12,10 @@ from textual.reactive import var
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
+from stallscope.tui import probe_sets
+from stallscope.tui.actions import AGGRESSOR_KEYS
 from stallscope.tui.common.bars import Head
 from stallscope.tui.common.lines import Line, fit, length
-from stallscope.tui.probe_sets import gpu_label
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import clock_text
@@ -123,15 +124,20 @@ def head_view(
         parts.append((f"{plural(trace.losses.lost, 'record')} lost", "warn"))
     if trace is not None and cursor.intervals is not None:
         parts.append((clock_text(trace.wall_s(cursor.viewport.begin_ns)), "dim"))
-    machine = "" if probe_set is None else gpu_label(probe_set)
+    machine = "" if probe_set is None else probe_sets.gpu_label(probe_set)
     return TraceHeadView(machine, simulated, *state, tuple(parts))
 
 
 def live_parts(
-    capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None
+    capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None, observation: Observation
 ) -> tuple[tuple[str, str], ...]:
-    """The figures of a live timeline: limit, share before the trigger, what is missing."""
-    parts = [(f"trigger above {limit_text(capture, limits)}", ""), (f"{capture.before:.0%} before", "dim")]
+    """The figures of a live timeline: limit, aggressors with their keys, share before the trigger, what is missing."""
+    parts = [(f"trigger above {limit_text(capture, limits)}", "")]
+    on = probe_sets.aggressors_on(observation)
+    for key, name in zip(AGGRESSOR_KEYS, probe_sets.aggressors(observation.probe_set), strict=False):
+        runs = any(probe.name == name for probe in on)
+        parts.append((f"{key} {'■' if runs else '□'} {name}", "" if runs else "dim"))
+    parts.append((f"{capture.before:.0%} before the trigger", "dim"))
     if report is not None and report.status.on and report.status.note:
         parts.append((report.status.note, "warn"))
     return tuple(parts)

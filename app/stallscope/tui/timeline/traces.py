@@ -230,7 +230,9 @@ class LiveTrace:
     def head(self, cursor: TraceCursor) -> header.TraceHeadView:
         """The header."""
         observation, trace, report = self._observation, cursor.trace, self.report
-        parts = header.live_parts(self._capture, None if trace is None else self.limits(trace.probes), report)
+        parts = header.live_parts(
+            self._capture, None if trace is None else self.limits(trace.probes), report, observation
+        )
         return header.head_view(cursor, header.live_state(self._capture, report, observation), observation, parts)
 
     @property
