@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -21,7 +21,18 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import MS
 from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
-from stallscope.tui.actions import SCREENS, TITLES, Action, Group, available, help_lines, key_hints, key_label, keys_of
+from stallscope.tui.actions import (
+    HELP_RANK,
+    SCREENS,
+    TITLES,
+    Action,
+    Group,
+    available,
+    help_lines,
+    key_hints,
+    key_label,
+    keys_of,
+)
 from stallscope.tui.common.bars import Head, KeyBar, KeyBarView, View
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
@@ -161,6 +172,11 @@ class ActionScreen(TopScreen, Screen[None]):
         return self.base is not self
 
     @property
+    def urgent(self) -> tuple[str, ...]:
+        """The names of actions that come in the key bar right after the help: what helps in the present state."""
+        return ()
+
+    @property
     def actions(self) -> tuple[Action, ...]:
         """The available actions."""
         views, step = self.views, ("next_view", "previous_view")
@@ -228,7 +244,11 @@ class ActionScreen(TopScreen, Screen[None]):
     def show_note(self, note: str) -> None:
         """Draw the key bar after ``note``, and the line of views."""
         hidden = (self.NAME, "" if self.has_way_back else "go_back")
-        shown = [one for one in self.actions if one.name not in hidden]
+        shown = [
+            replace(one, rank=HELP_RANK) if one.name in self.urgent else one
+            for one in self.actions
+            if one.name not in hidden
+        ]
         view = KeyBarView(key_hints(shown, self.settings.keys, self.settings.ascii), note)
         bar = self.query_one(KeyBar)
         if view != bar.view:

@@ -548,6 +548,12 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """Whether a blame experiment runs, or probes of a remedy or pattern are loaded."""
         return self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
 
+    @property
+    def urgent(self) -> tuple[str, ...]:
+        """With several aggressors the key that finds which one is the cause."""
+        several = self.state.observation and len(probe_sets.aggressors_on(self.state.observation)) > 1
+        return ("blame",) if several else ()
+
     def action_go_back(self) -> None:
         """Stop the blame experiment; without one, return from a remedy or pattern to the probes before it.
 
