@@ -245,7 +245,7 @@ class ActionScreen(TopScreen, Screen[None]):
         """Draw the key bar after ``note``, and the line of views."""
         hidden = (self.NAME, "" if self.has_way_back else "go_back")
         shown = [
-            replace(one, rank=HELP_RANK) if one.name in self.urgent else one
+            replace(one, rank=HELP_RANK + 1) if one.name in self.urgent else one
             for one in self.actions
             if one.name not in hidden
         ]
