@@ -105,11 +105,9 @@ class VirtualDemo:
             if self._recorder is not None:
                 self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
-        order = self.tour.take_order()
-        if order is not None and order[0] is not None:
-            self.load(order[0])
-        elif order is not None:
-            self.switch(order[1])
+        if self.tour.order is not None:
+            (load, on), self.tour.order = self.tour.order, None
+            self.load(self.tour.step) if load else self.switch(on)
 
     def close(self) -> None:
         """End the session, and close the recording."""

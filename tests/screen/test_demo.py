@@ -22,7 +22,7 @@ from factories.processes import wait_for_end
 from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.demo.plan import DemoPhase, plans
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
@@ -127,7 +127,7 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
 @asynccontextmanager
 async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
     """The demo of patterns over a simulated GPU, in this process."""
-    tour = DemoTour(plans(patterns()[name] for name in names), seconds)
+    tour = DemoTour(steps(patterns()[name] for name in names), seconds)
     source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
     app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
     try:

@@ -318,12 +318,14 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 1),
 )
 
-_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow")
+_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
     _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3, True),
     _added("demo_pause", "p,space", "pause", "Pause or resume the demo. The probes keep running.", 4, True),
-    _added("demo_end", "end", "results", "End the demo here, and show the table of what was found.", 6, True),
+    _added("demo_end", "end", "results", "End the demo here, and show what was found.", 6, True),
+    _added("demo_page_up", "pageup", "page up", "Show the page before of what was found.", 0, True),
+    _added("demo_page_down", "pagedown", "page down", "Show the next page of what was found.", 0, True),
     *(action for action in MONITOR_ACTIONS if action.name in _DEMO_SHARED),
     _RESTART,
     _SCREENSHOT,

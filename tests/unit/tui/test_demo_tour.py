@@ -12,14 +12,14 @@ import pytest
 from factories.documents import validate
 from factories.virtual_demo import STEP_S, VirtualDemo
 from stallprobes.demo import document
-from stallprobes.demo.plan import DemoPhase, plans
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import demo_text
 from stallscope.report.columns import display_width
 from stallscope.report.text import TextWriter
-from stallscope.tui.demo.tour import TABLE_STEPS, DemoState, DemoTour
+from stallscope.tui.demo.tour import FINALE_STEPS, DemoState, DemoTour
 
 # The five reports; one of them needs two GPUs.
 ALL = (
@@ -35,7 +35,7 @@ OpenDemo = Callable[..., VirtualDemo]
 
 
 def tour_of(*names: str, seconds: float = 1.0, loop: bool = False) -> DemoTour:
-    return DemoTour(plans(patterns()[name] for name in names or ALL), seconds, loop)
+    return DemoTour(steps(patterns()[name] for name in names or ALL), seconds, loop)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_it_goes_through_all_patterns_and_skips_what_the_machine_does_not_suppor
     assert not whole.tour.problem
 
 
-PLANS = {plan.pattern.name: plan for plan in plans(patterns().values())}
+FIRST = {(step.pattern.name, step.phase): step.variant.name for step in steps(patterns().values())}
 
 
 @pytest.mark.parametrize("name", REPORTED)
@@ -89,7 +89,7 @@ def test_each_stall_is_found_with_its_cause_and_the_remedy_ends_it(whole: Virtua
     assert outcome.stalled.now_ns is not None
     assert outcome.remedied.now_ns is not None
     assert outcome.remedied.now_ns * 100 < outcome.stalled.now_ns
-    assert (outcome.stall, outcome.remedy) == (PLANS[name].stalls[0].name, PLANS[name].remedies[0].name)
+    assert (outcome.stall, outcome.remedy) == (FIRST[name, DemoPhase.STALL], FIRST[name, DemoPhase.REMEDY])
 
 
 def test_quiet_comes_first_then_the_stall_in_the_same_engine_then_the_remedy(whole: VirtualDemo) -> None:
@@ -234,7 +234,7 @@ def test_it_ends_after_the_table_and_a_loop_begins_again(demo: OpenDemo) -> None
     one.run()
     at_s = one.now_s
     one.run(lambda: one.tour.finished)
-    assert one.now_s - at_s == pytest.approx(TABLE_STEPS * one.tour.seconds, abs=2 * STEP_S)
+    assert one.now_s - at_s == pytest.approx(FINALE_STEPS * one.tour.seconds, abs=2 * STEP_S)
     again = demo("scalar-readback", loop=True)
     again.run()
     again.run(lambda: not again.tour.ended)
@@ -265,7 +265,7 @@ def test_the_next_remedy_is_shown_where_the_first_one_is_not_possible(demo: Open
     impossible = replace(patterns()["peer-copy-behind-kernel"].variants[0], kind=known.variant("pinned").kind)
     for remedies, shown in (((impossible, known.variant("pinned")), "pinned"), ((impossible,), "")):
         pattern = replace(known, variants=(known.variant("pageable"), *remedies))
-        one = VirtualDemo(DemoTour(plans([pattern]), 1.0), machine="1")
+        one = VirtualDemo(DemoTour(steps([pattern]), 1.0), machine="1")
         one.run()
         outcome = one.tour.outcomes[pattern.name]
         assert (outcome.remedy, bool(outcome.no_remedy)) == (shown, not shown)

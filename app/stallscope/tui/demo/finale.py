@@ -1,0 +1,97 @@
+"""The finale of the demo: each pattern's stall as a bar, beside its quiet latency and that of its remedy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from textual.reactive import var
+
+from stallprobes.demo.outcome import NOTHING, DemoResult, PatternOutcome
+from stallprobes.latency.ratio import Quantile
+from stallprobes.units import duration_ns, plural, times
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
+
+# Lines of the head, and of a pattern with the empty line before the next one.
+_HEAD, _PATTERN = 3, 4 + 1
+_LABEL = 10
+
+
+@dataclass(frozen=True)
+class FinaleView:
+    """The ``page``, from 0 on, of what was found; ``note`` says what comes next."""
+
+    result: DemoResult = NOTHING
+    page: int = 0
+    note: str = ""
+
+
+class Finale(LineWidget):
+    """Draws what was found; a click on the first line turns the page."""
+
+    view = var(FinaleView())
+
+    @property
+    def pages(self) -> int:
+        """The number of pages in the present size."""
+        shown = [one for one in self.view.result.outcomes if not one.skipped]
+        return max(1, math.ceil(len(shown) / self._patterns))
+
+    @property
+    def _patterns(self) -> int:
+        """The number of patterns on a page."""
+        return max(1, (self.size.height - _HEAD + 1) // _PATTERN)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """One page; on the last one also what this machine does not support."""
+        outcomes, page = self.view.result.outcomes, self.view.page
+        skipped = [one for one in outcomes if one.skipped]
+        shown = [one for one in outcomes if not one.skipped]
+        found = f"{len(shown)} of {plural(len(outcomes), 'pattern')}"
+        left: Line = [(" demo: what was found", "strong"), (f"    {found}", "")]
+        left += [(", the others are not possible here", "dim")] if skipped else []
+        self.targets = [[(0, width, 1)]]
+        note = f"{f'page {page + 1}/{self.pages}, ' if self.pages > 1 else ''}{self.view.note} "
+        out = [spread(left, [(note, "accent")], width)]
+        out += [[(" Bars: time of the slowest phase, p50 or as said; each pattern to its own stall.", "dim")], []]
+        for one in shown[page * self._patterns : (page + 1) * self._patterns]:
+            out += [*pattern_lines(one, width), []]
+        if skipped and page == self.pages - 1:
+            out[height - 1 :] = []
+            why = "; ".join(f"{one.pattern.name}: {one.skipped}" for one in skipped)
+            out.append([(cut(f" not possible here: {why}", width), "dim")])
+        return out
+
+
+def pattern_lines(one: PatternOutcome, width: int) -> list[Line]:
+    """The name of a pattern, and a bar for each of its steps, in proportion to the longest of them."""
+    stalled, remedied = one.stalled, one.remedied
+    quiet_ns = one.baseline_ns
+    stall_ns = None if stalled is None else stalled.now_ns
+    remedy_ns = None if remedied is None else remedied.now_ns
+    longest_ns = max(filter(None, (quiet_ns, stall_ns, remedy_ns)), default=1.0)
+    said = []
+    if stalled is not None:
+        said = ["" if stalled.quantile is Quantile.P50 else stalled.quantile.replace("-", " ")]
+        said += ["" if one.ratio is None else times(one.ratio)]
+        said += ["" if stalled.kind.is_stall else stalled.kind.look.word]
+    known = one.pattern.latency
+    reported = ""
+    if known is not None:
+        gpu = known.gpu.split()[-1].split("-")[0]
+        reported = f"reported {times(known.stalled_ns / known.baseline_ns)} ({gpu})"
+    rows = (
+        ("quiet", "heat", quiet_ns, [], ""),
+        ("stall", "hot", stall_ns, said, reported),
+        ("remedy", "good", remedy_ns, [], one.remedy or one.no_remedy or ""),
+    )
+    name: Line = [(f" {one.pattern.name}", "strong")]
+    out = [[*name, (f"  {one.problem}", "bad")] if one.problem else name]
+    for label, style, ns, words, last in rows:
+        cells = 0 if ns is None else round(ns / longest_ns * (2 * width // 5))
+        line: Line = [(f"   {label:<{_LABEL - 3}}", ""), ("█" * cells or "▏", style), (f" {duration_ns(ns)}", "")]
+        line += [(f"  {word}", "") for word in words if word]
+        # What does not fit is left out whole: figures, then words.
+        fits = length(line) + len(last) + 2 <= width
+        out.append([*line, (f"  {last}", "dim")] if last and fits else line)
+    return out
