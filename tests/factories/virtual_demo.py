@@ -105,9 +105,10 @@ class VirtualDemo:
             if self._recorder is not None:
                 self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
-        if self.tour.order is not None:
-            (load, on), self.tour.order = self.tour.order, None
-            self.load(self.tour.step) if load else self.switch(on)
+        if not self.tour.ended and not self.tour.step.is_shown_by(self._set):
+            self.load(self.tour.step)
+        elif any(self._engine.switches.get(one, False) is not self.tour.aggressors_on for one in aggressors(self._set)):
+            self.switch(self.tour.aggressors_on)
 
     def close(self) -> None:
         """End the session, and close the recording."""

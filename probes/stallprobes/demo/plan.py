@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stallprobes.model import Kind, Pattern, Variant
+from stallprobes.recording.observation import ProbeSet
 
 
 class DemoPhase(StrEnum):
@@ -37,6 +38,15 @@ class DemoStep:
     def aggressors_on(self) -> bool:
         """Whether the aggressors run in this step."""
         return self.phase is not DemoPhase.QUIET and bool(self.variant.aggressors)
+
+    def is_shown_by(self, probe_set: ProbeSet) -> bool:
+        """Whether ``probe_set`` has the probes of the variant."""
+        return (probe_set.pattern, probe_set.variant) == (self.pattern.name, self.variant.name)
+
+    def without(self, variant: Variant) -> DemoStep | None:
+        """The step without one of its alternatives; None if there is no other one."""
+        left = tuple(one for one in self.variants if one is not variant)
+        return replace(self, variants=left) if left else None
 
 
 def steps(patterns: Iterable[Pattern]) -> tuple[DemoStep, ...]:

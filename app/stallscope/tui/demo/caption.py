@@ -55,11 +55,8 @@ class DemoCaption(LineWidget):
         room = min(width - 2, _LONGEST_LINE)
         texts = [wrapped(text, room) for text in view.texts]
         first, *more = next((lines for lines in texts if len(lines) < CAPTION_LINES), texts[-1])
-        return [
-            spread(left, [(note, "accent")], width),
-            [(f" {first}", "strong")],
-            [(f" {cut(' '.join(more), room)}", "strong")],
-        ]
+        folded: list[Line] = [[(f" {line}", "strong")] for line in (first, cut(" ".join(more), room))]
+        return [spread(left, [(note, "accent")], width), *folded]
 
 
 def _bar(view: CaptionView, dash: str) -> Line:
@@ -79,7 +76,7 @@ def caption(tour: DemoTour, model: MonitorView | None, observation: Observation,
     note = f"{math.ceil(tour.left_s)} s left" if tour.state is DemoState.RUNNING else tour.state.value
     note = "" if replayed else "PAUSED" if tour.paused else note
     title = f"{tour.patterns.index(step.pattern.name) + 1}/{len(tour.patterns)} {step.pattern.name}"
-    return CaptionView(title, step.phase, tour.phases, note, _texts(step, model, observation))
+    return CaptionView(title, step.phase, tuple(tour.phases), note, _texts(step, model, observation))
 
 
 def _texts(step: DemoStep, model: MonitorView | None, observation: Observation) -> tuple[str, ...]:
@@ -97,14 +94,10 @@ def _texts(step: DemoStep, model: MonitorView | None, observation: Observation) 
 
 def _before(step: DemoStep, model: MonitorView | None) -> str:
     """The latencies of the victims before the stall."""
-    names = [probe.name for probe in step.variant.victims]
-    rows = [] if model is None else [row for row in model.rows if row.name in names and row.p50_ns and row.phase]
-    figures = ", ".join(f"{row.name} {row.phase.traits.word} {duration_ns(row.p50_ns)}" for row in rows if row.phase)
-    if not names:
-        names = [probe.name for probe in step.variant.probes if probe.role is Role.AGGRESSOR]
-        figures = f"{', '.join(names)} is still off"
-    watch = "Watch its line: it is" if len(names) == 1 else "Watch the lines: at least one is"
-    return f"{figures or 'The calls are measured'}. {watch} about to move."
+    rows = [] if model is None else [row for row in model.rows if row.role is Role.VICTIM and row.p50_ns]
+    figures = ", ".join(f"{row.name} {row.phase or ''} {duration_ns(row.p50_ns)}" for row in rows)
+    watch = "Watch the lines: at least one is" if len(step.variant.victims) > 1 else "Watch the line: it is"
+    return f"{figures}{'. ' if figures else ''}{watch} about to move."
 
 
 def _utilisation(observation: Observation) -> str:

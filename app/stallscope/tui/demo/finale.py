@@ -19,10 +19,10 @@ _LABEL = 10
 
 @dataclass(frozen=True)
 class FinaleView:
-    """The ``page``, from 0 on, of what was found; ``note`` says what comes next."""
+    """What was found, with the number of pages that were ``turned`` by time; ``note`` says what comes next."""
 
     result: DemoResult = NOTHING
-    page: int = 0
+    turned: int = 0
     note: str = ""
 
 
@@ -30,6 +30,8 @@ class Finale(LineWidget):
     """Draws what was found; a click on the first line turns the page."""
 
     view = var(FinaleView())
+    # Pages that the user turned.
+    turned = var(0)
 
     @property
     def pages(self) -> int:
@@ -42,9 +44,13 @@ class Finale(LineWidget):
         """The number of patterns on a page."""
         return max(1, (self.size.height - _HEAD + 1) // _PATTERN)
 
+    def watch_turned(self) -> None:
+        """Draw another page."""
+        self.redraw()
+
     def lines(self, width: int, height: int) -> list[Line]:
         """One page; on the last one also what this machine does not support."""
-        outcomes, page = self.view.result.outcomes, self.view.page
+        outcomes, page = self.view.result.outcomes, (self.view.turned + self.turned) % self.pages
         skipped = [one for one in outcomes if one.skipped]
         shown = [one for one in outcomes if not one.skipped]
         found = f"{len(shown)} of {plural(len(outcomes), 'pattern')}"
