@@ -22,6 +22,7 @@ from factories.processes import wait_for_end
 from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
+from stallprobes.demo.outcome import PatternOutcome
 from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
@@ -31,6 +32,8 @@ from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoState, DemoTour
+from stallscope.tui.monitor.heatmap import HeatMap
+from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
@@ -54,8 +57,7 @@ def test_it_runs_from_start_to_end_at_80x24_without_a_key_and_prints_the_table(
     arguments = ("--sim", "--seconds", "0.5", "--pattern", "secondary-context-d2d", "--record", str(file))
     screen = terminal("demo", *arguments, size=(80, 24))
     assert screen.wait_for_end() == 0
-    assert in_order(screen.text(), "Quiet: d2d@secondary", "Remedy: kernel and copy", "the demo has ended")
-    assert "Stall: kernel in the primary context" in screen.text()
+    assert in_order(screen.text(), "Watch the line", "who waits", "Kernel and copy both", "what was found")
     printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
     assert in_order(printed, f"recorded to {file}", "SIMULATED NVIDIA H200", "1.60 µs → 2.26 ms")
     recording = Recording(file)
@@ -111,7 +113,7 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
     screen.wait_for("s left")
     (engine,) = screen.children()
     screen.press("n")
-    screen.wait_for("Stall: reduction")
+    screen.wait_for("● stall")
     os.kill(engine, signal.SIGKILL)
     screen.wait_for("killed by SIGKILL")
     screen.press("q")
@@ -125,13 +127,15 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
 
 
 @asynccontextmanager
-async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
+async def live_demo(
+    *names: str, seconds: float, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
     """The demo of patterns over a simulated GPU, in this process."""
     tour = DemoTour(steps(patterns()[name] for name in names), seconds)
     source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
     app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
     try:
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: is_open(pilot, DemoScreen))
             screen = pilot.app.screen
             assert isinstance(screen, DemoScreen)
@@ -152,7 +156,7 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in drawn())
         assert tour.paused
-        await pilot.press("space")
+        await pilot.press("p")
         assert not tour.paused
         await pilot.press("question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
@@ -168,10 +172,60 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await until(pilot, lambda: is_open(pilot, Ask))
         await until(pilot, lambda: "trainer (pid 7)" in drawn())
         await pilot.press("n")
-        await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())
+        await until(pilot, lambda: tour.ended and "demo: what was found" in drawn())
         assert not screen.live.is_on("spin")
-        # The table is laid out a frame after its caption.
-        await until(pilot, lambda: "secondary-context-d2d" in drawn())
+        assert "secondary-context-d2d" in drawn()
+        copied: list[str] = []
+        monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
+        await pilot.press("y")
+        await until(pilot, lambda: copied)
+        assert "SIMULATED NVIDIA H200" in copied[0]
+        monkeypatch.setattr(screen.live, "disturbed_processes", tuple)
         await pilot.press("left")
-        await until(pilot, lambda: not tour.ended and "Quiet: d2d@secondary" in drawn())
-        assert tour.step.phase is DemoPhase.QUIET
+        await until(pilot, lambda: not tour.ended and "● remedy" in drawn())
+        assert tour.step.phase is DemoPhase.REMEDY
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 48)])
+async def test_quiet_and_stall_are_on_an_axis_of_20_s_and_a_click_goes_to_a_step(size: tuple[int, int]) -> None:
+    async with live_demo("secondary-context-d2d", seconds=60, size=size) as (pilot, screen):
+        tour = screen.tour
+
+        def drawn() -> str:
+            return text_of(drawn_strips(pilot.app))
+
+        await until(pilot, lambda: tour.state is DemoState.RUNNING)
+        begin = drawn().splitlines()[0].index("□ stall")
+        assert await pilot.click("#caption", offset=(begin + 2, 0))
+        await until(pilot, lambda: tour.step.phase is DemoPhase.STALL and tour.state is DemoState.RUNNING)
+        await until(pilot, lambda: "STALLED" in drawn() and "spin on" in drawn())
+        assert in_order(drawn(), "● quiet ──── ● stall ──── □ remedy", "SIMULATED", "d2d@secondary", "now╵")
+        heat_map = screen.query_one(HeatMap)
+        assert heat_map.size.height >= 8
+        focus = heat_map.view.focus
+        assert focus is not None
+        # A column is a whole number of tenths of a second.
+        assert screen.span_s == 20
+        assert 13 < len(focus.heat) * focus.column_s < 30
+        # Nothing is below the key bar, or under another panel.
+        assert screen.query_one(VerdictLog).region.bottom == size[1] - 1
+        assert "? help" in drawn().splitlines()[size[1] - 1]
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+async def test_the_finale_turns_its_pages_by_key_and_click() -> None:
+    names = ("secondary-context-d2d", "scalar-readback", "host-callback", "vmm-churn", "launch-storm")
+    async with live_demo(*names, seconds=60) as (pilot, screen):
+        screen.tour.outcomes = {name: PatternOutcome(patterns()[name]) for name in names}
+
+        def head() -> str:
+            return text_of(drawn_strips(pilot.app)).splitlines()[0]
+
+        await pilot.press("end")
+        await until(pilot, lambda: "page 1/2" in head())
+        for key, page in (("pagedown", 2), ("down", 1), ("pageup", 2), ("up", 1)):
+            await pilot.press(key)
+            await until(pilot, lambda page=page: f"page {page}/2" in head())
+        await pilot.click("#finale", offset=(70, 0))
+        await until(pilot, lambda: "page 2/2" in head())

@@ -102,7 +102,7 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     assert "STALLED" not in words(file, 0)
     assert "Quiet: d2d@secondary" in words(file, 0)
     assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, stall)
-    assert "Remedy: kernel and copy both in the primary context" in words(file, last)
+    assert "Kernel and copy both in the primary context." in words(file, last)
     assert "No stall: every victim is as fast as its baseline." in words(file, last)
 
 
@@ -118,10 +118,10 @@ def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
     (tmp_path / "demo.svg").write_text(svg, encoding="utf-8")
     stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
     last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
-    assert "Quiet: d2d@secondary" in words(tmp_path / "demo.svg", 0)
-    assert "Stall: kernel in the primary context, copy in the secondary" in words(tmp_path / "demo.svg", stall)
+    assert "Watch the line: it is about to move." in words(tmp_path / "demo.svg", 0)
+    assert "Kernel in the primary context, copy in the secondary." in words(tmp_path / "demo.svg", stall)
     assert "STALLED" in words(tmp_path / "demo.svg", stall)
-    assert "Remedy: kernel and copy both in the primary context" in words(tmp_path / "demo.svg", last)
+    assert "Kernel and copy both in the primary context." in words(tmp_path / "demo.svg", last)
     assert len(svg) < LARGEST
 
 

@@ -15,6 +15,8 @@ from stallprobes.verdicts.verdict import Verdict
 
 # The phases that are known without the timeline.
 _HOST_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
+# Kinds whose baseline is the time on the GPU, and whose latency is that in the call.
+HOST_TIME = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ NOTHING = DemoResult((), ProbeSet("", (), CUDA))
 
 def figure_name(found: Verdict) -> str:
     """What was measured: ``wait p50``, ``call in flight``, ``GPU → call``."""
-    if found.kind in (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD):
+    if found.kind in HOST_TIME:
         return "GPU → call"
     quantile = found.quantile.replace("-", " ")
     return quantile if found.phase is None else f"{found.phase.traits.word} {quantile}"

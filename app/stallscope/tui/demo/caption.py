@@ -31,7 +31,7 @@ class CaptionView:
     phase: DemoPhase = DemoPhase.QUIET
     phases: tuple[DemoPhase, ...] = ()
     note: str = ""
-    texts: tuple[str, ...] = ("",)
+    texts: tuple[str, ...] = ("The engine starts.",)
 
 
 class DemoCaption(LineWidget):
@@ -89,7 +89,7 @@ def _texts(step: DemoStep, model: MonitorView | None, observation: Observation) 
     else:
         see, runs, why = variant.expect, variant.title, _first(pattern.remedy)
     runs = f"{runs[:1].upper()}{runs[1:]}. " if runs else ""
-    return f"{runs}{see} {why}", f"{see} {why}", see
+    return f"{runs}{see} {why}", f"{see} {why}", f"{runs}{see}", see
 
 
 def _before(step: DemoStep, model: MonitorView | None) -> str:
@@ -102,10 +102,8 @@ def _before(step: DemoStep, model: MonitorView | None) -> str:
 
 def _utilisation(observation: Observation) -> str:
     """What NVML says meanwhile; "" where it says nothing."""
-    if observation.telemetry is None or observation.telemetry["utilisation_percent"].value is None:
-        return ""
-    percent = observation.telemetry["utilisation_percent"].value
-    return f"nvidia-smi says {percent} %: it says nothing about who waits."
+    percent = observation.telemetry and observation.telemetry["utilisation_percent"].value
+    return "" if percent is None else f"Utilisation is {percent} %: it does not say who waits."
 
 
 def _first(text: str) -> str:

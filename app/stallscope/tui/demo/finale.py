@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from textual.reactive import var
 
-from stallprobes.demo.outcome import NOTHING, DemoResult, PatternOutcome
+from stallprobes.demo.outcome import HOST_TIME, NOTHING, DemoResult, PatternOutcome
 from stallprobes.latency.ratio import Quantile
-from stallprobes.units import duration_ns, plural, times
-from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
+from stallprobes.units import duration_ns, plural
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, short_ratio, spread
 
 # Lines of the head, and of a pattern with the empty line before the next one.
 _HEAD, _PATTERN = 3, 4 + 1
-_LABEL = 10
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,9 @@ class Finale(LineWidget):
         outcomes, page = self.view.result.outcomes, (self.view.turned + self.turned) % self.pages
         skipped = [one for one in outcomes if one.skipped]
         shown = [one for one in outcomes if not one.skipped]
-        found = f"{len(shown)} of {plural(len(outcomes), 'pattern')}"
-        left: Line = [(" demo: what was found", "strong"), (f"    {found}", "")]
-        left += [(", the others are not possible here", "dim")] if skipped else []
+        found = f"    {len(shown)} of {plural(len(outcomes), 'pattern')}"
+        found += f", {len(skipped)} skipped" if skipped else ""
+        left: Line = [(" demo: what was found", "strong"), (found, "")]
         self.targets = [[(0, width, 1)]]
         note = f"{f'page {page + 1}/{self.pages}, ' if self.pages > 1 else ''}{self.view.note} "
         out = [spread(left, [(note, "accent")], width)]
@@ -71,33 +70,28 @@ class Finale(LineWidget):
 
 def pattern_lines(one: PatternOutcome, width: int) -> list[Line]:
     """The name of a pattern, and a bar for each of its steps, in proportion to the longest of them."""
-    stalled, remedied = one.stalled, one.remedied
-    quiet_ns = one.baseline_ns
-    stall_ns = None if stalled is None else stalled.now_ns
-    remedy_ns = None if remedied is None else remedied.now_ns
-    longest_ns = max(filter(None, (quiet_ns, stall_ns, remedy_ns)), default=1.0)
-    said = []
+    stalled, known, said, reported = one.stalled, one.pattern.latency, [], ""
     if stalled is not None:
-        said = ["" if stalled.quantile is Quantile.P50 else stalled.quantile.replace("-", " ")]
-        said += ["" if one.ratio is None else times(one.ratio)]
-        said += ["" if stalled.kind.is_stall else stalled.kind.look.word]
-    known = one.pattern.latency
-    reported = ""
+        said.append("" if stalled.quantile is Quantile.P50 else stalled.quantile.replace("-", " "))
+        said.append("" if one.ratio is None else f"×{short_ratio(one.ratio)}")
+        said.append("" if stalled.kind.is_stall else stalled.kind.look.word)
     if known is not None:
         gpu = known.gpu.split()[-1].split("-")[0]
-        reported = f"reported {times(known.stalled_ns / known.baseline_ns)} ({gpu})"
+        reported = f"reported ×{short_ratio(known.stalled_ns / known.baseline_ns)} ({gpu})"
     rows = (
-        ("quiet", "heat", quiet_ns, [], ""),
-        ("stall", "hot", stall_ns, said, reported),
-        ("remedy", "good", remedy_ns, [], one.remedy or one.no_remedy or ""),
+        ("GPU" if stalled is not None and stalled.kind in HOST_TIME else "quiet", "heat", one.baseline_ns, [], ""),
+        ("stall", "hot", stalled and stalled.now_ns, said, reported),
+        ("remedy", "good", one.remedied and one.remedied.now_ns, [], one.remedy or one.no_remedy or ""),
     )
-    name: Line = [(f" {one.pattern.name}", "strong")]
-    out = [[*name, (f"  {one.problem}", "bad")] if one.problem else name]
+    longest_ns = max((ns for _, _, ns, _, _ in rows if ns), default=1.0)
+    out: list[Line] = [[(f" {one.pattern.name}", "strong"), (f"  {one.problem}" if one.problem else "", "bad")]]
     for label, style, ns, words, last in rows:
-        cells = 0 if ns is None else round(ns / longest_ns * (2 * width // 5))
-        line: Line = [(f"   {label:<{_LABEL - 3}}", ""), ("█" * cells or "▏", style), (f" {duration_ns(ns)}", "")]
-        line += [(f"  {word}", "") for word in words if word]
-        # What does not fit is left out whole: figures, then words.
-        fits = length(line) + len(last) + 2 <= width
-        out.append([*line, (f"  {last}", "dim")] if last and fits else line)
+        # No call of a victim that is starved has a latency.
+        starved = ns is None and label == "stall" and stalled is not None
+        cells = round((longest_ns if starved else ns or 0.0) / longest_ns * (2 * width // 5))
+        figure = "fewer than 3 calls in 0.5 s" if starved else duration_ns(ns)
+        line: Line = [(f"   {label:<7}", ""), ("█" * cells or "▏", style)]
+        line.append((f" {'  '.join([figure, *filter(None, words)])}", ""))
+        fits = last and length(line) + len(last) + 2 <= width
+        out.append([*line, (f"  {last}" if fits else "", "dim")])
     return out
