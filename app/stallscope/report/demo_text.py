@@ -43,9 +43,9 @@ def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
         one.pattern.name,
         "–" if stalled is None else figure_name(stalled),
         in_us(one.baseline_ns),
-        TableCell(in_us(stalled and stalled.now_ns), style),
+        TableCell(in_us(one.stalled_ns), style),
         TableCell("–" if one.ratio is None else times(one.ratio)[1:], style),
-        in_us(one.remedied and one.remedied.now_ns),
+        in_us(one.remedied_ns),
         "–" if known is None else f"{in_us(known.baseline_ns)} → {in_us(known.stalled_ns)}",
     )
 

@@ -34,7 +34,7 @@ class DemoStep(Document):
     @classmethod
     def of_verdict(cls, found: Verdict | None) -> DemoStep | None:
         """The document of ``found``."""
-        return found and cls.of(found, cause=found.cause or None)
+        return None if found is None else cls.of(found, cause=found.cause or None)
 
 
 class DemoReport(Document):

@@ -48,9 +48,19 @@ class PatternOutcome:
         return None if self.quiet is None else self.quiet.now_ns
 
     @property
+    def stalled_ns(self) -> float | None:
+        """The stalled latency."""
+        return None if self.stalled is None else self.stalled.now_ns
+
+    @property
+    def remedied_ns(self) -> float | None:
+        """The latency with the remedy."""
+        return None if self.remedied is None else self.remedied.now_ns
+
+    @property
     def ratio(self) -> float | None:
         """The stalled latency over ``baseline_ns``, which counts as at least 1 ns."""
-        now_ns, baseline_ns = None if self.stalled is None else self.stalled.now_ns, self.baseline_ns
+        now_ns, baseline_ns = self.stalled_ns, self.baseline_ns
         return None if now_ns is None or baseline_ns is None else now_ns / max(baseline_ns, 1.0)
 
 

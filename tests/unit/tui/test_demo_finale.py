@@ -49,7 +49,7 @@ class SizedFinale(Finale):
 def page(outcomes: list[PatternOutcome], height: int, turned: int = 0) -> tuple[int, list[str]]:
     widget = SizedFinale()
     widget.lines_high = height
-    widget.view = FinaleView(replace(NOTHING, outcomes=tuple(outcomes)), turned, "20 s")
+    widget.view = FinaleView(replace(NOTHING, outcomes=tuple(outcomes)), 12, turned, "20 s")
     return widget.pages, [text(line) for line in widget.lines(80, height)]
 
 

@@ -18,9 +18,11 @@ _HEAD, _PATTERN = 3, 4 + 1
 
 @dataclass(frozen=True)
 class FinaleView:
-    """What was found, with the number of pages that were ``turned`` by time; ``note`` says what comes next."""
+    """What was found in how many ``patterns``, with the number of pages that were ``turned`` by time; ``note`` says
+    what comes next."""
 
     result: DemoResult = NOTHING
+    patterns: int = 0
     turned: int = 0
     note: str = ""
 
@@ -52,7 +54,7 @@ class Finale(LineWidget):
         outcomes, page = self.view.result.outcomes, (self.view.turned + self.turned) % self.pages
         skipped = [one for one in outcomes if one.skipped]
         shown = [one for one in outcomes if not one.skipped]
-        found = f"    {len(shown)} of {plural(len(outcomes), 'pattern')}"
+        found = f"    {len(shown)} of {plural(self.view.patterns, 'pattern')}"
         found += f", {len(skipped)} skipped" if skipped else ""
         left: Line = [(" demo: what was found", "strong"), (found, "")]
         self.targets = [[(0, width, 1)]]
@@ -78,10 +80,10 @@ def pattern_lines(one: PatternOutcome, width: int) -> list[Line]:
     if known is not None:
         gpu = known.gpu.split()[-1].split("-")[0]
         reported = f"reported ×{short_ratio(known.stalled_ns / known.baseline_ns)} ({gpu})"
-    rows = (
+    rows: tuple[tuple[str, str, float | None, list[str], str], ...] = (
         ("GPU" if stalled is not None and stalled.kind in HOST_TIME else "quiet", "heat", one.baseline_ns, [], ""),
-        ("stall", "hot", stalled and stalled.now_ns, said, reported),
-        ("remedy", "good", one.remedied and one.remedied.now_ns, [], one.remedy or one.no_remedy or ""),
+        ("stall", "hot", one.stalled_ns, said, reported),
+        ("remedy", "good", one.remedied_ns, [], one.remedy or one.no_remedy or ""),
     )
     longest_ns = max((ns for _, _, ns, _, _ in rows if ns), default=1.0)
     out: list[Line] = [[(f" {one.pattern.name}", "strong"), (f"  {one.problem}" if one.problem else "", "bad")]]

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 # The class of the screen while the finale is shown, in place of the monitor's panels.
 ENDED = "ended"
-# Height from which the heat map with the GPU's values fits below the caption; the log is then one verdict high.
-_COMPACT_FROM, _LOG, _LEAST_HEAT_MAP, _LEAST_HISTOGRAMS = 24, 3, 8, 3
+# Height from which the heat map with the GPU's values fits below the caption, and heights of a compact layout: the log
+# has one verdict, without its remedy where there are many victims.
+_COMPACT_FROM, _LOG, _LEAST_LOG, _LEAST_HEAT_MAP, _LEAST_HISTOGRAMS = 24, 3, 2, 8, 4
 
 
 class DemoScreen(Monitor, inherit_bindings=False):
@@ -91,9 +92,11 @@ class DemoScreen(Monitor, inherit_bindings=False):
             self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
 
     def log_view(self, observation: Observation) -> VerdictLogView:
-        """The view of the verdict log. The caption says what to expect, and the next step shows the remedy."""
+        """The view of the verdict log. The caption says what to expect, and probes have no keys."""
         view = super().log_view(observation)
-        return replace(view, expect="", guide=replace(view.guide, next_step=""), remedy_key="", blame_key="")
+        return replace(
+            view, expect="", guide=replace(view.guide, next_step=""), keys_of={}, remedy_key="", blame_key=""
+        )
 
     def show_header(self, observation: Observation) -> None:
         """Draw header, key bar, and caption or finale, whose seconds move."""
@@ -103,24 +106,24 @@ class DemoScreen(Monitor, inherit_bindings=False):
             tour.follow_recorded(observation)
         self.query_one(DemoCaption).view = caption(tour, self.monitor_view, observation, self.replayed)
         note = "PAUSED" if tour.paused else f"{math.ceil(tour.left_s)} s"
-        finale.view = FinaleView(tour.result, int(tour.elapsed_s / PAGE_S), note)
+        finale.view = FinaleView(tour.result, len(tour.patterns), int(tour.elapsed_s / PAGE_S), note)
         tour.pages = finale.pages
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; those of the monitor share what the caption leaves."""
         lines = height - CAPTION_LINES
         super().place_panels(width, max(lines, min(height, _COMPACT_FROM)))
-        heat_map, histograms = self.query_one(HeatMap), self.query_one(Multiples)
         if self.has_class(ENDED):
-            heat_map.display = False
+            self.query_one(HeatMap).display = False
         elif self._compact:
             # In a low screen header, log and histogram give the lines of the caption.
-            self.query_one(Header).styles.height, self.query_one(VerdictLog).styles.height = 1, _LOG
-            table = self.query_one(ProbeTable).styles.height
-            rest = lines - 1 - _LOG - 1 - (0 if table is None else int(table.value))
-            usual = histograms.styles.height
-            above = max(_LEAST_HISTOGRAMS, min(rest - _LEAST_HEAT_MAP, 0 if usual is None else int(usual.value)))
-            histograms.styles.height, heat_map.styles.height = above, rest - above
+            table, usual = (self.query_one(one).styles.height for one in (ProbeTable, Multiples))
+            rest = lines - 2 - int(table.value if table else 0)
+            log = max(_LEAST_LOG, min(_LOG, rest - _LEAST_HEAT_MAP - _LEAST_HISTOGRAMS))
+            above = min(int(usual.value if usual else 0), rest - log - _LEAST_HEAT_MAP)
+            heights = {Header: 1, VerdictLog: log, Multiples: above, HeatMap: rest - log - above}
+            for panel, of_panel in heights.items():
+                self.query_one(panel).styles.height = of_panel
 
     # Actions.
 
