@@ -62,8 +62,9 @@ class DemoCaption(LineWidget):
 def _bar(view: CaptionView, dash: str) -> Line:
     """``● quiet ──── ● stall ──── □ remedy``: the present phase is bold, those to come have empty marks."""
     line: Line = []
+    order = tuple(DemoPhase)
     for number, phase in enumerate(view.phases):
-        done = number <= view.phases.index(view.phase)
+        done = order.index(phase) <= order.index(view.phase)
         style = "warn" if phase is view.phase else "" if done else "dim"
         line += [(f" {dash} ", "faint")] if number else []
         line.append((f"{'●' if done else '□'} {phase}", style))

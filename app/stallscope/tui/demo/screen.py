@@ -94,9 +94,8 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log. The caption says what to expect, and probes have no keys."""
         view = super().log_view(observation)
-        return replace(
-            view, expect="", guide=replace(view.guide, next_step=""), keys_of={}, remedy_key="", blame_key=""
-        )
+        guide = replace(view.guide, next_step="")
+        return replace(view, expect="", guide=guide, keys_of={}, remedy_key="", blame_key="")
 
     def show_header(self, observation: Observation) -> None:
         """Draw header, key bar, and caption or finale, whose seconds move."""
