@@ -100,10 +100,10 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
     assert "STALLED" not in words(file, 0)
-    assert "Quiet: d2d@secondary" in words(file, 0)
+    assert "Watch the line: it is about to move." in words(file, 0)
     assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, stall)
     assert "Kernel and copy both in the primary context." in words(file, last)
-    assert "No stall: every victim is as fast as its baseline." in words(file, last)
+    assert "Every victim is as fast as its baseline while spin runs." in words(file, last)
 
 
 def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
