@@ -31,10 +31,10 @@ from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
+from stallscope.tui.demo.caption import CAPTION_LINES
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoState, DemoTour
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
@@ -209,9 +209,26 @@ async def test_quiet_and_stall_are_on_an_axis_of_20_s_and_a_click_goes_to_a_step
         # A column is a whole number of tenths of a second.
         assert screen.span_s == 20
         assert 13 < len(focus.heat) * focus.column_s < 30
-        # Nothing is below the key bar, or under another panel.
-        assert screen.query_one(VerdictLog).region.bottom == size[1] - 1
-        assert "? help" in drawn().splitlines()[size[1] - 1]
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+@pytest.mark.parametrize("pattern", ["secondary-context-d2d", "host-callback"])
+async def test_no_panel_is_below_the_key_bar_or_the_caption(pattern: str) -> None:
+    async with live_demo(pattern, seconds=60) as (pilot, screen):
+        await until(pilot, lambda: screen.tour.state is DemoState.RUNNING)
+        ids = ("#header", "#lists", "#histograms", "#heat", "#log")
+
+        def covered() -> tuple[int, int, int]:
+            """First line and end of the panels, and the sum of the lines in which they are."""
+            shown = [screen.query_one(one).region for one in ids]
+            shown = [region for region in shown if region.height]
+            rows = {row for region in shown for row in range(region.y, region.bottom)}
+            return min(rows), max(rows) + 1, len(rows)
+
+        for width, height in ((60, 18), (60, 23), (80, 24), (100, 30), (120, 40), (149, 36), (160, 24), (160, 48)):
+            await pilot.resize_terminal(width, height)
+            expected = CAPTION_LINES, height - 1, height - 1 - CAPTION_LINES
+            await until(pilot, partial(lambda found: covered() == found, expected))
 
 
 @pytest.mark.usefixtures("without_terminal_updates")

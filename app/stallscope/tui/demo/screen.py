@@ -16,6 +16,7 @@ from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.report import demo_text
 from stallscope.report.text import USUAL_WIDTH, TextWriter
 from stallscope.tui import probe_sets
+from stallscope.tui.actions import AGGRESSOR_KEYS
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.demo.caption import CAPTION_LINES, DemoCaption, caption
@@ -23,6 +24,7 @@ from stallscope.tui.demo.finale import Finale, FinaleView
 from stallscope.tui.demo.tour import PAGE_S, DemoTour
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
+from stallscope.tui.monitor.layout import WIDE_COLUMNS
 from stallscope.tui.monitor.multiples import Multiples
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
@@ -92,10 +94,11 @@ class DemoScreen(Monitor, inherit_bindings=False):
             self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
 
     def log_view(self, observation: Observation) -> VerdictLogView:
-        """The view of the verdict log. The caption says what to expect, and probes have no keys."""
+        """The view of the verdict log. The caption says what to expect, and aggressors have no keys."""
         view = super().log_view(observation)
+        keys_of = {name: key for name, key in view.keys_of.items() if key not in AGGRESSOR_KEYS}
         guide = replace(view.guide, next_step="")
-        return replace(view, expect="", guide=guide, keys_of={}, remedy_key="", blame_key="")
+        return replace(view, expect="", guide=guide, keys_of=keys_of, remedy_key="", blame_key="")
 
     def show_header(self, observation: Observation) -> None:
         """Draw header, key bar, and caption or finale, whose seconds move."""
@@ -111,7 +114,8 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; those of the monitor share what the caption leaves."""
         lines = height - CAPTION_LINES
-        super().place_panels(width, max(lines, min(height, _COMPACT_FROM)))
+        compact = width < WIDE_COLUMNS and height >= _COMPACT_FROM
+        super().place_panels(width, max(lines, _COMPACT_FROM) if compact else lines)
         if self.has_class(ENDED):
             self.query_one(HeatMap).display = False
         elif self._compact:
