@@ -14,7 +14,7 @@ import pytest
 
 from factories.timeline_traces import recorded, report_1
 from factories.virtual_demo import VirtualDemo
-from stallprobes.demo.plan import plans
+from stallprobes.demo.plan import steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
@@ -106,10 +106,10 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     remedied, quiet = moments(maker)
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
     assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, 0)
-    assert "Remedy: kernel and copy both in the primary context" in words(file, remedied)
-    assert "No stall: every victim is as fast as its baseline." in words(file, remedied)
+    assert "Kernel and copy both in the primary context." in words(file, remedied)
+    assert "Every victim is as fast as its baseline while spin runs." in words(file, remedied)
     assert "STALLED" not in words(file, quiet)
-    assert "Quiet: d2d@secondary" in words(file, quiet)
+    assert "Watch the line: it is about to move." in words(file, quiet)
 
 
 def test_without_animation_the_stall_is_seen(drawn: dict[str, Path]) -> None:
@@ -135,17 +135,17 @@ def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
     without_terminal_updates: None, maker: ModuleType, tmp_path: Path
 ) -> None:
     file = tmp_path / "demo.rec"
-    demo = VirtualDemo(DemoTour(plans([patterns()["secondary-context-d2d"]]), 5.0), record=file)
+    demo = VirtualDemo(DemoTour(steps([patterns()["secondary-context-d2d"]]), 5.0), record=file)
     demo.run()
     demo.close()
     ((name, svg),) = asyncio.run(maker.draw_demo(file)).items()
     assert name == "stall-appears"
     (tmp_path / "demo.svg").write_text(svg, encoding="utf-8")
     remedied, quiet = moments(maker)
-    assert "Quiet: d2d@secondary" in words(tmp_path / "demo.svg", quiet)
-    assert "Stall: kernel in the primary context, copy in the secondary" in words(tmp_path / "demo.svg", 0)
+    assert "Watch the line: it is about to move." in words(tmp_path / "demo.svg", quiet)
+    assert "Kernel in the primary context, copy in the secondary." in words(tmp_path / "demo.svg", 0)
     assert "STALLED" in words(tmp_path / "demo.svg", 0)
-    assert "Remedy: kernel and copy both in the primary context" in words(tmp_path / "demo.svg", remedied)
+    assert "Kernel and copy both in the primary context." in words(tmp_path / "demo.svg", remedied)
     assert len(svg) < LARGEST
 
 

@@ -446,7 +446,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
-_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow")
+_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     *_in(
         Group.RUN,
@@ -454,6 +454,8 @@ DEMO_ACTIONS = (
         _added("demo_back", "left,backspace", "previous", "Go to the previous step.", 5, True),
         _added("demo_pause", "p", "pause", "Pause or resume the demo. The probes keep running.", 6, True),
         _added("demo_end", "end", "results", "End the demo here, and show what was found.", 7, True),
+        _added("demo_page_up", "pageup", "page up", "Show the page before of what was found.", 0, True),
+        _added("demo_page_down", "pagedown", "page down", "Show the next page of what was found.", 0, True),
     ),
     *(action for action in MONITOR_ACTIONS if action.name in _DEMO_SHARED),
     _RESTART,
