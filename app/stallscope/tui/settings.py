@@ -47,8 +47,8 @@ _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
-# Screens on which probes have keys.
-_WITH_PROBES = ("monitor", "demo")
+# Screens on which all probes have keys.
+_WITH_PROBES = ("monitor",)
 
 
 class SettingsError(StallprobesError):
