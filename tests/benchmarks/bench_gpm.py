@@ -128,7 +128,7 @@ def interval(pairs: Pairs, rng: np.random.Generator) -> tuple[float, float, floa
     ratios = np.array([on / off for off, on in pairs])
     medians = np.median(rng.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
     low, high = np.quantile(medians, (0.025, 0.975))
-    return float(np.median(ratios)) - 1, low - 1, high - 1
+    return float(np.median(ratios)) - 1, float(low) - 1, float(high) - 1
 
 
 def main() -> int:

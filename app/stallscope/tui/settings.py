@@ -24,7 +24,7 @@ ascii = false             # draw with ASCII characters only, like --ascii
 frames_per_second = 10    # redraws per second, 1 to 30
 quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
 history_seconds = 60      # time span of the heat map in seconds, 10 to 600
-gpm_counters = true       # read NVML's GPM counters, such as SM active, five times a second; run and record too
+gpm_counters = true       # read NVML's GPM counters, such as SM active, twice a second; run and record too
 freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
 remedy_language = "cuda"  # language of remedies as code, also in stallscope explain: cuda, pytorch or cupy
 
