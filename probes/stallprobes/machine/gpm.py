@@ -17,8 +17,9 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 
-# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) leave a change
-# of up to 4 % of a launch's p50 possible, of 0 % at best (tests/benchmarks/bench_gpm.py); so they are fewer.
+# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed the p50
+# of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
+# (tests/benchmarks/bench_gpm.py). So they are fewer.
 PERIOD_S = 0.5
 # Time between the two samples of ``ask`` (s).
 _ASK_S = 0.1
