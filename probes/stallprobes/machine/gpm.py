@@ -17,7 +17,7 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 
-# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed the p50
+# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed p50
 # of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
 # (tests/benchmarks/bench_gpm.py). So they are fewer.
 PERIOD_S = 0.5
