@@ -97,11 +97,18 @@ def _symbol_of(kind: CellKind, ascii_only: bool) -> str:
 
 
 class LegendEntry(NamedTuple):
-    """A symbol, the kind of its cells, and of a stall the range of its ratios, else ""."""
+    """A symbol, the kind of its cells, and of a stall its least ratio to the baseline."""
 
     symbol: str
     kind: CellKind
-    ratios: str = ""
+    least: float | None = None
+
+    @property
+    def ratios(self) -> str:
+        """The range of a stall's ratios, "" for other kinds."""
+        if self.least is None:
+            return ""
+        return f"from ×{self.least:.0f}" if self.least else f"below ×{_STALLS[-2][0]:.0f}"
 
 
 def legend(matrix: Matrix, ascii_only: bool = False) -> list[LegendEntry]:
@@ -112,8 +119,5 @@ def legend(matrix: Matrix, ascii_only: bool = False) -> list[LegendEntry]:
             found.append(LegendEntry(_symbol_of(kind, ascii_only), kind))
             continue
         used = {symbol(cell) for cell in matrix.cells.values() if cell.column != QUIET}
-        for least, stall in _STALLS:
-            if stall in used:
-                ratios = f"from ×{least:.0f}" if least else f"below ×{_STALLS[-2][0]:.0f}"
-                found.append(LegendEntry(stall, kind, ratios))
+        found += [LegendEntry(stall, kind, least) for least, stall in _STALLS if stall in used]
     return found
