@@ -47,16 +47,18 @@ from stallprobes.model import Phase
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.tui.actions import MATRIX_ACTIONS, available
+from stallscope.report.matrix_block import Block
+from stallscope.tui.actions import MATRIX_ACTIONS, available, help_lines
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
 from stallscope.tui.common.help import Help
 from stallscope.tui.common.lines import Paragraphs, length, paragraph_lines
 from stallscope.tui.matrix.cell import CellScreen
 from stallscope.tui.matrix.controller import CheckRun, MatrixController, MatrixState, suggestion
+from stallscope.tui.matrix.cursor import KEYS, MatrixCursor
 from stallscope.tui.matrix.grid import Grid, GridView, grid_layout, grid_lines
 from stallscope.tui.matrix.header import head_lines, head_view
-from stallscope.tui.matrix.known_checks import reference_view
+from stallscope.tui.matrix.known_checks import Unmeasured, reference_view
 from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
@@ -90,6 +92,11 @@ def shown(pilot: Pilot[None]) -> str:
         # What the next frame shows.
         shown_screen.draw()
     return text_of(drawn_strips(pilot.app))
+
+
+def key(action: str) -> str:
+    """The first key of an action of the matrix."""
+    return KEYS[action].split(",")[0]
 
 
 async def until_shown(pilot: Pilot[None], words: str) -> None:
@@ -152,6 +159,7 @@ async def answered(pilot: Pilot[None], key: str, path: str) -> None:
     await until(pilot, lambda: not isinstance(pilot.app.screen, Prompt) and not state(pilot).busy)
 
 
+REFERENCE = reference_view(reference_choice.shipped("h200-580.159.04"))
 ON_THE_TABLE = MatrixState(matrix_view=MatrixView.of(screen_example()), origin="new.json")
 
 
@@ -187,30 +195,36 @@ async def strips(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_the_matrix(size: tuple[int, int]) -> None:
-    found = await strips(ON_THE_TABLE, size, "b")
+    found = await strips(ON_THE_TABLE, size)
     assert [strip.cell_length for strip in found] == [size[0]] * size[1]
     assert_snapshot(f"matrix-{size[0]}x{size[1]}", text_of(found))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_what_changed(size: tuple[int, int]) -> None:
-    assert_snapshot(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size, "w")))
+    assert_snapshot(f"matrix-compared-{size[0]}x{size[1]}", text_of(await strips(compared(), size)))
 
 
-@pytest.mark.parametrize(("name", "keys"), [("cell", ("b", "enter")), ("help", ("question_mark",))])
+async def test_the_table_of_figures() -> None:
+    assert_snapshot("matrix-figures-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), key("check_figure"))))
+
+
+@pytest.mark.parametrize(("name", "keys"), [("cell", ("enter",)), ("help", ("question_mark",))])
 async def test_what_lies_over_it(name: str, keys: tuple[str, ...]) -> None:
     assert_snapshot(f"matrix-{name}-120x36", text_of(await strips(ON_THE_TABLE, (120, 36), *keys)))
 
 
 async def test_in_ascii_it_is_the_same_in_other_letters() -> None:
-    text = text_of(await strips(ON_THE_TABLE, (120, 36), "b", settings=Settings(ascii=True)))
+    text = text_of(await strips(ON_THE_TABLE, (120, 36), settings=Settings(ascii=True)))
     assert text.isascii()
+    # A middle dot would be the symbol of what was not reached.
+    assert "[X]+ % .   STARVED" in text
     assert_snapshot("matrix-120x36-ascii", text)
 
 
 async def test_without_colour_no_colour_is_left_and_every_cell_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    found = await strips(ON_THE_TABLE, (80, 24), "b")
+    found = await strips(ON_THE_TABLE, (80, 24))
     styles: list[Style] = [segment.style for strip in found for segment in strip if segment.style is not None]
     assert all(style.color is None and style.bgcolor is None for style in styles)
     assert_snapshot("matrix-80x24", text_of(found))
@@ -218,7 +232,7 @@ async def test_without_colour_no_colour_is_left_and_every_cell_says_the_same(mon
 
 async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
     for size in ((60, 18), (100, 30), (150, 40), (250, 70)):
-        found = await strips(ON_THE_TABLE, size, "b")
+        found = await strips(ON_THE_TABLE, size)
         assert [strip.cell_length for strip in found] == [size[0]] * size[1]
         assert "STARVED" in text_of(found)
     assert "too small" in text_of(await strips(ON_THE_TABLE, (40, 10)))
@@ -227,12 +241,14 @@ async def test_sizes_up_to_very_large_have_no_line_too_long_or_short() -> None:
 @pytest.mark.usefixtures("no_known_check")
 async def test_an_empty_table_says_what_can_be_done() -> None:
     async with looking() as pilot:
-        assert "o opens a saved check" in shown(pilot)
-        for key in ("enter", "w", "b", "f", "d", "up", "right", "pagedown", "home", "end", "x", "r"):
-            await pilot.press(key)
-            assert isinstance(pilot.app.screen, MatrixScreen)
-        for key in ("s", "c"):
-            await pilot.press(key)
+        assert f"{key('check_open')} opens a saved check" in shown(pilot)
+        asking = ("check_open", "check_back", "help", "quit")
+        for action in MATRIX_ACTIONS:
+            if action.name.startswith("check_") and action.name not in asking:
+                await pilot.press(key(action.name))
+                assert isinstance(pilot.app.screen, MatrixScreen)
+        for name in ("check_save", "check_compare"):
+            await pilot.press(key(name))
             await until_shown(pilot, "no check yet")
 
 
@@ -249,110 +265,153 @@ async def test_palette_help_and_last_line_have_the_actions() -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = dialog_text(pilot.app.screen)
+        for lines in help_lines(available(True, MATRIX_ACTIONS), {}).values():
+            assert all(words in text for _, words, _ in lines)
         for action in available(True, MATRIX_ACTIONS):
             assert any(title.startswith(action.title) for title in titles)
-            assert action.description in text
-            assert not action.rank or action.title in line
+            # Another view is on the first line.
+            assert not action.rank or action.opens_screen or action.title in line
 
 
 # Looking around.
 
 
-async def test_the_chosen_cell_moves_and_what_is_seen_follows_it() -> None:
+# The table of figures, in the order of the check.
+TABLE = MatrixCursor(CellValue.JUDGED, worst_first=False, key=("launch", "spin"))
+
+
+async def show_table(pilot: Pilot[None]) -> MatrixScreen:
+    seen = screen(pilot)
+    seen.cursor = TABLE
+    seen.draw()
+    await until(pilot, lambda: pilot.app.screen.query_one("#below").size.height > 0)
+    return seen
+
+
+async def test_it_opens_at_the_worst_cell_and_the_selected_cell_moves() -> None:
     async with looking(ON_THE_TABLE, (80, 24)) as pilot:
         seen = screen(pilot)
+        assert seen.cursor.key == ("d2h-pinned", "host-alloc-free")
+        await until_shown(pilot, "[X]")
+        await pilot.press("down", "right", "right")
         assert seen.cursor.key == ("launch", "spin")
+        await until_shown(pilot, "── C launch beside spin ─")
+        await pilot.press("end")
+        assert seen.cursor.key == ("d2d@secondary", "spin")
+        await until_shown(pilot, "[▓]")
+        await pilot.press("end")
+        assert seen.cursor.key == ("d2d@secondary", "context-churn")
+        await pilot.press("home")
+        assert seen.cursor.key == ("d2h-pinned", "context-churn")
+        await pilot.press("home")
+        assert seen.cursor.key == ("d2h-pinned", "host-alloc-free")
+        await pilot.press("pagedown")
+        assert seen.cursor.key == ("d2h-pinned", "context-churn")
+        await pilot.press("pageup", "left", "up")
+        assert seen.cursor.key == ("d2h-pinned", "host-alloc-free")
+
+
+async def test_in_the_table_what_is_seen_follows_the_selected_cell() -> None:
+    async with looking(ON_THE_TABLE, (80, 24)) as pilot:
+        seen = await show_table(pilot)
         await pilot.press("down", "right", "right")
         assert seen.cursor.key == ("d2d", "d2h-pinned-large")
         await pilot.press("end")
         assert seen.cursor.key == ("d2d", "context-churn")
         assert seen.cursor.first[1] > 0
         assert "context" in shown(pilot)
-        await pilot.press("end")
-        assert seen.cursor.key == ("d2h-pinned", "context-churn")
         await pilot.press("home")
-        assert seen.cursor.key == ("d2h-pinned", QUIET)
-        await pilot.press("home")
-        assert seen.cursor.key == ("launch", QUIET)
-        await pilot.press("pagedown")
-        assert seen.cursor.key == ("d2h-pinned", QUIET)
-        await pilot.press("pageup", "left", "up")
-        assert seen.cursor.key == ("launch", QUIET)
+        assert seen.cursor.key == ("d2d", QUIET)
         assert "call p50" in shown(pilot)
 
 
-async def test_a_click_chooses_a_cell_and_another_one_enters_it() -> None:
+@pytest.mark.parametrize("table", [False, True], ids=["block", "table"])
+async def test_a_click_chooses_a_cell_and_another_one_enters_it(table: bool) -> None:
     async with looking(ON_THE_TABLE) as pilot:
+        if table:
+            await show_table(pilot)
         grid = screen(pilot).query_one(Grid)
-        at = grid_layout(grid.view, *grid.size)
-        where = (at.label + 2 * at.cell + 3, 1 + at.head + 2 * at.each)
+        at = grid.view.layout(*grid.size)
+        wanted = grid.view.key(2, grid.view.pinned + 1)
+        where = (at.label + (grid.view.pinned + 1) * at.cell + 1, int(table) + at.head + 2 * at.each)
         await pilot.click("#grid", offset=where)
-        assert screen(pilot).cursor.key == ("d2d@secondary", "host-alloc-free")
+        assert screen(pilot).cursor.key == wanted
         await pilot.click("#grid", offset=where)
         assert isinstance(pilot.app.screen, CellScreen)
 
 
 async def test_a_click_on_the_last_line_does_what_the_key_does() -> None:
-    async with looking(ON_THE_TABLE) as pilot:
+    async with looking(ON_THE_TABLE, (160, 44)) as pilot:
+        titles = {action.name: action.title for action in MATRIX_ACTIONS}
         line = shown(pilot).splitlines()[-1]
-        await pilot.click("#keys", offset=(line.index("worst first") + 2, 0))
-        assert screen(pilot).cursor.worst_first
-        await pilot.click("#keys", offset=(line.index("compare") + 2, 0))
+        await pilot.click("#keys", offset=(line.index(titles["check_order"]) + 2, 0))
+        assert not screen(pilot).cursor.worst_first
+        await pilot.click("#keys", offset=(line.index(titles["check_compare"]) + 2, 0))
         await until(pilot, lambda: is_open(pilot, Prompt))
 
 
-async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone() -> None:
-    async with looking(ON_THE_TABLE, (60, 18)) as pilot:
+@pytest.mark.parametrize("value", [CellValue.SYMBOLS, CellValue.JUDGED])
+async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone(value: CellValue) -> None:
+    async with looking(MatrixState(REFERENCE, unmeasured=Unmeasured.REFERENCE), (60, 18)) as pilot:
         seen = screen(pilot)
+        seen.cursor = replace(seen.cursor, value=value)
+        seen.draw()
         before = seen.cursor.key
         grid = seen.query_one(Grid)
-        for steps, sideways in ((1, True), (1, True), (-1, True), (9, False), (9, True)):
+        await until(pilot, lambda: not seen.changed)
+        for steps, sideways in ((1, True), (1, True), (-1, True), (99, False), (99, True)):
             seen.on_wheel_widget_turned(Grid.Turned(0, steps, sideways))
         assert seen.cursor.key == before
-        assert seen.cursor.first == grid_layout(grid.view, *grid.size).clamped(grid.view, (99, 99))
+        last = grid.view.layout(*grid.size).clamped(grid.view, (99, 99))
+        assert last[0] > 0
+        assert seen.cursor.first == last
 
 
-async def test_the_worst_come_first_on_demand_and_the_worst_cell_is_found() -> None:
+async def test_rows_and_columns_are_the_worst_first_or_as_measured() -> None:
+    matrix = screen_example()
+    block = Block.of(matrix)
     async with looking(ON_THE_TABLE) as pilot:
-        await pilot.press("w")
+        view = screen(pilot).query_one(Grid).view
+        assert (view.columns, view.rows) == (block.victims, block.lines)
+        await pilot.press(key("check_order"))
         shown(pilot)
         view = screen(pilot).query_one(Grid).view
-        assert view.columns[:2] == (QUIET, "host-alloc-free")
-        assert view.rows[0] == "d2h-pinned"
+        assert view.columns == tuple(row.name for row in matrix.rows)
+        assert view.rows == tuple(column.name for column in matrix.columns if column.name in block.lines)
+        await pilot.press("end", key("check_worst"))
         assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
-        await pilot.press("w")
+        await pilot.press(key("check_order"), key("check_figure"))
         shown(pilot)
-        assert screen(pilot).query_one(Grid).view.rows[0] == "launch"
-        await pilot.press("home", "home", "b")
-        assert screen(pilot).cursor.key == ("d2h-pinned", "host-alloc-free")
+        view = screen(pilot).query_one(Grid).view
+        assert (view.columns[:2], view.rows) == ((QUIET, "host-alloc-free"), block.victims)
 
 
-async def test_the_figures_go_from_judged_to_percentiles_and_back() -> None:
+async def test_the_values_go_from_symbols_to_percentiles_and_back() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         found = []
-        for _ in range(4):
+        for _ in range(5):
             found.append(screen(pilot).cursor.value)
-            await pilot.press("f")
-        assert found == [CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.JUDGED]
+            await pilot.press(key("check_figure"))
+        assert found == [CellValue.SYMBOLS, CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.SYMBOLS]
 
 
 async def test_a_cell_shows_its_histograms_its_sentence_and_what_helps() -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        await pilot.press("b", "enter")
+        await pilot.press("enter")
         await until_shown(pilot, "Remedy")
         text = shown(pilot)
         for words in ("call", "wait", "░ baseline", "█ with aggressor", "STARVED", "Pinning pages is slow", "◆"):
             assert words in text
-        await pilot.press("left")
-        await until_shown(pilot, "beside spin")
+        await pilot.press("right")
+        await until_shown(pilot, "d2d beside host-alloc-free")
         await pilot.press("escape")
-        assert screen(pilot).cursor.key == ("d2h-pinned", "spin")
+        assert screen(pilot).cursor.key == ("d2d", "host-alloc-free")
 
 
 async def test_a_cell_without_calls_says_why() -> None:
     async with looking(ON_THE_TABLE) as pilot:
         for column, words in (("peer-copy-behind-kernel", "a second GPU is needed"), ("context-churn", "did not run")):
-            screen(pilot).cursor = replace(screen(pilot).cursor, key=("launch", column))
+            screen(pilot).cursor = replace(TABLE, key=("launch", column))
             screen(pilot).draw()
             await pilot.press("enter")
             await until_shown(pilot, words)
@@ -371,7 +430,8 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await begin(pilot)
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 2)  # type: ignore[union-attr]
         assert not check.engine_was_there
-        for words in ("measuring", "s left", "order by seed 1", "quick check", "×1.0"):
+        # What is measured fills its place.
+        for words in ("measuring", "s left", "order by seed 1", "quick check", "[·]- -", "- not reached"):
             await until_shown(pilot, words)
         check.go.set()
         await until(pilot, lambda: state(pilot).run is None)
@@ -381,7 +441,7 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         assert state(pilot).unsaved
         assert check.options[0].paced is False
         await until_shown(pilot, "not saved")
-        await pilot.press("m")
+        await pilot.press("escape")
         await until(pilot, lambda: is_open(pilot, Monitor))
         await until_shown(pilot, "The engine restarts")
         await until(pilot, lambda: monitor(pilot).state.engine_state == EngineCondition.READY)
@@ -389,6 +449,21 @@ async def test_a_check_runs_cell_by_cell_while_the_monitors_engine_rests() -> No
         await pilot.press("m")
         await until(pilot, lambda: is_open(pilot, MatrixScreen))
         assert state(pilot).matrix_view is matrix_view
+
+
+async def test_the_newest_stall_is_followed_until_an_arrow_is_pressed_and_at_the_end_the_worst_is_selected() -> None:
+    check = ScriptedCheck(pauses_after=5)
+    async with live(check) as pilot:
+        await begin(pilot)
+        await until(pilot, lambda: screen(pilot).cursor.key == ("d2d@secondary", "spin"))
+        assert state(pilot).run is not None
+        await until_shown(pilot, "d2d@secondary beside spin")
+        await pilot.press("left")
+        assert not screen(pilot).cursor.follows
+        await until_shown(pilot, "launch beside spin")
+        check.go.set()
+        await until(pilot, lambda: state(pilot).run is None)
+        await until_shown(pilot, "d2d@secondary beside spin")
 
 
 async def test_without_a_check_the_monitors_engine_stays() -> None:
@@ -406,7 +481,7 @@ async def test_stopped_it_keeps_what_was_measured() -> None:
     async with live(ScriptedCheck(pauses_after=5)) as pilot:
         await begin(pilot, "full")
         await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
-        await pilot.press("r", "o", "s", "c")
+        await pilot.press(*map(key, ("check_run", "check_open", "check_save", "check_compare")))
         assert isinstance(pilot.app.screen, MatrixScreen)
         await pilot.press("x")
         await until(pilot, lambda: state(pilot).run is None)
@@ -451,20 +526,22 @@ async def test_a_mistake_in_the_program_is_told_and_nothing_waits_for_ever() -> 
         assert "ZeroDivisionError: made up" in state(pilot).note
 
 
-async def test_going_back_while_it_runs_asks_and_stops_it_first() -> None:
-    check = ScriptedCheck(pauses_after=2)
+async def test_it_continues_in_other_views_and_after_it_the_monitors_engine_restarts() -> None:
+    check = ScriptedCheck(pauses_after=9)
     async with live(check) as pilot:
         await begin(pilot, "full")
-        await until(pilot, lambda: check.running.is_set())
+        await until(pilot, lambda: state(pilot).run is not None and state(pilot).run.done > 3)  # type: ignore[union-attr]
         await pilot.press("escape")
-        assert isinstance(pilot.app.screen, Ask)
-        await pilot.press("n")
-        assert state(pilot).run is not None
-        await pilot.press("m", "y")
         await until(pilot, lambda: is_open(pilot, Monitor))
         controller = monitor(pilot).context.controllers[MatrixController]
         assert isinstance(controller, MatrixController)
-        assert controller.state.run is None
+        assert controller.state.run is not None
+        await pilot.press("m")
+        await until(pilot, lambda: is_open(pilot, MatrixScreen))
+        # The newest stall is followed again.
+        await until(pilot, lambda: screen(pilot).cursor.follows)
+        await pilot.press(key("check_stop"), "escape")
+        await until(pilot, lambda: is_open(pilot, Monitor) and controller.state.run is None)
         assert controller.state.matrix_view is not None
         await until(pilot, lambda: monitor(pilot).state.engine_state == EngineCondition.READY)
 
@@ -505,7 +582,7 @@ async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_p
     async with looking() as pilot:
         await pilot.press("r", "x")
         assert isinstance(pilot.app.screen, MatrixScreen)
-        await answered(pilot, "o", str(tmp_path / "a.json"))
+        await answered(pilot, key("check_open"), str(tmp_path / "a.json"))
         assert state(pilot).matrix_view is not None
 
 
@@ -514,7 +591,7 @@ async def test_in_a_replay_nothing_can_be_measured_and_files_can_be_opened(tmp_p
 
 async def test_the_name_of_a_folder_is_no_file_to_save_to(tmp_path: Path) -> None:
     async with looking(replace(ON_THE_TABLE, origin="", unsaved=True)) as pilot:
-        await answered(pilot, "s", f"{tmp_path}/check/")
+        await answered(pilot, key("check_save"), f"{tmp_path}/check/")
         await until_shown(pilot, "name a file in it")
         assert state(pilot).unsaved
     assert list(tmp_path.iterdir()) == []
@@ -524,11 +601,11 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     async with looking(replace(ON_THE_TABLE, origin="", unsaved=True)) as pilot:
         assert suggestion(state(pilot)).startswith("check-")
-        await answered(pilot, "s", str(file))
+        await answered(pilot, key("check_save"), str(file))
         assert state(pilot).origin == str(file)
         assert not state(pilot).unsaved
         await until_shown(pilot, "Saved to")
-        await answered(pilot, "o", str(file))
+        await answered(pilot, key("check_open"), str(file))
         matrix_view = state(pilot).matrix_view
         assert matrix_view is not None
         assert matrix_view is not ON_THE_TABLE.matrix_view
@@ -539,15 +616,15 @@ async def test_saved_and_opened_it_is_the_same(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize(("key", "changed"), [("n", False), ("y", True)])
-async def test_it_asks_before_it_overwrites(tmp_path: Path, key: str, changed: bool) -> None:
+@pytest.mark.parametrize(("answer", "changed"), [("n", False), ("y", True)])
+async def test_it_asks_before_it_overwrites(tmp_path: Path, answer: str, changed: bool) -> None:
     file = tmp_path / "a.json"
     file.write_text("something else")
     async with looking(ON_THE_TABLE) as pilot:
-        await answered(pilot, "s", str(file))
+        await answered(pilot, key("check_save"), str(file))
         await until(pilot, lambda: is_open(pilot, Ask))
         await until_shown(pilot, "Overwrite")
-        await pilot.press(key)
+        await pilot.press(answer)
         if changed:
             await until(pilot, lambda: file.read_text() != "something else")
         await until(pilot, lambda: not state(pilot).busy)
@@ -556,19 +633,19 @@ async def test_it_asks_before_it_overwrites(tmp_path: Path, key: str, changed: b
 
 async def test_escape_at_the_prompt_does_nothing(tmp_path: Path) -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        for key in ("o", "s", "c"):
-            await pilot.press(key)
+        for name in ("check_open", "check_save", "check_compare"):
+            await pilot.press(key(name))
             assert isinstance(pilot.app.screen, Prompt)
             await pilot.press("escape")
-        await pilot.press("o", "enter")
+        await pilot.press(key("check_open"), "enter")
         assert state(pilot) is ON_THE_TABLE
-        await pilot.press("o", *"~/q.json")
+        await pilot.press(key("check_open"), *"~/q.json")
         assert isinstance(pilot.app.screen, Prompt)
         assert pilot.app.screen.query_one(Input).value == "~/q.json"
 
 
-@pytest.mark.parametrize("key", ["o", "c"])
-async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("action", ["check_open", "check_compare"])
+async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes(tmp_path: Path, action: str) -> None:
     file = tmp_path / "a.json"
     told: dict[str | None, str] = {
         None: "cannot be read",
@@ -580,7 +657,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
         for content, words in told.items():
             if content is not None:
                 file.write_text(content)
-            await answered(pilot, key, str(file))
+            await answered(pilot, key(action), str(file))
             assert words in state(pilot).note
             assert state(pilot).failed
             await until_shown(pilot, words)
@@ -589,7 +666,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
 
 async def test_a_folder_that_is_not_there_is_told_when_saving(tmp_path: Path) -> None:
     async with looking(ON_THE_TABLE) as pilot:
-        await answered(pilot, "s", str(tmp_path / "none" / "a.json"))
+        await answered(pilot, key("check_save"), str(tmp_path / "none" / "a.json"))
         assert state(pilot).failed
         assert "none" in state(pilot).note
 
@@ -598,38 +675,41 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
     check_file.save(screen_example(driver="570.9"), tmp_path / "old.json")
     new = MatrixState(matrix_view=MatrixView.of(screen_example(seed=2, slower=2.0)), origin="new.json")
     async with looking(new, (160, 44)) as pilot:
-        await answered(pilot, "c", str(tmp_path / "old.json"))
+        await answered(pilot, key("check_compare"), str(tmp_path / "old.json"))
         assert state(pilot).comparison is not None
         await until_shown(pilot, "WORSE")
-        for words in ("SAME", "change", "driver 570.9 → 580.1"):
-            assert words in shown(pilot)
-        await pilot.press("w")
+        assert "driver 570.9 → 580.1" in shown(pilot)
+        # The worst change, and what is worse has a line though it is quiet.
         assert screen(pilot).cursor.key == ("launch", "alloc-async")
+        await until_shown(pilot, "[·]")
         await pilot.press("enter")
         await until(pilot, lambda: is_open(pilot, CellScreen) and "WORSE" in shown(pilot))
-        await pilot.press("escape", "d")
+        await pilot.press("escape", key("check_differences"))
         assert isinstance(pilot.app.screen, Differences)
         text = dialog_text(pilot.app.screen)
         for words in ("driver 570.9 → 580.1", "WORSE", "1%", "old.json"):
             assert words in text
-        await pilot.press("escape", "f")
-        assert screen(pilot).cursor.value is CellValue.JUDGED
-        await pilot.press("c")
+        await pilot.press("escape", *[key("check_figure")] * 4)
+        assert screen(pilot).cursor.value is CellValue.CHANGE
+        for words in ("SAME", "WORSE", "change"):
+            await until_shown(pilot, words)
+        await pilot.press(key("check_compare"))
         assert state(pilot).comparison is None
         await until(pilot, lambda: "WORSE" not in shown(pilot))
+        assert screen(pilot).cursor.value is CellValue.JUDGED
 
 
-@pytest.mark.parametrize("key", ["n", "y"])
-async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("answer", ["n", "y"])
+async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, answer: str) -> None:
     old = screen_example()
     check_file.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
-        await answered(pilot, "c", str(tmp_path / "old.json"))
+        await answered(pilot, key("check_compare"), str(tmp_path / "old.json"))
         await until(pilot, lambda: is_open(pilot, Ask))
         await until_shown(pilot, "Another GPU")
-        await pilot.press(key)
-        await until(pilot, lambda: not state(pilot).busy and (key == "n" or state(pilot).comparison is not None))
-        assert (state(pilot).comparison is not None) is (key == "y")
+        await pilot.press(answer)
+        await until(pilot, lambda: not state(pilot).busy and (answer == "n" or state(pilot).comparison is not None))
+        assert (state(pilot).comparison is not None) is (answer == "y")
 
 
 # The whole of it, on a simulated GPU.
@@ -645,7 +725,7 @@ async def test_a_real_check_of_the_simulated_gpu_finds_its_stall(monkeypatch: py
         assert matrix_view is not None
         assert not state(pilot).failed
         assert matrix_view.matrix.simulated
-        assert matrix_view.worst(changed=False) == ("d2d@secondary", "spin")
+        assert matrix_view.worst(False, ("spin", "alloc-async")) == ("d2d@secondary", "spin")
         await until_shown(pilot, "SIMULATED")
 
 
@@ -690,8 +770,9 @@ def test_words_that_do_not_fit_end_with_an_ellipsis() -> None:
 def test_the_lines_above_say_how_far_it_is(width: int) -> None:
     run = CheckRun(began_s=100.0, done=30, total=60, left_s=12.4, text="repeat 1 of 4 · spin kernel")
     view = head_view(replace(ON_THE_TABLE, run=run), 165.5)
+    assert view.state == "● measuring 1:05"
     text = "\n".join("".join(part for part, _ in line) for line in head_lines(view, width))
-    for words in ("measuring 1:05", "50%", "12 s left", "30 of 60"):
+    for words in ("50%", "12 s left", "30 of 60"):
         assert words in text
     assert all(length(line) <= width for line in head_lines(view, width))
 
@@ -742,18 +823,20 @@ def _no_known_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_without_a_saved_check_the_nearest_reference_is_shown_and_marked() -> None:
     async with looking() as pilot:
-        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await until_shown(pilot, "REFERENCE")
         text = shown(pilot)
         assert "h200-580.159.04: NVIDIA H200, driver 580.159.04" in text
         assert "Of other machines, not measured now." in text
         # No key runs one beside a recording.
         assert "r runs a check" not in text
-        await pilot.press("b")
-        await until_shown(pilot, "starved in 1 of 2 checks")
+        for words in ("starved in 1 of 2 checks", "because  of d2h-pageable-warm:", "quiet for all: nvml-poll"):
+            await until_shown(pilot, words)
         # It is no check, so it can neither be saved nor compared.
-        for key in ("s", "c"):
-            await pilot.press(key)
+        for name in ("check_save", "check_compare"):
+            await pilot.press(key(name))
             await until_shown(pilot, "no check yet")
+        await pilot.press(key("check_figure"))
+        await until(pilot, lambda: pilot.app.screen.query_one(Paragraphs).size.height > 0)
         # Without histograms the text has the width of the screen, until there is a check.
         assert pilot.app.screen.query_one(Paragraphs).size.width == 120
         await pilot.press("enter")
@@ -772,29 +855,28 @@ async def test_the_check_that_was_saved_last_is_shown_and_marked(tmp_path: Path,
     check_file.save(screen_example(), file)
     check_file.remember(file)
     async with looking(size=size) as pilot:
-        await until_shown(pilot, "SAVED CHECK, NOT MEASURED NOW")
+        await until_shown(pilot, "SAVED CHECK")
         # On one line, so that the file is named beside it.
         assert "The last saved check, not measured now." in shown(pilot)
         assert str(file.parent)[:30] in shown(pilot)
         assert pilot.app.screen.controller.state.origin == str(file)  # type: ignore[attr-defined]
     file.unlink()
     async with looking(size=size) as pilot:
-        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await until_shown(pilot, "REFERENCE")
 
 
 async def test_a_check_with_fewer_rows_leaves_its_lines_to_the_selected_cell(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     check_file.save(screen_example(), file)
-    many = reference_view(reference_choice.shipped("h200-580.159.04"))
-    async with looking(MatrixState(many, origin="many.json"), size=(80, 24)) as pilot:
-        before = pilot.app.screen.query_one("#below").size.height
-        await answered(pilot, "o", str(file))
+    async with looking(MatrixState(REFERENCE, origin="many.json"), size=(80, 24)) as pilot:
+        before = (await show_table(pilot)).query_one("#below").size.height
+        await answered(pilot, key("check_open"), str(file))
         await until(pilot, lambda: pilot.app.screen.query_one("#below").size.height > before)
 
 
 async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
     async with live(ScriptedCheck()) as pilot:
-        await until_shown(pilot, "REFERENCE, NOT MEASURED HERE")
+        await until_shown(pilot, "REFERENCE")
         await until_shown(pilot, "r runs a check of this machine.")
         await pilot.press("r", "down", "enter")
         await until_shown(pilot, "not saved")

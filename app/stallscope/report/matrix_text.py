@@ -20,13 +20,14 @@ from stallprobes.wording.headline import Headline
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report import comparison_text, matrix_symbols
 from stallscope.report.columns import cut_words, display_width, name_parts, padded
+from stallscope.report.matrix_block import Block, quiet_text
 from stallscope.report.table import GAP, TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
     from stallprobes.matrix.findings import CauseGroup
-    from stallprobes.matrix.matrix import Cell, Matrix, MatrixRow
+    from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.model import Phase
 
@@ -146,41 +147,40 @@ def _title(matrix: Matrix, title: str) -> str:
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
     out.paragraph(_title(matrix, check_wording.MATRIX_TITLE), style="strong")
     # What this machine does not support is counted below.
-    rows, columns = matrix_symbols.supported(matrix)
-    names = max((display_width(part) for column in columns for part in name_parts(column.name, _NAME_WIDTH)), default=0)
+    block = Block.of(matrix)
+    names = max((display_width(part) for one in block.aggressors for part in name_parts(one, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     # Composed at its first use: the width of a cell decides on the blocks.
     shown = cache(_cell)
-    blocks = _blocks(matrix, rows, shown, out.width - names)
-    quiet = matrix_symbols.quiet_columns(matrix, columns if len(blocks) > 1 else ())
-    for number, block in enumerate(blocks):
+    parts = _parts(matrix, block.victims, shown, out.width - names)
+    quiet = block.quiet if len(parts) > 1 else ()
+    for number, victims in enumerate(parts):
         if number:
             out.line()
-        _block(out, matrix, block, [column.name for column in columns if column.name not in quiet], shown, names)
+        _block(out, matrix, victims, [name for name in block.aggressors if name not in quiet], shown, names)
     if quiet:
         out.line()
-        bound = compact(max(quiet.values()))
-        out.paragraph(f"Quiet for every victim, medians at most ×{bound}: {', '.join(quiet)}", "  ", "")
+        out.paragraph(quiet_text(matrix, block), "  ", "")
     out.note(" · ".join(_legend(matrix, shown)))
 
 
 def _block(
     out: TextWriter,
     matrix: Matrix,
-    block: Sequence[MatrixRow],
+    victims: Sequence[str],
     columns: Sequence[str],
     shown: _ShownCell,
     names: int,
 ) -> None:
-    lines = _heads(block)
+    lines = _heads(victims)
     if findings.has_quiet(matrix):
-        quiet = [TableCell(_baseline(matrix.cells.get((row.name, QUIET))), "dim") for row in block]
+        quiet = [TableCell(_baseline(matrix.cells.get((victim, QUIET))), "dim") for victim in victims]
         lines.append([TableCell(_BASELINE, "dim"), *quiet])
     for name in columns:
         first, *rest = name_parts(name, _NAME_WIDTH)
-        lines.append([padded(first, names), *(shown(matrix.cells.get((row.name, name))) for row in block)])
-        lines += [["  " + part, *[""] * len(block)] for part in rest]
-    out.table([TableColumn(""), *(TableColumn("", right=True) for _ in block)], lines)
+        lines.append([padded(first, names), *(shown(matrix.cells.get((victim, name))) for victim in victims)])
+        lines += [["  " + part, *[""] * len(victims)] for part in rest]
+    out.table([TableColumn(""), *(TableColumn("", right=True) for _ in victims)], lines)
 
 
 def _legend(matrix: Matrix, shown: _ShownCell) -> list[str]:
@@ -195,25 +195,25 @@ def _legend(matrix: Matrix, shown: _ShownCell) -> list[str]:
     return [*legend, *([f"figures are medians except {', '.join(marks)}"] if marks else [])]
 
 
-def _blocks(matrix: Matrix, rows: Sequence[MatrixRow], shown: _ShownCell, room: int) -> list[list[MatrixRow]]:
-    """The victims in blocks that fit into ``room`` columns."""
-    blocks: list[list[MatrixRow]] = []
+def _parts(matrix: Matrix, victims: Sequence[str], shown: _ShownCell, room: int) -> list[list[str]]:
+    """The victims in parts that fit into ``room`` columns."""
+    parts: list[list[str]] = []
     left = 0
-    for row in rows:
-        texts = [shown(cell).text for cell in matrix.cells.values() if cell.row == row.name and cell.column != QUIET]
-        texts += [_baseline(matrix.cells.get((row.name, QUIET))), *name_parts(row.name, _HEAD_WIDTH)]
+    for victim in victims:
+        texts = [shown(cell).text for cell in matrix.cells.values() if cell.row == victim and cell.column != QUIET]
+        texts += [_baseline(matrix.cells.get((victim, QUIET))), *name_parts(victim, _HEAD_WIDTH)]
         width = max(display_width(text) for text in texts) + _GAP
-        if not blocks or width > left:
-            blocks.append([])
+        if not parts or width > left:
+            parts.append([])
             left = room
-        blocks[-1].append(row)
+        parts[-1].append(victim)
         left -= width
-    return blocks
+    return parts
 
 
-def _heads(block: Sequence[MatrixRow]) -> list[list[TableCell | str]]:
+def _heads(victims: Sequence[str]) -> list[list[TableCell | str]]:
     # Aligned to the bottom, so that short names are right above their figures.
-    upward = zip_longest(*(reversed(name_parts(row.name, _HEAD_WIDTH)) for row in block), fillvalue="")
+    upward = zip_longest(*(reversed(name_parts(victim, _HEAD_WIDTH)) for victim in victims), fillvalue="")
     lines: list[list[TableCell | str]] = [["", *(TableCell(part, "strong") for part in parts)] for parts in upward]
     lines[0][0] = "beside"
     return lines[::-1]

@@ -48,6 +48,7 @@ from stallscope.report import (
     watch_text,
 )
 from stallscope.report.columns import display_width
+from stallscope.report.matrix_block import Block
 from stallscope.report.text import TextWriter
 from stallscope.tui.demo.tour import DemoTour
 
@@ -262,16 +263,15 @@ def symbols(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_block_has_a_symbol_for_each_cell_and_full_its_figures(name: str) -> None:
     matrix = check(name)
-    rows, columns = matrix_symbols.supported(matrix)
-    quiet = matrix_symbols.quiet_columns(matrix, columns)
+    names = Block.of(matrix)
     block = symbols(text_of(partial(show, name, full=False), 80))
-    assert set(block) == {column.name for column in columns} - set(quiet)
-    assert {len(line) for line in block.values()} == {len(rows)}
+    assert set(block) == set(names.lines)
+    assert {len(line) for line in block.values()} == {len(names.victims)}
     full = text_of(partial(show, name, full=True), 100)
     cells = re.findall(r"(?:[\d.]+[kM]?['\"+]?|–)/(?:[\d.]+[kM]?['\"+]?|–)(?= |$)", full, re.MULTILINE)
     starved = full[full.index(check_wording.MATRIX_TITLE) :].count(" STARVED ")
     # The baselines have a line too.
-    assert len(cells) + starved >= len(rows) * (len(columns) - len(quiet) + 1)
+    assert len(cells) + starved >= len(names.victims) * (len(names.lines) + 1)
     assert not re.search(r"\d/[\d–]", text_of(lambda out: matrix_symbols.write(out, matrix), 100))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from factories import matrices
 from factories.matrix_examples import screen_example
 from factories.watch_moments import moments
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
+from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
@@ -17,26 +19,37 @@ MATRIX = MatrixView.of(screen_example())
 STATE = MatrixState(matrix_view=MATRIX)
 
 
-def test_the_first_cell_with_an_aggressor_is_selected_and_stays_in_another_order() -> None:
+def test_the_worst_cell_is_selected_and_stays_in_another_order() -> None:
     cursor = MatrixCursor().on_cell_of(MATRIX)
-    rows, columns = cursor.names(MATRIX)
-    assert cursor.key == (rows[0], next(name for name in columns if name != QUIET))
-    assert replace(cursor, worst_first=True).on_cell_of(MATRIX).key == cursor.key
+    assert cursor.key == ("d2h-pinned", "host-alloc-free")
+    assert replace(cursor, worst_first=False).on_cell_of(MATRIX).key == cursor.key
+    # A cell that the block does not have.
+    assert replace(cursor, key=("d2d", QUIET)).on_cell_of(MATRIX).key == cursor.key
+    assert replace(cursor, key=("d2d", QUIET), value=CellValue.P50).on_cell_of(MATRIX).key == ("d2d", QUIET)
     assert cursor.on_cell_of(None).key is None
 
 
 def test_a_movement_ends_at_the_last_cell() -> None:
     cursor = MatrixCursor().on_cell_of(MATRIX)
     view = grid_view(STATE, cursor, replayed=False)
+    assert cursor.moved(view, 99, 99).key == (view.columns[-1], view.rows[-1])
+    assert cursor.moved(view, -99, -99).key == (view.columns[0], view.rows[0])
+    cursor = replace(cursor, value=CellValue.P50)
+    view = grid_view(STATE, cursor, replayed=False)
     assert cursor.moved(view, 99, 99).key == (view.rows[-1], view.columns[-1])
-    assert cursor.moved(view, -99, -99).key == (view.rows[0], view.columns[0])
     assert cursor.moved(grid_view(MatrixState(), cursor, replayed=False), 1, 1) is cursor
 
 
 def test_the_worst_cell_is_selected_with_the_order_that_begins_with_it() -> None:
-    cursor = MatrixCursor().on_cell_of(MATRIX).reordered(MATRIX)
+    cursor = MatrixCursor(worst_first=False, key=("d2d", "spin")).reordered(MATRIX)
     assert cursor.worst_first
-    assert cursor.key == MATRIX.worst(changed=False)
+    assert cursor.key == MATRIX.worst(False, cursor.names(MATRIX)[1])
+    # Where nothing changed it is that of the check.
+    stalled = matrices.made_up(1, times={("d2d", "spin"): 30.0})
+    same = MatrixView.of(stalled).compared(compare(stalled, stalled))
+    assert (found := cursor.at_worst(same)) is not None
+    assert found.key == ("d2d", "spin")
+    assert replace(cursor, value=CellValue.CHANGE).at_worst(same) is None
     back = cursor.reordered(MATRIX)
     assert (back.worst_first, back.key) == (False, cursor.key)
 
@@ -46,10 +59,10 @@ def test_changes_are_among_the_values_of_a_comparison_only() -> None:
     for compared in (False, False, False, True):
         cursor = cursor.with_next_value(compared)
         seen.append(cursor.value)
-    assert seen == [CellValue.P50, CellValue.P99, CellValue.JUDGED, CellValue.P50]
+    assert seen == [CellValue.JUDGED, CellValue.P50, CellValue.P99, CellValue.CHANGE]
     assert MatrixCursor(CellValue.P99).with_next_value(compared=True).value is CellValue.CHANGE
     # The comparison has ended.
-    assert MatrixCursor(CellValue.CHANGE).with_next_value(compared=False).value is CellValue.JUDGED
+    assert MatrixCursor(CellValue.CHANGE).with_next_value(compared=False).value is CellValue.SYMBOLS
 
 
 def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> None:

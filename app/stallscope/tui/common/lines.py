@@ -87,6 +87,7 @@ def _palette(*variables: str) -> Mapping[str, Style]:
         "focus-dim": style(ground.blend(ink, 0.6), focused),
         "alarm": style(ground, of("error"), bold=True),
         "notice": style(ground, of("warning"), bold=True),
+        "better": style(of("success")) + Style(underline=True),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -10,23 +11,30 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
 from stallprobes.catalog import entries
-from stallprobes.latency.ratio import PERCENTILES
+from stallprobes.errors import StallprobesError
+from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.live.view_model import ChannelView
+from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Status
-from stallprobes.model import TIMELINE_PHASES, Channel
+from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, plural, times
+from stallprobes.verdicts.explanations import beside_aggressors
+from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
 from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
+from stallscope.tui.common.lines import Line
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
+from stallscope.tui.common.verdict_lines import explanation_lines, figures
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, kind_style
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange
+    from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import Reference
-
+    from stallprobes.verdicts.verdict import Verdict
 
 # Title, style of the title, text.
 Paragraph = tuple[str, str, str]
@@ -79,11 +87,14 @@ def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Ke
     """What the checks of ``reference`` say of a cell."""
     kind = matrix_view.figures[key].kind
     text = _on_reference(reference, key) or "the reference does not have this cell"
-    return [
+    out = [
         (kind.look.word, kind_style(kind), _cell_title(matrix_view, key)),
         ("On other machines", "strong", f"{text}."),
-        ("Reference", "strong", f"{reference_wording.reference_title(reference)}."),
     ]
+    verdict = _explained(matrix_view.matrix, matrix_view.matrix.cells[key])
+    if verdict is not None and verdict.cause:
+        out += [("Cause", "strong", verdict.cause), ("Remedy", "strong", verdict.remedy)]
+    return [*out, ("Reference", "strong", f"{reference_wording.reference_title(reference)}.")]
 
 
 def _on_reference(reference: Reference, key: Key) -> str:
@@ -159,6 +170,88 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
         cell.in_flight_ns if cell.in_flight_ns and check_wording.in_flight(cell) else None,
         now="with aggressor",
     )
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """The selected cell beside the block of symbols.
+
+    ``figures`` has a text for each phase, that of the worst ``verdict`` first; ``judged`` is its phase. ``elsewhere``
+    says what other machines measured, "" where that is not known. ``change`` is that of a comparison.
+    """
+
+    title: str
+    state: str
+    style: str
+    figures: tuple[str, ...]
+    verdict: Verdict | None
+    judged: Phase | None
+    plots: HistogramsView | None
+    elsewhere: str
+    change: Paragraph | None
+    paragraphs: tuple[Paragraph, ...]
+
+    def explanation(self, width: int) -> list[Line]:
+        """The cause and the remedy in a line each; of a verdict without short ones the begin of the long ones."""
+        verdict = self.verdict
+        if verdict is None:
+            return []
+        cause, remedy = verdict.short_cause or verdict.cause, verdict.short_remedy or verdict.remedy
+        return explanation_lines(replace(verdict, short_cause=cause, short_remedy=remedy), width)
+
+
+def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
+    """What is shown of a cell beside the block."""
+    cell, known = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
+    verdict = _explained(matrix_view.matrix, cell)
+    judged = None if verdict is None else Phase.CALL if verdict.phase is Phase.DUE else verdict.phase
+    texts, elsewhere, reference = [], "", matrix_view.shown_reference
+    if reference is not None:
+        texts = [_on_reference(reference, key) or cell.reason or ""]
+    elif not cell.status.measured:
+        texts = [cell.reason or "Not measured yet."]
+    elif known is not None:
+        medians = {phase: part.ratios.get(Quantile.P50) for phase, part in known.parts.items() if phase is not judged}
+        texts = [] if verdict is None else [figures(verdict)]
+        texts += [
+            f"{phase.traits.word} {duration_ns(one.baseline_ns)} → {duration_ns(one.now_ns)}  {times(one.ratio)}"
+            for phase, one in medians.items()
+            if one is not None
+        ]
+        if matrix_view.reference is not None and (text := _on_reference(matrix_view.reference.reference, key)):
+            elsewhere = f"on other machines: {text}"
+    change = matrix_view.changes.get(key)
+    starved = cell.kind is VerdictKind.STARVED
+    ratio = f" {times(verdict.ratio)}" if verdict is not None and verdict.ratio and not starved else ""
+    return CellSummary(
+        _cell_title(matrix_view, key),
+        f"{cell.kind.look.word}{ratio}",
+        kind_style(cell.kind),
+        tuple(texts),
+        verdict,
+        judged,
+        histograms(matrix_view, key),
+        elsewhere,
+        None if change is None else (change.change.look.word, change.change.look.style, _change_sentences(change)),
+        tuple(paragraphs(matrix_view, key, brief=True)),
+    )
+
+
+def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
+    """The worst verdict of a cell, None if it is quiet; a stall from a file, which has no short cause, with that of
+    the catalogue."""
+    verdict = cell.worst
+    if verdict is None or not verdict.kind.severity:
+        return None
+    if verdict.short_cause or not verdict.kind.is_stall:
+        return verdict
+    try:
+        known = plan((cell.row,), matrix.column(cell.column).aggressors)
+    except StallprobesError:
+        # A check of another version, with probes that this one does not know.
+        return verdict
+    aggressors = [probe for one in known.aggressor_sets for probe in one.probes]
+    return replace(verdict, **beside_aggressors(known.victims[0].probe, aggressors, phase=verdict.phase).fields)
 
 
 class CellScreen(Dialog[None]):

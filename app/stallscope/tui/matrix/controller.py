@@ -32,8 +32,9 @@ from stallprobes.errors import (
 from stallprobes.files import atomic
 from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
+from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.matrix.known_checks import Unmeasured, known_check
-from stallscope.tui.matrix.view_model import MatrixView
+from stallscope.tui.matrix.view_model import Key, MatrixView
 
 if TYPE_CHECKING:
     from stallprobes.matrix.check.plan import Plan
@@ -49,7 +50,8 @@ _ASK_S = 0.05
 class CheckRun:
     """A running check: ``done`` of ``total`` cell measurements, ``left_s`` seconds left (None: not known yet).
 
-    ``text`` names the current step, ``last`` the column measured last. ``began_s`` is on the monotonic clock.
+    ``text`` names the current step, ``last`` the column measured last, ``stall`` the newest cell that stalls (None: no
+    cell yet). ``began_s`` is on the monotonic clock.
     """
 
     began_s: float
@@ -58,6 +60,7 @@ class CheckRun:
     left_s: float | None = None
     text: str = ""
     last: str | None = None
+    stall: Key | None = None
     stopping: bool = False
 
 
@@ -350,7 +353,8 @@ class MatrixController:
         cell, matrix_view = step.cell, self.state.matrix_view
         if cell is not None and matrix_view is not None:
             self._change(matrix_view=matrix_view.with_cell(cell))
-            self._step(last=cell.column)
+            stalls = isinstance(cell.kind, VerdictKind) and cell.kind.severity >= VerdictKind.STALLED.severity
+            self._step(last=cell.column, **({"stall": (cell.row, cell.column)} if stalls else {}))
 
     def _keep_or_restore(self, before: MatrixState, target: EngineTarget | None) -> str:
         """After a failure: keep the measured cells, or restore the state from ``before`` if there are none."""
@@ -378,7 +382,7 @@ class MatrixController:
                 target.options.gpu.split(",")[0] if target.options.gpu else None, {}, target.survey
             ),
         )
-        self._change(matrix_view=replace(matrix_view, matrix=matrix), unsaved=True)
+        self._change(matrix_view=_finished(matrix, matrix_view), unsaved=True)
         return f" {count} measured cells are kept."
 
 

@@ -5,9 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stallprobes.matrix.matrix import QUIET
+from stallscope.tui.actions import MATRIX_ACTIONS
+from stallscope.tui.matrix.block import BlockView
+from stallscope.tui.matrix.cell import summary
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.grid import GridLayout, GridView
-from stallscope.tui.matrix.view_model import CHANGE_LEGEND, LEGEND, CellValue, Key, MatrixView, all_labels
+from stallscope.tui.matrix.view_model import (
+    CHANGE_LEGEND,
+    LEGEND,
+    CellValue,
+    Key,
+    MatrixView,
+    all_labels,
+    block_symbols,
+)
+
+_FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
+# The usual keys by the name of the action.
+KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
 
 
 @dataclass(frozen=True)
@@ -15,28 +30,39 @@ class MatrixCursor:
     """What the grid shows of a check; each method returns the cursor after a change.
 
     ``key`` is the selected cell, None before there is one. ``first`` are the grid's upper left row and column.
+    ``follows``: the newest stall of a running check is selected.
     """
 
-    value: CellValue = CellValue.JUDGED
-    worst_first: bool = False
+    value: CellValue = CellValue.SYMBOLS
+    worst_first: bool = True
     key: Key | None = None
     first: tuple[int, int] = (0, 0)
+    follows: bool = False
 
     def names(self, matrix_view: MatrixView) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of rows and columns in their order."""
+        """The names of victims and aggressors in their order."""
+        if self.value is CellValue.SYMBOLS:
+            return matrix_view.block_order(self.worst_first)
         return matrix_view.order(self.worst_first, self.value is CellValue.CHANGE)
 
     def on_cell_of(self, matrix_view: MatrixView | None) -> MatrixCursor:
-        """On a cell of ``matrix_view``: the present one, or the first one with an aggressor; on none without a view."""
+        """On a cell of ``matrix_view``: the present one, else the worst one, or the first one with an aggressor; on
+        none where there is no cell."""
         if matrix_view is None:
             return replace(self, key=None)
-        if self.key in matrix_view.matrix.cells:
+        victims, aggressors = self.names(matrix_view)
+        if not (victims and aggressors):
+            return replace(self, key=None)
+        if self.key is not None and self.key[0] in victims and self.key[1] in aggressors:
             return self
-        rows, columns = self.names(matrix_view)
-        return replace(self, key=(rows[0], next((name for name in columns if name != QUIET), columns[0])))
+        worst = self.at_worst(matrix_view)
+        first = next((name for name in aggressors if name != QUIET), aggressors[0])
+        return worst or replace(self, key=(victims[0], first))
 
     def with_changes(self, compared: bool) -> MatrixCursor:
-        """With changes as values if the check is ``compared``, else with what was judged."""
+        """With changes in the table if the check is ``compared``, else with what was judged."""
+        if self.value is CellValue.SYMBOLS:
+            return self
         return replace(self, value=CellValue.CHANGE if compared else CellValue.JUDGED)
 
     def with_next_value(self, compared: bool) -> MatrixCursor:
@@ -51,9 +77,18 @@ class MatrixCursor:
         return (cursor.at_worst(matrix_view) if cursor.worst_first else None) or cursor
 
     def at_worst(self, matrix_view: MatrixView | None) -> MatrixCursor | None:
-        """On the worst cell; None if all are quiet."""
-        worst = None if matrix_view is None else matrix_view.worst(self.value is CellValue.CHANGE)
-        return None if worst is None else replace(self, key=worst)
+        """On the worst cell, in the block of a comparison on the one that changed most; None if all are quiet."""
+        if matrix_view is None:
+            return None
+        columns = self.names(matrix_view)[1]
+        worst = None if self.value in _FIGURES else matrix_view.worst(True, columns)
+        if worst is None and self.value is not CellValue.CHANGE:
+            worst = matrix_view.worst(False, columns)
+        return None if worst is None else replace(self, key=worst, first=(0, 0), follows=False)
+
+    def at_newest_stall(self, state: MatrixState) -> MatrixCursor:
+        """On the newest stall of a running check, if it is followed."""
+        return replace(self, key=state.run.stall) if self.follows and state.run and state.run.stall else self
 
     def moved(self, view: GridView, rows: int, columns: int) -> MatrixCursor:
         """On the cell ``rows`` and ``columns`` away from the selected one of ``view``, or the nearest one."""
@@ -61,20 +96,23 @@ class MatrixCursor:
             return self
         row = max(0, min(view.focus[0] + rows, len(view.rows) - 1))
         column = max(0, min(view.focus[1] + columns, len(view.columns) - 1))
-        return replace(self, key=(view.rows[row], view.columns[column]))
+        return replace(self, key=view.key(row, column), follows=False)
 
     def scrolled(self, view: GridView, layout: GridLayout, rows: int, columns: int) -> MatrixCursor:
         """With another part of the grid visible, and the same cell selected."""
         return replace(self, first=layout.clamped(view, (self.first[0] + rows, self.first[1] + columns)))
 
 
-def grid_view(state: MatrixState, cursor: MatrixCursor, replayed: bool) -> GridView:
-    """The grid; where nothing was measured it says how to get a check, in a replay without running one."""
+def grid_view(state: MatrixState, cursor: MatrixCursor, replayed: bool, ascii_only: bool = False) -> GridView:
+    """The block of symbols, or a table; where nothing was measured it says how to get a check, in a replay without
+    running one."""
     matrix_view, key = state.matrix_view, cursor.on_cell_of(state.matrix_view).key
     if matrix_view is None or key is None:
-        run = "" if replayed else "r runs a check on this machine; "
-        return GridView("check", empty=("", f"{run}o opens a saved check; ? shows the help."))
+        run = "" if replayed else f"{KEYS['check_run']} runs a check on this machine; "
+        return GridView("check", empty=("", f"{run}{KEYS['check_open']} opens a saved check; ? shows the help."))
     rows, columns = cursor.names(matrix_view)
+    if cursor.value is CellValue.SYMBOLS:
+        return _block_view(state, matrix_view, key, cursor, ascii_only)
     changed = cursor.value is CellValue.CHANGE
     order = ", worst first" if cursor.worst_first else ""
     return GridView(
@@ -88,4 +126,30 @@ def grid_view(state: MatrixState, cursor: MatrixCursor, replayed: bool) -> GridV
         parts=("", "") if changed else ("call", "wait"),
         legend=CHANGE_LEGEND if changed else LEGEND,
         fresh=None if state.run is None else state.run.last,
+    )
+
+
+def _block_view(
+    state: MatrixState, matrix_view: MatrixView, key: Key, cursor: MatrixCursor, ascii_only: bool
+) -> BlockView:
+    block, drawn = matrix_view.block, block_symbols(matrix_view, ascii_only)
+    victims, aggressors = cursor.names(matrix_view)
+    rest = []
+    if block is not None and block.lines:
+        rest += [f"quiet for all: {', '.join(block.quiet)}"] if block.quiet else []
+        rest += [f"not reached: {', '.join(block.unreached)}"] if block.unreached else []
+    return BlockView(
+        title=f"victims{', worst first' if cursor.worst_first and block is not None else ''}",
+        rows=aggressors,
+        columns=victims,
+        focus=(aggressors.index(key[1]), victims.index(key[0])),
+        first=cursor.first,
+        pinned=0,
+        fresh=None if state.run is None else state.run.last,
+        symbols=drawn.symbols,
+        worst=drawn.worst,
+        rest="; ".join(rest),
+        entries=drawn.legend,
+        compared=bool(matrix_view.changes),
+        cell=summary(matrix_view, key),
     )

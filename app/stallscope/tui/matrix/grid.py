@@ -19,7 +19,7 @@ from stallscope.tui.common.lines import (
     rule,
     shortened,
 )
-from stallscope.tui.matrix.view_model import CellLabel
+from stallscope.tui.matrix.view_model import CellLabel, Key
 
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
@@ -51,6 +51,18 @@ class GridView:
     parts: tuple[str, str] = ("call", "wait")
     legend: tuple[tuple[str, str], ...] = ()
     empty: tuple[str, ...] = ()
+
+    def key(self, row: int, column: int) -> Key:
+        """The key of a cell."""
+        return self.rows[row], self.columns[column]
+
+    def layout(self, width: int, height: int) -> GridLayout:
+        """The layout in ``width`` columns and ``height`` lines."""
+        return grid_layout(self, width, height)
+
+    def drawn(self, width: int, height: int) -> list[tuple[Targets, Line]]:
+        """The lines, each with its targets."""
+        return grid_lines(self, width, height)
 
 
 @dataclass(frozen=True)
@@ -253,10 +265,10 @@ def _ends_with_mark(text: str, mark: str) -> bool:
 class Grid(WheelWidget):
     """Draws the grid. The target of a click is the row and column of a cell; the wheel scrolls."""
 
-    view = var(GridView(""))
+    view = var[GridView](GridView(""))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the grid."""
-        found = grid_lines(self.view, width, height)
+        found = self.view.drawn(width, height)
         self.targets = [targets for targets, _ in found]
         return [line for _, line in found]

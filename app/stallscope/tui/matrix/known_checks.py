@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stallprobes.errors import CheckFileError
@@ -18,6 +18,8 @@ from stallprobes.matrix.reference import CellState, RatioRange, Reference, Refer
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
+from stallscope.report.matrix_block import Block
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, PhaseFigures
 
 
@@ -79,9 +81,9 @@ def reference_view(reference: Reference) -> MatrixView:
                 cells[key] = Cell(*key, Status.MISSING, "The reference does not have this cell.")
                 figures[key] = CellFigures(Status.MISSING, {})
                 continue
-            figures[key] = _figures(reference, row, known)
+            figures[key], verdicts = _judged(reference, row, known)
             starved = figures[key].kind is VerdictKind.STARVED
-            cells[key] = Cell(*key, Status.STARVED if starved else Status.OK)
+            cells[key] = Cell(*key, Status.STARVED if starved else Status.OK, verdicts=verdicts)
     matrix = Matrix(
         backend="cuda",
         fingerprint=dict(reference.fingerprint),
@@ -94,7 +96,7 @@ def reference_view(reference: Reference) -> MatrixView:
         repeats=reference.checks[-1].repeats,
         pace_us=reference.pace_us,
     )
-    return MatrixView(matrix, figures, shown_reference=reference)
+    return MatrixView(matrix, figures, block=Block.of(matrix), shown_reference=reference)
 
 
 def _baseline(reference: Reference, row: str) -> Mapping[Phase, PhaseFigures]:
@@ -102,8 +104,8 @@ def _baseline(reference: Reference, row: str) -> Mapping[Phase, PhaseFigures]:
     return {phase: PhaseFigures({Quantile.P50: ns}, {}) for phase, ns in known if ns is not None}
 
 
-def _figures(reference: Reference, row: str, cell: ReferenceCell) -> CellFigures:
-    """The state of most of the checks, the worse one of two; and the middle of the range of each ratio."""
+def _judged(reference: Reference, row: str, cell: ReferenceCell) -> tuple[CellFigures, tuple[Verdict, ...]]:
+    """The state of most of the checks, the worse one of two, with the middle of each ratio's range; and its verdict."""
     state = max(cell.checks, key=lambda one: (cell.checks[one], _KINDS[one].severity))
     kind = _KINDS[state]
     parts = {phase: part for phase in PHASES if (part := _phase(reference, row, cell, phase)).ratios}
@@ -115,12 +117,15 @@ def _figures(reference: Reference, row: str, cell: ReferenceCell) -> CellFigures
     ]
     # As in a check: the median shows a stall, or only the tail does.
     medians = [one for one in stalled if one[2] is Quantile.P50]
-    if kind.severity and (chosen := medians or stalled):
+    if not kind.severity:
+        return CellFigures(kind, parts), ()
+    verdict = Verdict(row, None, Quantile.P50, None, None, None, kind, head="")
+    if chosen := medians or stalled:
         ratio, phase, quantile = max(chosen)
         own = parts[phase]
         parts[phase] = PhaseFigures(own.now_ns, own.ratios, kind, quantile, ratio)
-        return CellFigures(kind, parts, (kind.severity, ratio))
-    return CellFigures(kind, parts, (kind.severity, 0.0))
+        verdict = replace(verdict, phase=phase, quantile=quantile, ratio=ratio)
+    return CellFigures(kind, parts, verdict.weight), (verdict,)
 
 
 def _phase(reference: Reference, row: str, cell: ReferenceCell, phase: Phase) -> PhaseFigures:

@@ -27,10 +27,10 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.matrix.cell import CellScreen, histograms, paragraphs
 from stallscope.tui.matrix.controller import MatrixController, MatrixState, suggestion
-from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
-from stallscope.tui.matrix.grid import Grid, GridLayout, GridView, grid_layout
+from stallscope.tui.matrix.cursor import KEYS, MatrixCursor, grid_view
+from stallscope.tui.matrix.grid import Grid, GridLayout, GridView
 from stallscope.tui.matrix.header import HEAD_HEIGHT, TALL_HEAD_HEIGHT, MatrixHead, head_view
-from stallscope.tui.matrix.view_model import Key
+from stallscope.tui.matrix.view_model import CellValue, Key
 
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
@@ -48,15 +48,17 @@ _QUICK, _FULL = "quick", "full"
 _UNSAVED = "The current check is not saved and will be lost."
 
 
+def _is_new(drawn: MatrixState | None, state: MatrixState) -> bool:
+    """Whether a check has ended, was opened or was compared since ``drawn``."""
+    if drawn is None or drawn.matrix_view is None or state.matrix_view is None or drawn.run is not None:
+        return True
+    return drawn.matrix_view.matrix is not state.matrix_view.matrix or drawn.comparison is not state.comparison
+
+
 class Differences(TextDialog[None]):
     """Shows the differences between two checks."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("D", "close", "close")]
-
-
-def _places(state: MatrixState) -> tuple[int, bool]:
-    """What decides where the panels are: the rows of the matrix, 0 without one, and whether it is a check."""
-    return 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows), state.check is not None
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(KEYS["check_differences"], "close", "close")]
 
 
 def differences(found: Comparison, checks: str) -> PrintableText:
@@ -80,9 +82,12 @@ class MatrixScreen(ActionScreen):
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
         self.controller = context.controller(MatrixController, MatrixController)
-        self.cursor = MatrixCursor().with_changes(self.controller.state.comparison is not None)
+        self.cursor = MatrixCursor(follows=self.controller.state.run is not None)
         context.activities[self.NAME] = self.controller.activity
         self._drawn: MatrixState | None = None
+        # The size of the grid, and what decides where the panels are.
+        self._drawn_size: tuple[int, int] = (0, 0)
+        self._drawn_places: tuple[int, bool, bool] = (0, False, False)
         # The time of a running check moves without a change of the state.
         self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
 
@@ -134,11 +139,19 @@ class MatrixScreen(ActionScreen):
         self.changed, state, drawn = False, self.controller.state, self._drawn
         if drawn is not None and drawn.comparison is not state.comparison:
             self.cursor = self.cursor.with_changes(state.comparison is not None)
-        if drawn is None or _places(drawn) != _places(state):
+        if self._places() != self._drawn_places:
+            self._drawn_places = self._places()
             self.rearrange()
-        self._drawn, self.cursor = state, self.cursor.on_cell_of(state.matrix_view)
+        self._drawn, key = state, self.cursor.key
+        if state.run is None and _is_new(drawn, state):
+            self.cursor = self.cursor.at_worst(state.matrix_view) or self.cursor
+        self.cursor = self.cursor.at_newest_stall(state).on_cell_of(state.matrix_view)
+        grid = self.query_one(Grid)
+        if self.cursor.key != key or grid.size != self._drawn_size:
+            self._drawn_size = grid.size
+            self.cursor = self._with_cell_visible(self.cursor)
         self.query_one(MatrixHead).view = head_view(state, time.monotonic(), self.replayed)
-        self.query_one(Grid).view = grid_view(state, self.cursor, self.replayed)
+        grid.view = self._grid_view(self.cursor)
         text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
             text.view, panel.view = (), PlotsView()
@@ -148,8 +161,15 @@ class MatrixScreen(ActionScreen):
 
     def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
         """The grid at ``cursor``, from which movements start."""
-        view = grid_view(self.controller.state, cursor, self.replayed)
-        return view, grid_layout(view, *self.query_one(Grid).size)
+        view = self._grid_view(cursor)
+        return view, view.layout(*self.query_one(Grid).size)
+
+    def _grid_view(self, cursor: MatrixCursor) -> GridView:
+        return grid_view(self.controller.state, cursor, self.replayed, self.settings.ascii)
+
+    def _with_cell_visible(self, cursor: MatrixCursor) -> MatrixCursor:
+        view, layout = self._grid(cursor)
+        return replace(cursor, first=layout.first_with_focus(view))
 
     def _show(self, cursor: MatrixCursor) -> None:
         """Have the next frame draw the grid at ``cursor``."""
@@ -158,14 +178,20 @@ class MatrixScreen(ActionScreen):
 
     def _show_cell(self, cursor: MatrixCursor) -> None:
         """Have the next frame draw the grid at ``cursor``, with the selected cell visible."""
-        view, layout = self._grid(cursor)
-        self._show(replace(cursor, first=layout.first_with_focus(view)))
+        self._show(self._with_cell_visible(cursor))
+
+    def _places(self) -> tuple[int, bool, bool]:
+        """What decides where the panels are: the rows of the matrix, 0 without one, whether it is a check, and whether
+        it is a table."""
+        state = self.controller.state
+        rows = 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows)
+        return rows, state.check is not None, self.cursor.value is not CellValue.SYMBOLS
 
     def place_panels(self, width: int, height: int) -> None:
-        """Give the grid the lines that it needs, and the selected cell the rest, at least a quarter."""
+        """Give the block all lines; a table those that it needs, and the selected cell the rest, at least a quarter."""
         state = self.controller.state
         matrix_view = state.matrix_view
-        self.query_one("#below").display = matrix_view is not None
+        self.query_one("#below").display = matrix_view is not None and self.cursor.value is not CellValue.SYMBOLS
         rows = len(matrix_view.matrix.rows) if matrix_view is not None else 0
         head = TALL_HEAD_HEIGHT if height >= TALL_SCREEN else HEAD_HEIGHT
         self.query_one(MatrixHead).styles.height = head
@@ -221,7 +247,7 @@ class MatrixScreen(ActionScreen):
         if message.target == self.cursor.key:
             self.action_check_cell()
         else:
-            self._show(replace(self.cursor, key=message.target))
+            self._show(replace(self.cursor, key=message.target, follows=False))
 
     def on_wheel_widget_turned(self, message: Grid.Turned) -> None:
         """Scroll without changing the selected cell."""
@@ -262,7 +288,7 @@ class MatrixScreen(ActionScreen):
 
         def run() -> None:
             self.context.check_runs = lambda: self.controller.state.run is not None
-            self.cursor = self.cursor.with_changes(False)
+            self.cursor = replace(self.cursor.with_changes(False), follows=True)
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
         self.if_sharing_allowed(run)

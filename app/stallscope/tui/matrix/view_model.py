@@ -6,23 +6,26 @@ matrix computes them; the screen only formats them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
+from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, Status
 from stallprobes.model import Channel, Phase
 from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.wording import check_wording
 from stallprobes.wording.headline import Headline, changes_line
-from stallscope.tui.common.lines import short_duration
+from stallscope.report.matrix_block import Block, LegendEntry, legend, symbol, worst_cell
+from stallscope.tui.common.lines import Run, short_duration
 
 if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
@@ -68,8 +71,9 @@ def kind_style(kind: CellKind) -> str:
 
 
 class CellValue(StrEnum):
-    """What the cells show; the value is its name in the grid's title."""
+    """What the cells show: symbols, drawn as a block, or figures in a table; the value is its name in the title."""
 
+    SYMBOLS = "symbols"
     JUDGED = "as judged"
     P50 = "p50"
     P99 = "p99"
@@ -174,7 +178,7 @@ CellLabels = tuple[CellLabel, CellLabel, CellLabel]
 class MatrixView:
     """A matrix with the figures of its cells, the headline of its report, and the changes of a comparison.
 
-    ``headline`` and ``reference``, the comparison with a reference, are None while cells are being measured.
+    ``headline``, ``block`` and ``reference``, the comparison with a reference, are None while cells are being measured.
     ``shown_reference`` is the reference that the view is of, None for that of a check.
     """
 
@@ -182,6 +186,7 @@ class MatrixView:
     figures: Mapping[Key, CellFigures]
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
     headline: Headline | None = None
+    block: Block | None = None
     reference: ReferenceComparison | None = None
     shown_reference: Reference | None = None
 
@@ -193,45 +198,51 @@ class MatrixView:
         known = known or {}
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
         unusual = reference_choice.unusual(matrix)
-        return cls(matrix, every, headline=Headline.of(matrix, reference=unusual), reference=unusual)
+        headline = Headline.of(matrix, reference=unusual)
+        return cls(matrix, every, headline=headline, block=Block.of(matrix), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
         key = (cell.row, cell.column)
         matrix = replace(self.matrix, cells={**self.matrix.cells, key: cell})
-        return replace(
-            self, matrix=matrix, figures={**self.figures, key: cell_figures(cell)}, headline=None, reference=None
-        )
+        figures = {**self.figures, key: cell_figures(cell)}
+        return replace(self, matrix=matrix, figures=figures, headline=None, block=None, reference=None)
 
     def compared(self, comparison: Comparison | None) -> MatrixView:
         """The view with the changes of ``comparison``, or without changes."""
         changes = () if comparison is None else comparison.cells
+        block = Block.of(self.matrix)
+        # What changed has a line, though it is quiet.
+        changed = {one.column for one in changes if one.outcome in _CHANGE_STYLES}
+        block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))
         headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
-        return replace(self, changes={(one.row, one.column): one for one in changes}, headline=headline)
+        known = {(one.row, one.column): one for one in changes}
+        return replace(self, changes=known, headline=headline, block=block)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of rows and columns as measured, or the worst first: by change with ``changed``.
 
-        The column quiet is first.
+        The column quiet is first. While cells are being measured each keeps its place.
         """
-        rows, columns = [row.name for row in self.matrix.rows], [column.name for column in self.matrix.columns]
-        if worst_first:
-            worst: tuple[dict[str, tuple[float, float]], ...] = ({}, {})
-            for key in self.matrix.cells:
-                weight = self._weight(key, changed)
-                for known, name in zip(worst, key, strict=True):
-                    known[name] = max(known.get(name, weight), weight)
-            none = (0.0, 0.0)
-            rows.sort(key=lambda name: worst[0].get(name, none), reverse=True)
-            columns.sort(key=lambda name: (name == QUIET, worst[1].get(name, none)), reverse=True)
-        return tuple(rows), tuple(columns)
+        return _order(self, worst_first and (changed or self.block is not None), changed)
 
-    def worst(self, changed: bool) -> Key | None:
-        """Key of the worst cell, None if all are quiet."""
-        key = max(self.matrix.cells, key=lambda key: self._weight(key, changed), default=None)
-        return key if key is not None and self._weight(key, changed) > (0.0, 0.0) else None
+    def block_order(self, worst_first: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the victims and of the aggressors that have a line in the block, in the order of ``order``."""
+        victims, aggressors = self.order(worst_first, changed=False)
+        aggressors = tuple(name for name in aggressors if name != QUIET)
+        if self.block is None or not self.block.lines:
+            return victims, aggressors
+        lines = self.block.lines
+        return tuple(filter(self.block.victims.__contains__, victims)), tuple(filter(lines.__contains__, aggressors))
 
-    def _weight(self, key: Key, changed: bool) -> tuple[float, float]:
+    def worst(self, changed: bool, columns: Container[str]) -> Key | None:
+        """Key of the worst cell in ``columns``, None if all are quiet, or with ``changed`` the same."""
+        keys = [key for key in self.matrix.cells if key[1] in columns]
+        key = max(keys, key=lambda key: self.weight(key, changed), default=None)
+        return key if key is not None and self.weight(key, changed)[0] > 0 else None
+
+    def weight(self, key: Key, changed: bool) -> tuple[float, float]:
+        """Sort key of the severity of a cell, or of its change; larger is worse."""
         if changed:
             change = self.changes.get(key)
             if change is None:
@@ -256,6 +267,75 @@ class MatrixView:
             return _word_labels(known.kind.look.word, known.kind.look.style)
         lines = tuple(_phase_label(known.parts.get(phase), value) for phase in PHASES)
         return _worse_phase_label(known, value), *lines  # type: ignore[return-value]
+
+
+@lru_cache(4)
+def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    matrix = matrix_view.matrix
+    rows, columns = [row.name for row in matrix.rows], [column.name for column in matrix.columns]
+    if worst_first and changed:
+        worst: tuple[dict[str, tuple[float, float]], ...] = ({}, {})
+        for key in matrix.cells:
+            weight = matrix_view.weight(key, changed)
+            for known, name in zip(worst, key, strict=True):
+                known[name] = max(known.get(name, weight), weight)
+        none = (0.0, 0.0)
+        rows.sort(key=lambda name: worst[0].get(name, none), reverse=True)
+        columns.sort(key=lambda name: (name == QUIET, worst[1].get(name, none)), reverse=True)
+    elif worst_first:
+        rows = [row.name for row in findings.victims(matrix)]
+        quiet = [name for name in columns if name == QUIET]
+        columns = [*quiet, *(column.name for column in findings.aggressors(matrix))]
+    return tuple(rows), tuple(columns)
+
+
+# Styles of symbols, light to dark by severity; others are white.
+_SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "warn", "░": "heat", "!": "warn"}
+_SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
+_CHANGE_STYLES = {
+    CellOutcome.WORSE: "alarm",
+    CellOutcome.STARVED: "alarm",
+    CellOutcome.BETTER: "better",
+    CellOutcome.FED: "better",
+}
+
+
+def symbol_style(sign: str, change: CellChange | None = None, compared: bool = False) -> str:
+    """The style of a cell's symbol; what is worse is reverse and what is better underlined.
+
+    In a comparison a starved cell that is no worse is not reverse.
+    """
+    if change is not None and change.outcome in _CHANGE_STYLES:
+        return _CHANGE_STYLES[change.outcome]
+    style = _SYMBOL_STYLES.get(sign, "")
+    return "bad" if compared and style == "alarm" else style
+
+
+class BlockSymbols(NamedTuple):
+    """The symbols of all cells with their styles, their legend, and the worst ratio beside each aggressor that is not
+    quiet for every victim."""
+
+    symbols: Mapping[Key, Run]
+    legend: tuple[LegendEntry, ...]
+    worst: Mapping[str, str]
+
+
+@lru_cache(1)
+def block_symbols(matrix_view: MatrixView, ascii_only: bool) -> BlockSymbols:
+    """The symbols of ``matrix_view``, which a running check has drawn several times a second."""
+    matrix, compared = matrix_view.matrix, bool(matrix_view.changes)
+    symbols = {key: symbol(cell, ascii_only) for key, cell in matrix.cells.items()}
+    worst = {column.name: worst_cell(matrix, column.name) for column in matrix.columns}
+    starved = VerdictKind.STARVED
+    return BlockSymbols(
+        {key: (sign, symbol_style(sign, matrix_view.changes.get(key), compared)) for key, sign in symbols.items()},
+        tuple(legend(matrix, ascii_only)),
+        {
+            name: starved.look.word if cell.kind is starved else check_wording.short_figure(cell)
+            for name, cell in worst.items()
+            if cell is not None
+        },
+    )
 
 
 @lru_cache(1)

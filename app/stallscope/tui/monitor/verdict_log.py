@@ -8,22 +8,14 @@ from dataclasses import dataclass, field
 
 from textual.reactive import var
 
-from stallprobes.latency.ratio import Quantile
 from stallprobes.live.view_model import LogEntry
-from stallprobes.units import duration_ns, range_ns, times
-from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
+from stallscope.tui.common.verdict_lines import explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
 # From this height on the expected result is shown above the verdicts.
 _ROOMY = 7
-# Columns of the word or label with which a line begins.
-_LABEL = 10
-_LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds whose head says more than a change of one figure.
-_OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 
 @dataclass(frozen=True)
@@ -115,15 +107,7 @@ def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]
     lines = [_what(entry, view.keys_of, width)]
     if entry.ended_s is not None:
         return lines
-    if verdict.short_cause:
-        lines.append([*_label(_LABELS.get(verdict.proof, "because")), (_cause(verdict, view.keys_of, width), "")])
-    if verdict.short_remedy:
-        label = _label(f"{view.remedy_key} remedy" if view.remedy_key else "remedy", view.remedy_key)
-        lines.append([*label, (cut(verdict.short_remedy, width - _LABEL - 1), "")])
-    elif verdict.proof is Proof.OPEN and view.blame_key:
-        label = _label(f"{view.blame_key} blame", view.blame_key)
-        lines.append([*label, ("finds which of them it is, by experiment", "")])
-    return lines
+    return [*lines, *explanation_lines(verdict, width, view.keys_of, view.remedy_key, view.blame_key)]
 
 
 def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
@@ -135,60 +119,11 @@ def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
     key = keys_of.get(verdict.probe, "").strip()
     line += [(f"{key} ", "dim" if past else "key")] if key else []
     line.append((f"{verdict.probe}  {figures(verdict)}", "dim" if past else ""))
-    since = f"  since {_keyed(entry.since, keys_of)}" if entry.since else ""
+    since = f"  since {keyed(entry.since, keys_of)}" if entry.since else ""
     lasted = f"  {_duration(entry, entry.ended_s)}" if entry.ended_s is not None else ""
     ends = (f"{lasted}{since}, {clock}" if since else f"{lasted}  {clock}", f"{lasted}{since}", lasted)
     end = next((one for one in ends if length(line) + len(one) < width), "")
     return [*line, (end, "dim")]
-
-
-def figures(verdict: Verdict) -> str:
-    """The figure that changed: ``wait 5.60 µs → 1.92 ms  ×343``; p50 is not named."""
-    if verdict.kind is VerdictKind.UNSTEADY and verdict.range_ns is not None:
-        return f"{verdict.phase} p50 {range_ns(*verdict.range_ns)}"
-    if verdict.kind in _OTHER_FIGURES:
-        return verdict.head.removeprefix(f"{verdict.probe}: ")
-    what = [] if verdict.phase is None else [verdict.phase.traits.word]
-    what += [verdict.quantile] if verdict.quantile is Quantile.P99 else []
-    before = "" if verdict.baseline_ns is None else f"{duration_ns(verdict.baseline_ns)} → "
-    if verdict.now_ns is None:
-        now = "fewer than 3 calls in 0.5 s"
-    else:
-        now = duration_ns(verdict.now_ns) + (" in flight" if verdict.quantile is Quantile.IN_FLIGHT else "")
-    ratio = "" if verdict.ratio is None else f"  {times(verdict.ratio)}"
-    return f"{' '.join((*what, verdict.label)).strip()} {before}{now}{ratio}"
-
-
-def _cause(verdict: Verdict, keys_of: Mapping[str, str], width: int) -> str:
-    """The short cause, with the aggressors that it names as far as they fit: their names, else their keys."""
-    room, text = width - _LABEL - 1, verdict.short_cause
-    if not verdict.aggressors:
-        return cut(text, room)
-    of = "of " if verdict.proof in (Proof.RULE, Proof.SWITCHING, Proof.BLAME) else ""
-    names = [_keyed(name, keys_of) for name in verdict.aggressors]
-    keys = [_key(name, keys_of) for name in verdict.aggressors]
-    for found in (names, keys):
-        if not all(found):
-            continue
-        words = f"{text}; {' or '.join(found)}" if verdict.proof is Proof.OPEN else f"{of}{' or '.join(found)}: {text}"
-        if len(words) <= room:
-            return words
-    return cut(text, room)
-
-
-def _key(name: str, keys_of: Mapping[str, str]) -> str:
-    """The key of an aggressor, of the first of several threads; "" where it has none."""
-    return (keys_of.get(name) or keys_of.get(f"{name} 1") or "").strip()
-
-
-def _keyed(name: str, keys_of: Mapping[str, str]) -> str:
-    return f"{_key(name, keys_of)} {name}".lstrip()
-
-
-def _label(text: str, key: str = "") -> Line:
-    """The begin of a line, ``key`` in the style of keys."""
-    rest = f"{text.removeprefix(key):<{_LABEL - 1 - len(key)}}"
-    return [(" ", ""), *([(key, "key")] if key else []), (rest, "dim")]
 
 
 def _duration(entry: LogEntry, ended_s: float) -> str:

@@ -1,0 +1,270 @@
+"""The check as one block of symbols: a line for each aggressor, a letter for each victim, and the selected cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import ascii_letters, ascii_uppercase
+
+from stallprobes.model import Phase
+from stallscope.report.columns import display_width, padded, wrapped
+from stallscope.report.matrix_block import LegendEntry
+from stallscope.tui.common.histograms import histogram_lines, legend_runs
+from stallscope.tui.common.lines import Line, Run, Targets, cut, fit, length, paragraph_lines, rule, shortened
+from stallscope.tui.common.plots import bar_lines, bars
+from stallscope.tui.matrix.cell import CellSummary
+from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
+from stallscope.tui.matrix.view_model import Key, symbol_style
+
+# From this width on the selected cell is beside the block, in so many columns at least.
+_WIDE, _BESIDE = 120, 52
+# Columns of a symbol with the space before it, and of the worst ratio.
+_STEP, _WORST = 2, 10
+# Rows that are more important than the legend and the histogram.
+_LEAST_ROWS = 6
+# Lines of the selected cell in a high panel, of its cause and remedy below it, and of its whole text.
+_CELL, _CAUSE, _TEXT = 16, 3, 8
+_LEAST_CELL = 8
+# Lines of a panel of histograms at least; in fewer there is one line for the judged phase.
+_PANEL = 6
+_LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
+
+
+@dataclass(frozen=True)
+class BlockView(GridView):
+    """View of the block: ``rows`` are aggressors, ``columns`` victims.
+
+    ``symbols`` has the symbol of each cell with its style, ``worst`` the worst ratio beside each aggressor. ``rest``
+    names aggressors without a line, "" for none. ``entries`` is the legend; ``compared``: it also has the changes.
+    """
+
+    symbols: Mapping[Key, Run] = field(default_factory=dict)
+    worst: Mapping[str, str] = field(default_factory=dict)
+    rest: str = ""
+    entries: tuple[LegendEntry, ...] = ()
+    compared: bool = False
+    cell: CellSummary | None = None
+
+    def key(self, row: int, column: int) -> Key:
+        """The victim and the aggressor of a cell."""
+        return self.columns[column], self.rows[row]
+
+    def layout(self, width: int, height: int) -> BlockLayout:
+        """The layout in ``width`` columns and ``height`` lines."""
+        return block_layout(self, width, height)
+
+    def drawn(self, width: int, height: int) -> list[tuple[Targets, Line]]:
+        """The lines, each with its targets."""
+        return block_lines(self, width, height)
+
+
+@dataclass(frozen=True)
+class BlockLayout(GridLayout):
+    """Layout of the block, and of what is around it.
+
+    ``worst``: the worst ratios are shown. ``beside`` is the first column of the list of victims, 0 without one;
+    ``wide``: the selected cell is below that list. ``below`` is the number of lines between block and legend.
+    """
+
+    worst: bool = False
+    beside: int = 0
+    wide: bool = False
+    below: int = 0
+
+
+def block_layout(view: BlockView, width: int, height: int) -> BlockLayout:
+    """Layout of ``view``. What does not fit is left out: the worst ratios, the list of victims, columns; and below the
+    legend, the histogram, rows."""
+    count = len(view.columns)
+    label = min(max(map(display_width, view.rows), default=0) + 1, WIDEST_LABEL, width // 3)
+    wide = width >= _WIDE and height >= count + _LEAST_CELL + _CAUSE + 3
+    listed = _BESIDE if wide else max(map(display_width, view.columns), default=0) + 6
+    room = width - label - 1
+    has_list = wide or _STEP * count + listed <= room
+    worst = has_list and _STEP * count + listed + _WORST <= room
+    columns = max(1, min(count, (room - (listed if has_list else 0)) // _STEP))
+    beside = label + _STEP * columns + 1 + _WORST * worst + 2 if has_list else 0
+    if wide:
+        needed = max(2 + len(view.rows), 1 + count + _CELL)
+        below = _TEXT if height - 1 - needed >= _TEXT else _CAUSE
+        return BlockLayout(label, _STEP, 1, 1, height - 3 - below, columns, True, worst, beside, wide, below)
+    fixed = 2 + _cell_height(view.cell)
+    spare = height - fixed - min(len(view.rows), _LEAST_ROWS)
+    plotted = view.cell is not None and view.cell.plots is not None and spare > 0
+    legend = spare > plotted
+    rows = max(1, min(len(view.rows), height - fixed - plotted - legend))
+    return BlockLayout(label, _STEP, 1, 1, rows, columns, legend, worst, beside, wide, height - 2 - rows - legend)
+
+
+def block_lines(view: BlockView, width: int, height: int) -> list[tuple[Targets, Line]]:
+    """Lines of the block with the list of victims and the selected cell, and a legend; the targets are cells."""
+    at = view.layout(width, height)
+    top, left = at.clamped(view, view.first)
+    rows = range(top, min(top + at.rows, len(view.rows)))
+    columns = range(left, min(left + at.columns, len(view.columns)))
+    head: Line = [(" " * at.label, "")]
+    for column in columns:
+        head.append((f" {_LETTERS[column % len(_LETTERS)]}", "strong" if column == view.focus[1] else "dim"))
+    block: list[tuple[Targets, Line]] = [([], _joined(head))]
+    names = shortened(view.rows, at.label - 1)
+    for row in rows:
+        targets: Targets = [
+            (at.label + _STEP * number, at.label + _STEP * (number + 1), view.key(row, column))
+            for number, column in enumerate(columns)
+        ]
+        block.append((targets, _row(view, at, row, columns, names[row])))
+    block += [([], [])] * (at.rows + 1 - len(rows))
+    beside = _beside(view, at, width - at.beside, len(block)) if at.beside else [[]] * len(block)
+    last = 1 + len(rows)
+    block[last] = [], _rest(view, rows, columns, (at.beside if beside[last] else width) - 2)
+    lines = zip(block, beside, strict=True)
+    block = [(targets, [*fit(line, at.beside), *part] if part else line) for (targets, line), part in lines]
+    below = _below(view, width, at)
+    if at.legend:
+        below = [*below[: at.below], *[[]] * (at.below - len(below)), _legend(view, width)]
+    return [*block, *(([], line) for line in below)][:height]
+
+
+def _row(view: BlockView, at: BlockLayout, row: int, columns: range, name: str) -> Line:
+    focused = row == view.focus[0]
+    style = "strong" if focused else "live" if view.rows[row] == view.fresh else ""
+    line: Line = [("▸" if focused else " ", "accent"), (padded(name, at.label - 1), style)]
+    for column in (*columns, columns.stop):
+        chosen, behind = (focused and view.focus[1] == one for one in (column, column - 1))
+        edge = "[" if chosen else "]" if behind and column > columns.start else " "
+        line.append((edge, "accent"))
+        if column in columns:
+            line.append(view.symbols.get(view.key(row, column), (" ", "")))
+    if at.worst:
+        line.append((f"  {view.worst.get(view.rows[row], '')}", "dim"))
+    return _joined(line)
+
+
+def _joined(line: Line) -> Line:
+    """``line`` with fewer runs: each costs time on the way to the terminal. A space has the style before it."""
+    out: Line = []
+    for text, style in line:
+        if out and (style == out[-1][1] or (text == " " and out[-1][1] not in ("alarm", "better"))):
+            out[-1] = (out[-1][0] + text, out[-1][1])
+        else:
+            out.append((text, "" if text == " " else style))
+    return out
+
+
+def _rest(view: BlockView, rows: range, columns: range, width: int) -> Line:
+    """What is not visible: rows and columns, and aggressors without a line."""
+    hidden = (
+        (rows.start, "↑ {} above"),
+        (len(view.rows) - rows.stop, "↓ {} below"),
+        (columns.start, "← {}"),
+        (len(view.columns) - columns.stop, "→ {}"),
+    )
+    words = "  ".join(text.format(number) for number, text in hidden if number)
+    return [(f" {cut('  '.join(filter(None, (words, view.rest))), width)}", "dim")]
+
+
+def _beside(view: BlockView, at: BlockLayout, width: int, height: int) -> list[Line]:
+    """The list of victims, and where it is wide the selected cell."""
+    out: list[Line] = []
+    for column, name in enumerate(view.columns):
+        focused = column == view.focus[1]
+        letter = f"{_LETTERS[column % len(_LETTERS)]} "
+        mark: Run = ("▸", "accent") if focused else (" ", "")
+        out.append([mark, (letter, "dim"), (name, "strong" if focused else "")])
+    if len(out) < height:
+        out.insert(0, [(f" {view.title}", "dim")])
+    first = max(0, min(view.focus[1] - height // 2, len(out) - height))
+    out = out[first : first + height]
+    if at.wide and view.cell is not None:
+        out += [[], *_cell(view.cell, width, height - len(out) - 1)]
+    return [*out, *[[]] * (height - len(out))][:height]
+
+
+def _below(view: BlockView, width: int, at: BlockLayout) -> list[Line]:
+    """The selected cell; where it is beside the block, its cause and remedy, or all of its text where there is room."""
+    cell = view.cell
+    if cell is None:
+        return []
+    if not at.wide:
+        letter = _LETTERS[view.focus[1] % len(_LETTERS)]
+        return _narrow_cell(cell, width, at.below, letter)
+    if at.below == _TEXT:
+        return paragraph_lines(cell.paragraphs, width, at.below)
+    return [rule("", width), *cell.explanation(width)]
+
+
+def _title(cell: CellSummary, width: int, letter: str = "") -> Line:
+    state = f" {cell.state} "
+    title = rule(f"{letter} {cell.title}".lstrip(), width - display_width(state) - 3)
+    return [*title, (state, cell.style), ("─" * 3, "faint")]
+
+
+def _cell_height(cell: CellSummary | None) -> int:
+    """Lines of the selected cell without a histogram: title, figures, change, cause, remedy."""
+    return 0 if cell is None else 4 + (cell.change is not None)
+
+
+def _narrow_cell(cell: CellSummary, width: int, height: int, letter: str) -> list[Line]:
+    figures: Line = [(" ", "")]
+    for number, text in enumerate(cell.figures):
+        if number == 0 or length(figures) + 3 + display_width(text) < width:
+            figures.append((f"{'   ' if number else ''}{text}", "dim" if number else ""))
+    out = [_title(cell, width, letter), figures, *_change(cell)]
+    room = height - _cell_height(cell)
+    if cell.plots is not None and room >= _PANEL:
+        out += histogram_lines(cell.plots, width, room + 1)[1:]
+    elif room > 0:
+        out += _one_plot(cell, width)
+    return [*out, *cell.explanation(width)][:height]
+
+
+def _cell(cell: CellSummary, width: int, height: int) -> list[Line]:
+    """The selected cell with the histograms of all phases."""
+    figures = (part for text in cell.figures for part in wrapped(text, width - 2, indent="  "))
+    out = [_title(cell, width), *([(f" {part}", "")] for part in figures), *_change(cell)]
+    elsewhere: list[Line] = [[(f" {cut(cell.elsewhere, width - 2)}", "dim")]] if cell.elsewhere else []
+    room = height - len(out) - len(elsewhere)
+    if cell.plots is not None and room >= _PANEL - 1:
+        out += histogram_lines(cell.plots, width, room + 1)[1:]
+    return [*out, *elsewhere][:height]
+
+
+def _change(cell: CellSummary) -> list[Line]:
+    if cell.change is None:
+        return []
+    word, style, text = cell.change
+    return [[(" ", ""), (word, style), (f"  {text}", "")]]
+
+
+def _one_plot(cell: CellSummary, width: int) -> list[Line]:
+    """The histogram of the judged phase in one line."""
+    if cell.plots is None or not cell.plots.channels:
+        return []
+    channel = next((one for one in cell.plots.channels if one.phase is cell.judged), cell.plots.channels[0])
+    legend: Line = [("  ", ""), *legend_runs([channel], cell.plots.now)]
+    plot = max(10, width - 9 - length(legend))
+    age_ns = cell.plots.in_flight_ns if channel.phase is Phase.CALL else None
+    letters, styles = bars([channel.live], [channel.baseline], [age_ns], plot, 1)
+    return [[(f"   {channel.phase.traits.word:<6}", "dim"), *bar_lines(letters[0], styles[0])[0], *legend]]
+
+
+def _legend(view: BlockView, width: int) -> Line:
+    """The symbols in use, in a comparison after the marks of changes."""
+    line = _legend_line(view, short=False)
+    return line if length(line) <= width else _legend_line(view, short=True)
+
+
+def _legend_line(view: BlockView, short: bool) -> Line:
+    line: Line = [(" ", "")]
+    if view.compared:
+        line += [("WORSE", "alarm"), ("  ", ""), ("BETTER", "better"), ("  ", "")]
+    begun = short
+    for entry in view.entries:
+        words = entry.ratios or entry.kind.look.word
+        if entry.least is not None and short:
+            words = f"×{entry.least:.0f}" if entry.least else "stalled"
+        elif entry.least is not None and not begun:
+            begun = True
+            line.append((f"{entry.kind.look.word}: ", "dim"))
+        line += [(entry.symbol, symbol_style(entry.symbol)), (f" {words}  ", "dim")]
+    return line
