@@ -112,7 +112,7 @@ _WORDS = {
     "trace_run": "recording on or off",
     "trace_lower": "its limit",
     "trace_before": "time before the trigger",
-    "trace_pause": "freeze, go on",
+    "trace_pause": "freeze, return to live",
     "trace_worst": "the worst call",
     "trace_in": "zoom",
     "trace_left": "earlier, later",
@@ -171,8 +171,8 @@ class Action:
         return f"open('{self.name}')" if self.opens_screen else _CALLS.get(self.name, self.name)
 
     @property
-    def words(self) -> str:
-        """What the help says of it."""
+    def short_text(self) -> str:
+        """The few words of the help."""
         return _WORDS.get(self.name, self.title)
 
     @property
@@ -558,5 +558,5 @@ def help_lines(
         texts = [
             key_label(key, ascii_only) for place in zip(*keys, strict=False) for key in place if key != "equals_sign"
         ]
-        found[action.group].append((" ".join(texts), action.words, action.call))
+        found[action.group].append((" ".join(texts), action.short_text, action.call))
     return found

@@ -60,13 +60,16 @@ _MONITOR = (
 )
 _MATRIX = (
     (
-        "Rows and columns",
-        "A row is a victim, a column is an aggressor. The first column, quiet, is the victim alone. Each cell is "
-        "measured several times, in random order, and compared with its own baseline just before and after.",
+        "Block",
+        "A line is an aggressor, a letter a victim, the worst first. X STARVED; █ ▓ ▒ ░ STALLED from ×1000, ×100, ×10, "
+        "below; s slower; · quiet; - not reached; n not supported; ! invalid; ? drift. [ ] is the selected cell. In a "
+        "comparison WORSE is reverse, BETTER underlined. Each cell is measured several times, in random order, and "
+        "compared with its own baseline just before and after.",
     ),
     (
-        "Values",
-        "The ratio to the cell's own baseline. Judged: the percentile that the verdict names, p50 where the cell is "
+        "Table",
+        "A row is a victim, a column an aggressor; the first column, quiet, is the victim alone. The ratio is to the "
+        "cell's own baseline. Judged: the percentile that the verdict names, p50 where the cell is "
         "quiet. c is the time inside the call, w the wait until the host sees the work complete. !! stalled: at least "
         "3 times. !* only at p99. ! slower: at least 1.5 times. ? drift: as slow after the aggressor stopped. ~ host "
         "noise: the machine itself was slower.",
@@ -100,7 +103,7 @@ _TIMELINE = (
     (
         "Cost",
         "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
-        "that state, and measures it while no aggressor runs. The recording goes on in other views until it is ended. On "
+        "that state, and measures it while no aggressor runs. The recording continues in other views until it is ended. On "
         "a GPU, switching it on first takes some 16 s.",
     ),
 )

@@ -28,10 +28,10 @@ class FinaleView:
 
 
 class Finale(LineWidget):
-    """Draws what was found; a click on the first line turns the page."""
+    """Draws what was found; a click on the first line shows the next page."""
 
     view = var(FinaleView())
-    # Pages that the user turned.
+    # Pages that the user has gone forward, less those back.
     turned = var(0)
 
     @property

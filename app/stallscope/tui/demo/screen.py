@@ -177,7 +177,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         self.tour.go_to()
 
     def action_focus_row(self, rows: int) -> None:
-        """Focus the row above or below; turn the pages of the finale."""
+        """Focus the row above or below; in the finale the next or previous page."""
         if self.tour.ended:
             self.query_one(Finale).turned += rows
         else:

@@ -84,7 +84,7 @@ def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, asc
 class TimelineScreen(ActionScreen):
     """Shows the timeline of the live engine, or the traces of a recording.
 
-    It shows what is recorded. A key starts and ends the recording, which goes on while another view is shown.
+    It shows what is recorded. A key starts and ends the recording, which continues while another view is shown.
     """
 
     NAME = "timeline"

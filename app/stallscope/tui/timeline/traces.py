@@ -123,7 +123,7 @@ class LiveTrace:
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
 
     def close(self) -> None:
-        """Wait for no stall any more; the recording goes on."""
+        """Wait for no stall any more; the recording continues."""
         if self.moving:
             self._capture.go_live()
 
