@@ -103,8 +103,8 @@ _TIMELINE = (
     (
         "Cost",
         "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
-        "that state, and measures it while no aggressor runs. The recording continues in other views until it is ended. On "
-        "a GPU, switching it on first takes some 16 s.",
+        "that state, and measures it while no aggressor runs. The recording continues in other views until it is "
+        "ended. On a GPU, switching it on first takes some 16 s.",
     ),
 )
 _WATCH = (
