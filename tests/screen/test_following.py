@@ -92,7 +92,7 @@ async def test_a_selected_row_stays_and_a_key_follows_again(shared: SharedMonito
 
 async def test_the_arrows_and_a_click_select_and_an_aggressors_key_and_box_do_not(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
-        await pilot.click("#lists", offset=(2, 1))
+        await pilot.click("#lists", offset=(2, 0))
         await until(pilot, lambda: "spin" in running(pilot))
         await pilot.press("2", "2")
         assert not monitor(pilot).state.selected
@@ -158,8 +158,18 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         assert "Press 1" not in shown(pilot)
         await stalled(pilot)
         await pilot.press("v")
-        await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
-        await until(pilot, lambda: "as fast as its baseline while spin" in shown(pilot))
+        await until(pilot, lambda: "remedy   kernel-same-context, 1 of 3: The copy is" in shown(pilot))
+        for words in (
+            " was      STALLED b d2d@secondary  wait",
+            ", by spin",
+            "a d2d: same copy, context of spin",
+        ):
+            assert words in shown(pilot)
+        await until(pilot, lambda: "then spin comes on by itself · esc back" in shown(pilot))
+        await until(pilot, lambda: "beside spin, as without it   was " in shown(pilot))
+        assert "remedy   1 of 3 measured; next: copy-engine, green-context" in shown(pilot)
+        for words in ("b ▒ d2d@secondary", "before v", "▒ stalled: b d2d@secondary, before v"):
+            assert words in shown(pilot)
         assert "Next: v measures the next remedy · esc leaves the pattern · x aggressor off" in shown(pilot)
 
 

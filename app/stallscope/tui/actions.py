@@ -177,6 +177,7 @@ MONITOR_ACTIONS = (
     ),
     Action("span_shorter", "plus,equals_sign", "shorter", "Show a shorter time: 5 minutes, 60 s, 20 s.", yields=True),
     Action("span_longer", "minus", "longer", "Show a longer time: 20 s, 60 s, 5 minutes.", yields=True),
+    Action("larger", "H", "larger", "Give the rows of the heat map to the histogram, or give them back.", 11),
     Action("faster", "greater_than_sign", "faster", "Double the call rate of the victim that is shown.", 0, True),
     Action("slower", "less_than_sign", "slower", "Halve the call rate of the victim that is shown.", 0, True),
     Action(
