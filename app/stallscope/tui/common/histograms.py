@@ -147,9 +147,9 @@ def histogram_lines(view: HistogramsView, width: int, height: int, live: Channel
 def lines_of_each(room: int, phases: int, most: int) -> tuple[int, int]:
     """The lines of each plot of ``phases`` in ``room`` lines, ``most`` at most, and of the space between two of them.
 
-    Bars of two lines or more that touched those above them would look like one plot.
+    Bars that touched those above them would look like one plot.
     """
-    between = int(room - (phases - 1) >= 2 * phases)
+    between = int(room >= 2 * phases - 1)
     return min(most, max(1, (room - between * (phases - 1)) // max(phases, 1))), between
 
 

@@ -54,7 +54,9 @@ def guide(
     if model is not None and before is not None and (starting or (analyzer is not None and analyzer.without_baseline)):
         lines = (_starting(before, observation, model), _was(before, model), _remedy(observation))
         coming = on or [one for one in observation.probe_set.probes if starting and one.role is Role.AGGRESSOR]
-        waits = f"wait for the baseline, then {_names(coming, 'comes')} on by itself" if coming else "wait for the baseline"
+        waits = (
+            f"wait for the baseline, then {_names(coming, 'comes')} on by itself" if coming else "wait for the baseline"
+        )
         return Guide("", "" if replayed else _steps([waits, f"{keys['blame_stop']} back"]), lines=lines)
     if observation.engine.state is not EngineCondition.READY:
         return Guide(observation.engine.sentence)

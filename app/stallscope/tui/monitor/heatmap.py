@@ -156,7 +156,7 @@ def _bounds(decades: Decades, room: int) -> list[int]:
         high = min(DECADES, low + room // _MOST_PARTS)
     if room < high - low:
         each = -(-(high - low) // room)
-        return [step * PER_DECADE for step in range(low, high + each, each)]
+        return [min(step, DECADES) * PER_DECADE for step in range(low, high + each, each)]
     parts = min(room // (high - low), _MOST_PARTS)
     return [round(low * PER_DECADE + i * PER_DECADE / parts) for i in range((high - low) * parts + 1)]
 

@@ -12,6 +12,8 @@ _LOW = 20
 # Below this height, and where the map has this height with the GPU's values and the time axis, the layout is compact.
 COMPACT_BELOW, _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 34, 8, 12
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
+# Lines with which the plots of two phases have two lines each and one between them.
+_HIGHER_PLOTS = 3
 # Below this height the aggressors of the probe table are side by side.
 _TALL = 50
 # A verdict with cause and remedy, another one and the next step, below the title; one more in every four lines.
@@ -58,10 +60,10 @@ def _layout(width: int, height: int, table_rows: int, victims: int, header: int)
         rows = min(victims, max(shared - _ENOUGH_HEAT_MAP, _LEAST_COMPACT_ROWS))
         table, heat_map = 1 + rows, shared - rows
         if heat_map >= _LEAST_WITH_GPU:
-            # What the map does not need, the histogram has.
-            histograms = _COMPACT_HISTOGRAMS + max(0, heat_map - _ENOUGH_HEAT_MAP) // 2
-            heat_map -= histograms - _COMPACT_HISTOGRAMS
-            return Layout(table, histograms, heat_map, _COMPACT_LOG, compact=True)
+            # What the map does not need, the histogram has: with fewer lines its plots would not be higher.
+            spare = heat_map - _ENOUGH_HEAT_MAP
+            more = max(spare // 2, _HIGHER_PLOTS) if spare >= _HIGHER_PLOTS else 0
+            return Layout(table, _COMPACT_HISTOGRAMS + more, heat_map - more, _COMPACT_LOG, compact=True)
     # Two lines of header and the key bar.
     rest = height - 3
     log = min(_LOG + max(0, height - _LOG_GROWS_FROM) // 4, 3 + rest // 6, _MOST_LOG)

@@ -146,10 +146,13 @@ def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
 
 def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: Grid) -> list[Line]:
     """The lines of the plots of ``row``: titles, figures, some lines for each phase, and the axis."""
-    each, between = lines_of_each(cells.lines - _HEAD_LINES, len(phases), MOST_LINES) if phases else (0, 0)
+    room = cells.lines - _HEAD_LINES
+    # The baseline's figures have a line where plots of two lines are left.
+    heads = 3 if lines_of_each(room - 1, len(phases), MOST_LINES)[0] > 1 else 2
+    each, between = lines_of_each(room - (heads - 2), len(phases), MOST_LINES) if phases else (0, 0)
     titles: list[list[Line]] = [_titles(plot, view, cells.columns) for plot in row]
-    # Where there is a line left, the baseline's figures have it.
-    heads = 3 if cells.lines - _HEAD_LINES - each * len(phases) - between * (len(phases) - 1) > 0 else 2
+    if room > each * len(phases) + between * (len(phases) - 1):
+        heads = 3
     out: list[Line] = [
         [(" " * _BEFORE, ""), *_joined([fit(title[number], cells.columns) for title in titles])]
         for number in range(heads)

@@ -27,9 +27,9 @@ from stallscope.tui.common.lines import (
 )
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# Columns of the last minute: from this width of the table on, at least, and at most, one for each second. Those that a
-# row has beside it, from this width on with more figures, and in a compact table.
-_STRIP_FROM, _SHORTEST_STRIP, _LONGEST_STRIP = 80, 12, 60
+# Columns of the last minute, each of an equal part of it in tenths of a second; from this width of the table on.
+_STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
+# Columns that a row has beside it, from this width on with more figures, and in a compact table.
 _WIDE_FROM, _FEWER_FROM, _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 108, 88, 96, 68
 _COMPACT_FIGURES = 30
 _STATE = 11
@@ -60,7 +60,8 @@ def strip_columns(width: int, *, compact: bool) -> int:
     """The number of columns of the last minute in a table of ``width`` columns, 0 for none."""
     if width < _STRIP_FROM:
         return 0
-    return min(max(width - (_COMPACT_BESIDE_STRIP if compact else _BESIDE_STRIP), _SHORTEST_STRIP), _LONGEST_STRIP)
+    room = width - (_COMPACT_BESIDE_STRIP if compact else _BESIDE_STRIP)
+    return max((columns for columns in _STRIPS if columns <= room), default=_STRIPS[0])
 
 
 class ProbeTable(LineWidget):
