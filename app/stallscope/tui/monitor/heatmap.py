@@ -30,6 +30,8 @@ _STYLES = ("faint", "heat", "hot", "bad")
 # Styles of the line above the map: switches, names of stretches, and what is remarked.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 _MARK, _NAME, _REMARK = 1, 2, 3
+# Shortest time between two movements of the map (s).
+_MOVES_S = 0.8
 # A name that is cut to fewer columns is left out, but for its key.
 _SHORTEST_NAME = 3
 _BASELINE, _RECORDED = "baseline", " ●rec"
@@ -87,7 +89,11 @@ def _drawn_once(view: HeatMapView) -> object:
     if focus is None:
         return None
     unjudged = focus.channels and focus.channels[0].baseline is None
-    return focus.row.name, focus.first, focus.marks, focus.stretches, unjudged, focus.recorded, view.without_map
+    # Each movement sends the whole map to the terminal: of narrow columns several move at once.
+    moves = int(focus.first * focus.column_s / _MOVES_S)
+    marks = [(focus.first + column, text) for column, text in focus.marks]
+    stretches = [(focus.first + one.first, one.name, one.relation) for one in focus.stretches]
+    return focus.row.name, moves, marks, stretches, unjudged, focus.recorded, view.without_map
 
 
 def widened(view: FocusView, decades: Decades) -> Decades:
