@@ -101,7 +101,7 @@ class HeatMapHistory:
         self._history = History(len(self._probes), self._history.slots)
         self._gpu = GpuHistory(self._history.slots)
         self._marks.clear()
-        self.earlier = ()
+        self.earlier, self._begun = (), False
 
     @property
     def at_ns(self) -> int:

@@ -157,6 +157,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         engine_state, self.state = self.state.engine_state, self.state.observed(observation)
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation, followed)
+            self.mark_changed()
+            # The table has a row for what stalled before a remedy.
+            self.rearrange()
         self.analyzer.feed(observation)
         if replay is not None:
             self.analyzer.follow_recorded(replay.baselines(observation))
@@ -173,8 +176,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """An analyzer for the observation's probe set; its history continues that of the one before, in which the
         victim ``followed`` was followed, and live its log does too."""
         probe_set, previous, replay = observation.probe_set, self.analyzer, self.source.playback
-        self.mark_changed()
-        self.rearrange()
         return Analyzer(
             probe_set,
             baseline_s=self.settings.quiet_seconds,
