@@ -44,6 +44,8 @@ _HEAD_LINES, _ENOUGH_LINES = 3, 14
 # Call, wait and due.
 _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
+# Lines of a plot in which its shape is seen.
+_HIGH = 3
 # With fewer places than this, one histogram with all its figures says more.
 _LEAST_PLACES = 3
 # Columns of the names of the phases, before the first plot.
@@ -147,8 +149,8 @@ def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
 def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: Grid) -> list[Line]:
     """The lines of the plots of ``row``: titles, figures, some lines for each phase, and the axis."""
     room = cells.lines - _HEAD_LINES
-    # The baseline's figures have a line where plots of two lines are left.
-    heads = 3 if lines_of_each(room - 1, len(phases), MOST_LINES)[0] > 1 else 2
+    # The baseline's figures have a line where high plots are left, or where plots leave one.
+    heads = 3 if lines_of_each(room - 1, len(phases), MOST_LINES)[0] >= _HIGH else 2
     each, between = lines_of_each(room - (heads - 2), len(phases), MOST_LINES) if phases else (0, 0)
     titles: list[list[Line]] = [_titles(plot, view, cells.columns) for plot in row]
     if room > each * len(phases) + between * (len(phases) - 1):
