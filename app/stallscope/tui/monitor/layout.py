@@ -16,8 +16,8 @@ _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
 _HIGHER_PLOTS = 3
 # Below this height the aggressors of the probe table are side by side.
 _TALL = 50
-# A verdict with cause and remedy, another one and the next step, below the title; one more in every four lines.
-_LOG, _MOST_LOG, _LOG_GROWS_FROM = 6, 12, 48
+# A verdict with cause and remedy, the next step and another one, below the title; one more in every eight lines.
+_LOG, _LOG_GROWS_FROM = 6, 48
 # The larger part of what is left is the heat map's.
 _HEAT_MAP_SHARE = 0.6
 # Lines of the heat map without its map: marks, utilisation, SM activity, time axis.
@@ -66,7 +66,7 @@ def _layout(width: int, height: int, table_rows: int, victims: int, header: int)
             return Layout(table, _COMPACT_HISTOGRAMS + more, heat_map - more, _COMPACT_LOG, compact=True)
     # Two lines of header and the key bar.
     rest = height - 3
-    log = min(_LOG + max(0, height - _LOG_GROWS_FROM) // 4, 3 + rest // 6, _MOST_LOG)
+    log = min(_LOG + max(0, height - _LOG_GROWS_FROM) // 8, 3 + rest // 6)
     wanted = max(table_rows, 5)
     if COMPACT_BELOW <= height < _TALL:
         # The aggressors, the title of the victims, and their rows.
