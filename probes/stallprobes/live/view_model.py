@@ -170,8 +170,8 @@ class FocusView:
     switches. ``gpu`` has the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
     ``earlier_slow_ns`` has, for the leading columns that are of earlier probe sets, the latency from which calls were
     slow there (ns, NaN where unknown); own columns have ``slow_ns``. ``stretches`` are the probe sets on the axis, the
-    oldest first. ``was_ns`` is the latency of the same call in the stall before a remedy, None without one. ``recorded``:
-    the timeline is on.
+    oldest first. ``was_ns`` is the latency of the same call in the stall before a remedy, None without one.
+    ``recorded``: the timeline is on.
     """
 
     row: ProbeRow

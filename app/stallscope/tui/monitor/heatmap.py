@@ -158,12 +158,11 @@ def _bounds(decades: Decades, room: int) -> list[int]:
     if room < 2 * (high - low):
         high = min(DECADES, max(high, low + room))
         low = max(0, min(low, high - room))
-    elif room > _MOST_PARTS * (high - low):
-        high = min(DECADES, low + room // _MOST_PARTS)
     if room < high - low:
         each = -(-(high - low) // room)
         return [min(step, DECADES) * PER_DECADE for step in range(low, high + each, each)]
     parts = min(room // (high - low), _MOST_PARTS)
+    high = min(DECADES, low + room // parts)
     return [round(low * PER_DECADE + i * PER_DECADE / parts) for i in range((high - low) * parts + 1)]
 
 
