@@ -9,12 +9,14 @@ Replays each file of ``screenshots/recordings`` on the screen, without a termina
     picker.svg           the patterns to pick from, over the first recording
     matrix.svg           a recorded check of two H200s, the worst first
     matrix-cell.svg      one of its cells: what it is, why, and its histograms
-    stall-appears.svg    the recorded demo, animated by CSS: quiet, the stall and the remedy, with captions
+    stall-appears.svg    the recorded demo, animated by CSS: the stall, the remedy, quiet, with captions
     watch.svg            a watched program, of ``recordings/watch``: two threads of it, and what their calls wait for
 
 On a machine with an H200 this records the demo:
 
     stallscope demo --pattern secondary-context-d2d --seconds 6 --record screenshots/recordings/demo/demo.rec
+
+All are drawn with the default settings; the monitor has its time axis of 20 s (the key +), as the demo does.
 
 The SVG files need nothing but the package, load nothing from the network, and are the same bytes each time.
 ``--png`` draws a PNG beside each of them; that needs ``pip install cairosvg pillow``, the cairo library (Debian:
@@ -34,6 +36,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from html import escape
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,12 +57,12 @@ from stallprobes.watch.live.recording import WatchRecording  # noqa: E402
 from stallprobes.wording.trace_wording import TracePicture  # noqa: E402
 from stallscope.report.trace_svg import trace_svg  # noqa: E402
 from stallscope.tui.app import StallscopeApp  # noqa: E402
-from stallscope.tui.common.picker import Picker  # noqa: E402
 from stallscope.tui.matrix.controller import MatrixController, MatrixState  # noqa: E402
 from stallscope.tui.matrix.screen import MatrixScreen  # noqa: E402
 from stallscope.tui.matrix.view_model import MatrixView  # noqa: E402
 from stallscope.tui.monitor.screen import Monitor  # noqa: E402
 from stallscope.tui.monitor.verdict_log import worst_first  # noqa: E402
+from stallscope.tui.patterns.screen import PatternsScreen  # noqa: E402
 from stallscope.tui.probe_sets import gpu_label  # noqa: E402
 from stallscope.tui.settings import Settings  # noqa: E402
 from stallscope.tui.sources.replay import ReplaySource  # noqa: E402
@@ -83,12 +86,11 @@ WATCHED = RECORDINGS / "watch" / "pageable-copies.rec"
 DEMO = Path("demo") / "demo.rec"
 # The moment of it that is drawn.
 WATCHED_AT_S = 4.0
-# The recordings are 11 s long: a heat map of 60 s would be empty for the most part.
-SETTINGS = Settings(history_seconds=14)
+SETTINGS = Settings()
 TRACE_WIDTH = 1200
 TIMELINE_STEPS = 5
 BEFORE_OFF_S = 0.3
-BEFORE_ON_S, AFTER_ON_S, STEP_S, LAST_S = 1.2, 4.2, 0.3, 3.0
+BEFORE_ON_S, AFTER_ON_S, STEP_S, HOLD_S = 1.2, 4.2, 0.3, 3.0
 # Of the remedy: before and after its aggressors are on.
 BEFORE_REMEDY_S, AFTER_REMEDY_S = 0.6, 2.4
 
@@ -101,7 +103,7 @@ _LOWER = "▁▂▃▄▅▆▇█"
 # Parts of a cell from its left and from its right edge.
 _LEFT = {"▎": 2, "▍": 3, "▌": 4, "▋": 5, "▊": 6, "▉": 7}
 _RIGHT = {"▐": 4, "▕": 1}
-# Where strokes begin and end, in half cells from the left and from the top.
+# Where strokes begin and end, in half cells from the left and from the top, each to the right or down.
 _STROKES = {
     "─": ((0, 1, 2, 1),),
     "│": ((1, 0, 1, 2),),
@@ -200,9 +202,11 @@ def _graphic(palette: Palette, ink: str, column: int, row: int, text: str) -> st
     for number in range(len(text) if kind != "─" else 1):
         for x1, y1, x2, y2 in _STROKES[kind]:
             left, top = x + number * CELL_W + x1 * CELL_W / 2, y + y1 * CELL_H / 2
-            size = ((x2 - x1) * CELL_W / 2 or 1, (y2 - y1) * CELL_H / 2 or 1)
-            strokes.append(_rect(palette, fill, left, top, width if kind == "─" else size[0], size[1]))
-    return "".join(strokes)
+            if y1 == y2:
+                strokes.append(f"M{left:g} {top + 0.5:g}h{width if kind == '─' else (x2 - x1) * CELL_W / 2:g}")
+            else:
+                strokes.append(f"M{left + 0.5:g} {top:g}v{(y2 - y1) * CELL_H / 2:g}")
+    return f'<path class="{palette.name(f"stroke:{ink}")}" d="{"".join(strokes)}"/>'
 
 
 def _words(palette: Palette, style: Style, ink: str, column: int, row: int, text: str) -> str:
@@ -220,12 +224,15 @@ def _words(palette: Palette, style: Style, ink: str, column: int, row: int, text
 def document(ground: str, palette: Palette, title: str, body: Iterable[str], css: str = "") -> str:
     """A whole SVG file."""
     width, height = SIZE[0] * CELL_W + 2 * MARGIN, SIZE[1] * CELL_H + 2 * MARGIN
-    text = f"text{{font:{FONT_SIZE}px 'DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace}}"
+    base = f"text{{font:{FONT_SIZE}px 'DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace}}"
+    base += "rect,path{shape-rendering:crispEdges}"
+    # A rule that became thinner than a pixel in a smaller picture would vanish in places.
+    base += "path{fill:none;stroke-width:1px;vector-effect:non-scaling-stroke}"
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
             f"<title>{escape(title, quote=False)}</title>",
-            f"<style>{text}rect{{shape-rendering:crispEdges}}{palette.css}{css}</style>",
+            f"<style>{base}{palette.css}{css}</style>",
             f'<rect width="{width}" height="{height}" rx="8" style="fill:{ground};shape-rendering:auto"/>',
             f'<g transform="translate({MARGIN} {MARGIN})">',
             *body,
@@ -243,20 +250,20 @@ def still(strips: Sequence[Strip], ground: str, title: str) -> str:
     return document(ground, palette, title, [shape.svg for shape in drawn])
 
 
-def animated(screens: Sequence[Sequence[Strip]], ground: str, title: str) -> str:
-    """Screens one after the other, each for STEP_S and the last for LAST_S; a shape that stays is there once.
+def animated(screens: Sequence[tuple[Sequence[Strip], float]], ground: str, title: str) -> str:
+    """Screens one after the other, each for its seconds, over and over; a shape that stays is there once.
 
-    Where nothing moves, as with reduced motion, the last screen is seen.
+    Where nothing moves, as with reduced motion or without animation, the first screen is seen.
     """
     palette = Palette()
-    frames = [dict.fromkeys(shapes(strips, ground, palette)) for strips in screens]
+    frames = [dict.fromkeys(shapes(strips, ground, palette)) for strips, _ in screens]
+    *starts, whole = accumulate((seconds for _, seconds in screens), initial=0.0)
     spans: dict[tuple[int, int], list[Shape]] = defaultdict(list)
     for first, observation in enumerate(frames):
         for shape in observation:
             if first == 0 or shape not in frames[first - 1]:
                 stays = (number for number in range(first, len(frames)) if shape not in frames[number])
                 spans[first, next(stays, len(frames))].append(shape)
-    whole = (len(frames) - 1) * STEP_S + LAST_S
     css, body = [], []
     for above in (False, True):
         for (first, end), found in sorted(spans.items()):
@@ -264,21 +271,20 @@ def animated(screens: Sequence[Sequence[Strip]], ground: str, title: str) -> str
             if inside and (first, end) == (0, len(frames)):
                 body += inside
             elif inside:
-                body += [f'<g class="f f{first}-{end}">', *inside, "</g>"]
+                # A renderer without style sheets shows the first screen too.
+                seen = "" if first == 0 else ' visibility="hidden"'
+                body += [f'<g class="f f{first}-{end}"{seen}>', *inside, "</g>"]
     for first, end in sorted(spans):
         if (first, end) == (0, len(frames)):
             continue
-        steps = [(0.0, first == 0), (first, True)] if first else [(0.0, True)]
+        steps = [(0, first == 0), (first, True)] if first else [(0, True)]
         if end < len(frames):
             steps.append((end, False))
         keys = "".join(
-            f"{100 * number * STEP_S / whole:.2f}%{{visibility:{'visible' if seen else 'hidden'}}}"
+            f"{100 * starts[number] / whole:.2f}%{{visibility:{'visible' if seen else 'hidden'}}}"
             for number, seen in steps
         )
-        rest = "visible" if end == len(frames) else "hidden"
-        css.append(
-            f".f{first}-{end}{{visibility:{rest};animation-name:k{first}-{end}}}@keyframes k{first}-{end}{{{keys}}}"
-        )
+        css.append(f".f{first}-{end}{{animation-name:k{first}-{end}}}@keyframes k{first}-{end}{{{keys}}}")
     css.append(
         f".f{{animation-duration:{whole:g}s;animation-timing-function:step-end;animation-iteration-count:infinite}}"
     )
@@ -462,18 +468,21 @@ def switched_on_s(recording: Recording) -> list[float]:
 
 
 async def draw_demo(file: Path) -> dict[str, str]:
-    """The moving picture of a recorded demo: its first stall appears, and its remedy ends it."""
+    """The moving picture of a recorded demo: its first stall, its remedy, and how the stall appears."""
     recording = Recording(file)
     stall_s, remedy_s, *_ = switched_on_s(recording)
     spans = ((stall_s, BEFORE_ON_S, AFTER_ON_S), (remedy_s, BEFORE_REMEDY_S, AFTER_REMEDY_S))
     stage = Stage(recording, "demo")
-    screens = []
+    parts = []
     async with stage.open():
         for on_s, before_s, after_s in spans:
+            screens = []
             for number in range(round((before_s + after_s) / STEP_S) + 1):
                 await stage.go_to(on_s - before_s + number * STEP_S)
-                screens.append(stage.strips())
-        return {MOVING: animated(screens, stage.ground, stage.title)}
+                screens.append((stage.strips(), STEP_S))
+            parts.append([*screens[:-1], (screens[-1][0], HOLD_S)])
+        (*appearing, stalled), remedied = parts
+        return {MOVING: animated([stalled, *remedied, *appearing], stage.ground, stage.title)}
 
 
 async def draw(file: Path, first: bool) -> dict[str, str]:
@@ -484,6 +493,7 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
         return {**draw_trace(recording), **(await draw_timeline(stage) if first else {})}
     made: dict[str, str] = {}
     async with stage.open():
+        stage.monitor.action_change_span(-1)
         await stage.go_to(telling_s(recording))
         assert stage.monitor.state.probe_set is not None
         made[stage.monitor.state.probe_set.pattern] = still(stage.strips(), stage.ground, stage.title)
@@ -493,7 +503,7 @@ async def draw(file: Path, first: bool) -> dict[str, str]:
             await stage.settle()
             made["explain"] = still(stage.strips(), stage.ground, f"explain · {stage.title}")
             stage.app.pop_screen()
-            await stage.app.push_screen(Picker())
+            await stage.app.push_screen(PatternsScreen(stage.monitor.context))
             for _ in range(2):
                 stage.app.screen.query_one(OptionList).action_cursor_down()
             await stage.settle()
@@ -566,7 +576,7 @@ def make(out: Path, recordings: Path = RECORDINGS) -> list[Path]:
 
 
 def to_png(svg: Path) -> Path:
-    """The PNG of an SVG file, beside it. Of an animation it is the last screen."""
+    """The PNG of an SVG file, beside it."""
     import io
 
     import cairosvg

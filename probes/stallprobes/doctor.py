@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Literal
 
-from stallprobes.machine import fingerprint, gpus, nvml
+from stallprobes.errors import NvmlUnavailable
+from stallprobes.machine import fingerprint, gpm, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.native.library import REMEDY
 from stallprobes.native.library import problem as native_problem
@@ -79,6 +80,7 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
         *_packages(survey.driver),
         *_native(),
         *(finding for gpu in survey.gpus for finding in _gpu(gpu)),
+        *_counters(survey),
         *_timeline(survey.driver),
         *_settings(survey.driver, os.environ),
         *_host(),
@@ -188,6 +190,29 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
     yield _mig(subject, gpu)
     yield _compute_mode(subject, gpu)
     yield _processes(subject, gpu)
+
+
+def _counters(
+    survey: gpus.Survey,
+    ask: Callable[[Sequence[str]], Sequence[gpm.GpmAnswer]] = gpm.ask,
+) -> Iterator[Finding]:
+    """Whether NVML's GPM counters can be read, such as SM active. Measurements need none of them."""
+    if survey.nvml_problem is not None or not survey.gpus:
+        without = "NVML unavailable" if survey.gpus else "no GPU"
+        yield Finding(Level.OK, "GPM counters", f"n/a ({without}); a simulated GPU has SM active and occupancy")
+        return
+    for gpu, answer in zip(survey.gpus, ask([gpu.uuid for gpu in survey.gpus]), strict=True):
+        subject = f"GPU {gpu.index} GPM counters"
+        if isinstance(answer, NvmlUnavailable):
+            mig = " (with MIG on NVML has them for MIG devices only)" if gpu.mig else ""
+            level = Level.WARN if answer.remedy else Level.OK
+            yield Finding(level, subject, f"n/a: {answer.reason}{mig}", answer.remedy)
+        else:
+            active = answer["sm_active_percent"]
+            known = [name for name, value in answer.items() if value is not None]
+            lacking = [name for name in answer if name not in known]
+            found = f"readable, SM active {active:.1f} %" if active is not None else "readable"
+            yield Finding(Level.OK, subject, found + (f"; without a value: {', '.join(lacking)}" if lacking else ""))
 
 
 def _timeline(

@@ -11,6 +11,7 @@ import pytest
 
 from factories import chromium, matrices, matrix_examples
 from factories.chromium import Browser
+from stallprobes.matrix import check_file
 from stallprobes.matrix.comparing import compare
 from stallscope.report import html_page
 
@@ -83,6 +84,16 @@ def test_it_is_not_blank_and_no_wider_than_its_window(browser: Browser, whole: P
     assert browser.value("document.documentElement.scrollWidth <= innerWidth")
     light = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light == (scheme == "light")
+
+
+def test_a_check_of_14_victims_fits_1280_pixels(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "check.html"
+    recorded = Path(__file__).parents[1] / "gpu" / "recorded" / "check-h200x2-1.json.gz"
+    file.write_text(html_page.page(check_file.load(recorded)), encoding="utf-8")
+    browser.resize(1280, 800)
+    browser.open(file)
+    scroll = "document.querySelector('.scroll')"
+    assert browser.value(f"{scroll}.scrollWidth <= {scroll}.clientWidth")
 
 
 def test_a_click_opens_a_cell_and_escape_closes_it(browser: Browser, kinds: Path) -> None:
@@ -167,6 +178,30 @@ def test_a_comparison_marks_what_changed(browser: Browser, tmp_path: Path) -> No
     assert browser.value("[...document.querySelectorAll('.matrix em')].map(e => e.innerText)") == ["WORSE"]
     browser.click(".matrix td a:has(em)")
     assert browser.value("document.querySelectorAll('section.open .h-old').length") == 2
+    assert browser.complaints == []
+
+
+def test_a_button_leaves_the_rows_and_columns_that_changed(browser: Browser, tmp_path: Path) -> None:
+    old = matrices.made_up(1, drift=0.02)
+    new = matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0, ("d2d", "alloc-async"): 2.0})
+    file = tmp_path / "changed.html"
+    file.write_text(html_page.page(new, compare.compare(old, new)), encoding="utf-8")
+    browser.open(file)
+    seen = "[...document.querySelectorAll('.matrix th, .matrix td a')].filter(e => e.getClientRects().length)"
+    every = browser.value(f"{seen}.length")
+    browser.click(".changes")
+    assert browser.value(f"{seen}.map(e => e.innerText.trim().split(/\\s+/)[0])") == [
+        "beside", "launch", "d2d", "spin", "·", "·", "alloc-async", "·", "·"
+    ]  # fmt: skip
+    browser.click("td.changed a")
+    first = browser.value("location.hash")
+    browser.key("ArrowRight")
+    assert browser.value("location.hash") != first
+    browser.key("ArrowLeft")
+    assert browser.value("location.hash") == first
+    browser.key("Escape")
+    browser.click(".changes")
+    assert browser.value(f"{seen}.length") == every
     assert browser.complaints == []
 
 

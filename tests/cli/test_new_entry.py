@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
-from textual.app import App
-from textual.widgets import OptionList
 
 from stallprobes.catalog import CheckPlacement, Entry, Hardware, Placement, cause, entries, kernels
 from stallprobes.catalog.entry import VICTIM_PERIOD_NS, synchronized
@@ -18,7 +16,7 @@ from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import ProbeSet
 from stallscope.cli.main import cli
 from stallscope.tui import probe_sets
-from stallscope.tui.common.picker import Picker
+from stallscope.tui.patterns.screen import listed_lines
 
 NAME = "launch-twice"
 
@@ -74,16 +72,7 @@ def test_the_causes_that_concern_its_hardware_concern_it() -> None:
     assert found.uses is Hardware.GRAPHICS_ENGINE
 
 
-async def test_the_picker_of_the_screen_offers_it() -> None:
-    app: App[None] = App()
-    async with app.run_test(size=(120, 40)) as pilot:
-        chosen: list[tuple[str, str] | None] = []
-        app.push_screen(Picker(), chosen.append)
-        await pilot.pause()
-        choices = app.screen.query_one(OptionList)
-        choices.highlighted = choices.get_option_index(f"probe/{NAME}@secondary")
-        await pilot.press("enter")
-        await pilot.pause()
-    assert chosen == [("probe", f"{NAME}@secondary")]
+def test_the_view_of_patterns_offers_it() -> None:
+    assert f"probe/{NAME}@secondary" in {line.id for line in listed_lines()}
     base = ProbeSet("", probe_sets.default_probes(), "")
     assert probe_sets.with_probe(base, f"{NAME}@secondary").probes[-1].name == f"{NAME}@secondary"

@@ -33,6 +33,30 @@ def record(file: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[
     return code, err
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize(
+    ("command", "called"),
+    [(["run"], "stallprobes.measurement.measure.run"), (["record", "a.rec"], "stallprobes.live.capture.capture")],
+    ids=["run", "record"],
+)
+def test_the_settings_switch_the_gpm_counters_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], called: str, wanted: bool
+) -> None:
+    class Called(Exception):
+        pass
+
+    def called_with(*_: object, gpm_counters: bool, **others: object) -> None:
+        assert gpm_counters is wanted
+        raise Called
+
+    (tmp_path / "settings.toml").write_text(f"gpm_counters = {str(wanted).lower()}\n", encoding="utf-8")
+    monkeypatch.setenv("STALLSCOPE_SETTINGS", str(tmp_path / "settings.toml"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(called, called_with)
+    with pytest.raises(Called):
+        cli.cli.main([*command, *PATTERN], standalone_mode=False)
+
+
 def test_with_the_timeline_it_keeps_the_trace_of_the_stall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.rec"
     with virtual_sessions():

@@ -15,7 +15,8 @@ import msgspec
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import InFlight, Window
-from stallprobes.measurement.gpu_state import GpuState, GpuStates
+from stallprobes.machine.gpu_state import GpuState
+from stallprobes.measurement.gpu_state import GpuStates
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.model import Channel, Kind, Phase, Probe, Role, op_name
 from stallprobes.patterns import patterns

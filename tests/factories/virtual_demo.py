@@ -105,11 +105,10 @@ class VirtualDemo:
             if self._recorder is not None:
                 self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
-        order = self.tour.take_order()
-        if order is not None and order[0] is not None:
-            self.load(order[0])
-        elif order is not None:
-            self.switch(order[1])
+        if not self.tour.ended and not self.tour.step.is_shown_by(self._set):
+            self.load(self.tour.step)
+        elif any(self._engine.switches.get(one, False) is not self.tour.aggressors_on for one in aggressors(self._set)):
+            self.switch(self.tour.aggressors_on)
 
     def close(self) -> None:
         """End the session, and close the recording."""

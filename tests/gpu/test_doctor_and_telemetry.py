@@ -48,6 +48,12 @@ def test_the_doctor_finds_nothing_wrong_with_the_driver(found: gpus.Survey) -> N
     assert levels["NVML"] is doctor.Level.OK
 
 
+def test_the_doctor_reads_the_gpm_counters_of_each_gpu_or_says_why_not(found: gpus.Survey) -> None:
+    findings = {finding.subject: finding.found for finding in doctor.examine(found)}
+    for gpu in found.gpus:
+        assert findings[f"GPU {gpu.index} GPM counters"].startswith(("readable, SM active", "n/a: "))
+
+
 def test_telemetry_reads_every_field_of_a_real_gpu_or_says_why_not(found: gpus.Survey) -> None:
     (gpu,) = gpus.choose(None, found)
     telemetry = Telemetry(gpu.uuid)

@@ -29,9 +29,9 @@ from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.picker import Picker
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
+from stallscope.tui.patterns.screen import PatternsScreen
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
@@ -79,7 +79,7 @@ async def test_quiet_is_measured_again_with_what_disturbs_off_and_then_on_again(
 async def test_the_picker_sets_the_probes_and_remedies_follow_one_after_the_other() -> None:
     async with live_monitor() as pilot:
         await pilot.press("o")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PatternsScreen)
         choices = pilot.app.screen.query_one(OptionList)
         choices.highlighted = choices.get_option_index("secondary-context-d2d/kernel-other-context")
         await pilot.press("enter")
@@ -143,9 +143,9 @@ async def test_the_pace_of_a_victim_changes_and_its_quiet_is_measured_again() ->
 
 async def test_keys_faster_than_the_screen_change_the_pace_each() -> None:
     async with live_monitor() as pilot:
-        monitor(pilot).action_scale_period(-1)
-        monitor(pilot).action_scale_period(-1)
-        monitor(pilot).action_scale_period(-1)
+        monitor(pilot).action_scale_rate(1)
+        monitor(pilot).action_scale_rate(1)
+        monitor(pilot).action_scale_rate(1)
         await until(pilot, lambda: (row := monitor(pilot).monitor_view.row("launch")) and row.period_ns == 125_000)  # type: ignore[union-attr]
 
 
@@ -163,7 +163,7 @@ def test_the_pace_has_limits(period_ns: int, factor: float, then_ns: int) -> Non
     assert probe_sets.scaled_period_ns(period_ns, factor) == then_ns
 
 
-@pytest.mark.parametrize(("period_ns", "steps", "word"), [(50_000, -1, "highest"), (5_000 * MS, 1, "lowest")])
+@pytest.mark.parametrize(("period_ns", "steps", "word"), [(50_000, 1, "highest"), (5_000 * MS, -1, "lowest")])
 async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, steps: int, word: str) -> None:
     async with live_monitor() as pilot:
         screen = monitor(pilot)
@@ -171,7 +171,7 @@ async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, steps: int
         assert screen.analyzer is not None
         screen.live.set_period("launch", period_ns)
         baseline = screen.analyzer.baselines["launch"]
-        screen.action_scale_period(steps)
+        screen.action_scale_rate(steps)
         assert screen.analyzer.baselines["launch"] is baseline
         assert screen.live.period_ns("launch") == period_ns
         sentence = f"This probe has its {word} call rate."
@@ -180,7 +180,7 @@ async def test_a_pace_at_its_limit_keeps_the_baseline(period_ns: int, steps: int
 
 async def test_the_size_of_a_copy_changes() -> None:
     async with live_monitor() as pilot:
-        await pilot.press("b", "right_square_bracket")
+        await pilot.press("b", "right_parenthesis")
 
         def size() -> int | None:
             last = monitor(pilot).state.observation
@@ -189,7 +189,7 @@ async def test_the_size_of_a_copy_changes() -> None:
 
         await until(pilot, lambda: size() == 4 << 20)
         await until(pilot, lambda: "d2d@secondary" in running(pilot))
-        await pilot.press("left_square_bracket")
+        await pilot.press("left_parenthesis")
         await until(pilot, lambda: size() == 1 << 20)
 
 
@@ -198,7 +198,7 @@ async def test_restart_makes_another_engine() -> None:
         source = monitor(pilot).source
         assert isinstance(source, LiveSource)
         engine = source.engine_pid
-        await pilot.press("r")
+        await pilot.press("R")
         await until(pilot, lambda: source.engine_pid not in (None, engine))
         await until(pilot, lambda: "launch" in running(pilot))
 
@@ -351,7 +351,7 @@ async def test_without_an_engine_keys_say_why_they_have_no_effect_and_the_baseli
         for key in ("1", "a", "space", "x", "n", "greater_than_sign", "less_than_sign"):
             said.clear()
             await pilot.press(key)
-            assert said == ["The engine is lost, so this key has no effect: r restarts it."], key
+            assert said == ["The engine is lost, so this key has no effect: R restarts it."], key
         assert not screen.live.is_on("spin")
         screen.tick()
         assert screen.analyzer.baselines == baselines

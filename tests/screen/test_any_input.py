@@ -20,10 +20,10 @@ from factories.watch_moments import moments, record
 from stallprobes.recording.recording import Recording
 from stallprobes.watch.live.recording import WatchRecording
 from stallscope.tui.app import Palette, StallscopeApp
-from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.common.screen import ActionScreen
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.patterns.screen import PatternsScreen
 from stallscope.tui.processes.screen import ProcessesScreen
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
@@ -176,8 +176,10 @@ async def test_words_that_arrive_together_with_the_key_of_the_search_are_searche
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor))
         chosen: list[tuple[str, str] | None] = []
-        picker = Picker()
-        await app.push_screen(picker, chosen.append)
+        monkeypatch.setattr(Monitor, "_load_selected", lambda _, *choice: chosen.append(choice))
+        assert app.context is not None
+        picker = PatternsScreen(app.context)
+        await app.push_screen(picker)
         await _send(pilot, [b"/wakeup / x\x7f\x7f"], monkeypatch)
         assert picker.query_one(PrintableInput).value == "wakeup /"
         await pilot.press("escape")

@@ -142,7 +142,7 @@ async def test_escape_stops_the_experiment_and_restores_the_aggressors(shared: S
             await pilot.press("escape")
             # Once is enough: the key is then what it is without an experiment.
             with pytest.raises(SkipAction):
-                screen.action_blame_stop()
+                screen.action_go_back()
             await until(pilot, lambda: not screen.blame.status)
         assert switches == [{"spin": False}, {"spin": True}]
         await until(pilot, lambda: "spin" in running(pilot))
@@ -159,7 +159,7 @@ async def test_a_restart_and_a_killed_engine_end_the_experiment_with_a_sentence(
         await pilot.press("enter")
         await until(pilot, lambda: screen.blame.status)
         before = live.engine_pid
-        await pilot.press("r")
+        await pilot.press("R")
         await until(pilot, lambda: any("Blame ended early" in one.message for one in pilot.app._notifications))
         assert not screen.blame.status
         await until(pilot, lambda: live.engine_pid not in (None, before) and {"launch", "host"} <= running(pilot))

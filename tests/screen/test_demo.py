@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,18 @@ from factories.processes import wait_for_end
 from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
-from stallprobes.demo.plan import DemoPhase, plans
+from stallprobes.demo.outcome import PatternOutcome
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.help import Help
+from stallscope.tui.demo.caption import CAPTION_LINES
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoState, DemoTour
+from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
@@ -54,8 +58,7 @@ def test_it_runs_from_start_to_end_at_80x24_without_a_key_and_prints_the_table(
     arguments = ("--sim", "--seconds", "0.5", "--pattern", "secondary-context-d2d", "--record", str(file))
     screen = terminal("demo", *arguments, size=(80, 24))
     assert screen.wait_for_end() == 0
-    assert in_order(screen.text(), "Quiet: d2d@secondary", "Remedy: kernel and copy", "the demo has ended")
-    assert "Stall: kernel in the primary context" in screen.text()
+    assert in_order(screen.text(), "Watch the line", "who waits", "Kernel and copy both", "what was found")
     printed = screen.text(since=screen.raw.rindex(SCREEN_BACK))
     assert in_order(printed, f"recorded to {file}", "SIMULATED NVIDIA H200", "1.60 µs → 2.26 ms")
     recording = Recording(file)
@@ -110,8 +113,8 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
     screen = terminal("demo", *arguments, size=(100, 30))
     screen.wait_for("s left")
     (engine,) = screen.children()
-    screen.press("n")
-    screen.wait_for("Stall: reduction")
+    screen.press("\x1b[C")
+    screen.wait_for("● stall")
     os.kill(engine, signal.SIGKILL)
     screen.wait_for("killed by SIGKILL")
     screen.press("q")
@@ -125,13 +128,15 @@ def test_a_lost_engine_is_named_and_a_key_quits_with_what_was_found(terminal: Op
 
 
 @asynccontextmanager
-async def live_demo(*names: str, seconds: float) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
+async def live_demo(
+    *names: str, seconds: float, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
     """The demo of patterns over a simulated GPU, in this process."""
-    tour = DemoTour(plans(patterns()[name] for name in names), seconds)
+    tour = DemoTour(steps(patterns()[name] for name in names), seconds)
     source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
     app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
     try:
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: is_open(pilot, DemoScreen))
             screen = pilot.app.screen
             assert isinstance(screen, DemoScreen)
@@ -152,7 +157,7 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in drawn())
         assert tour.paused
-        await pilot.press("space")
+        await pilot.press("p")
         assert not tour.paused
         await pilot.press("question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
@@ -168,10 +173,77 @@ async def test_keys_and_the_question_before_other_processes_are_disturbed(monkey
         await until(pilot, lambda: is_open(pilot, Ask))
         await until(pilot, lambda: "trainer (pid 7)" in drawn())
         await pilot.press("n")
-        await until(pilot, lambda: tour.ended and "the demo has ended" in drawn())
+        await until(pilot, lambda: tour.ended and "demo: what was found" in drawn())
         assert not screen.live.is_on("spin")
-        # The table is laid out a frame after its caption.
-        await until(pilot, lambda: "secondary-context-d2d" in drawn())
+        assert "secondary-context-d2d" in drawn()
+        copied: list[str] = []
+        monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
+        await pilot.press("y")
+        await until(pilot, lambda: copied)
+        assert "SIMULATED NVIDIA H200" in copied[0]
+        monkeypatch.setattr(screen.live, "disturbed_processes", tuple)
         await pilot.press("left")
-        await until(pilot, lambda: not tour.ended and "Quiet: d2d@secondary" in drawn())
-        assert tour.step.phase is DemoPhase.QUIET
+        await until(pilot, lambda: not tour.ended and "● remedy" in drawn())
+        assert tour.step.phase is DemoPhase.REMEDY
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 48)])
+async def test_quiet_and_stall_are_on_an_axis_of_20_s_and_a_click_goes_to_a_step(size: tuple[int, int]) -> None:
+    async with live_demo("secondary-context-d2d", seconds=60, size=size) as (pilot, screen):
+        tour = screen.tour
+
+        def drawn() -> str:
+            return text_of(drawn_strips(pilot.app))
+
+        await until(pilot, lambda: tour.state is DemoState.RUNNING)
+        begin = drawn().splitlines()[0].index("□ stall")
+        assert await pilot.click("#caption", offset=(begin + 2, 0))
+        await until(pilot, lambda: tour.step.phase is DemoPhase.STALL and tour.state is DemoState.RUNNING)
+        await until(pilot, lambda: "STALLED" in drawn() and "spin on" in drawn())
+        assert in_order(drawn(), "● quiet ──── ● stall ──── □ remedy", "SIMULATED", "d2d@secondary", "now╵")
+        heat_map = screen.query_one(HeatMap)
+        assert heat_map.size.height >= 8
+        focus = heat_map.view.focus
+        assert focus is not None
+        # A column is a whole number of tenths of a second.
+        assert screen.span_s == 20
+        assert 13 < len(focus.heat) * focus.column_s < 30
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+@pytest.mark.parametrize("pattern", ["secondary-context-d2d", "host-callback"])
+async def test_no_panel_is_below_the_key_bar_or_the_caption(pattern: str) -> None:
+    async with live_demo(pattern, seconds=60) as (pilot, screen):
+        await until(pilot, lambda: screen.tour.state is DemoState.RUNNING)
+        ids = ("#header", "#lists", "#histograms", "#heat", "#log")
+
+        def covered() -> tuple[int, int, int]:
+            """First line and end of the panels, and the sum of the lines in which they are."""
+            shown = [screen.query_one(one).region for one in ids]
+            shown = [region for region in shown if region.height]
+            rows = {row for region in shown for row in range(region.y, region.bottom)}
+            return min(rows), max(rows) + 1, len(rows)
+
+        for width, height in ((60, 18), (60, 23), (80, 24), (100, 30), (120, 40), (149, 36), (160, 24), (160, 48)):
+            await pilot.resize_terminal(width, height)
+            expected = CAPTION_LINES, height - 1, height - 1 - CAPTION_LINES
+            await until(pilot, partial(lambda found: covered() == found, expected))
+
+
+@pytest.mark.usefixtures("without_terminal_updates")
+async def test_the_finale_turns_its_pages_by_key_and_click() -> None:
+    names = ("secondary-context-d2d", "scalar-readback", "host-callback", "vmm-churn", "launch-storm")
+    async with live_demo(*names, seconds=60) as (pilot, screen):
+        screen.tour.outcomes = {name: PatternOutcome(patterns()[name]) for name in names}
+
+        def head() -> str:
+            return text_of(drawn_strips(pilot.app)).splitlines()[0]
+
+        await pilot.press("end")
+        await until(pilot, lambda: "page 1/2" in head())
+        for key, expected in (("pagedown", "2/2"), ("down", "1/2"), ("pageup", "2/2"), ("up", "1/2")):
+            await pilot.press(key)
+            await until(pilot, partial(lambda page: f"page {page}" in head(), expected))
+        await pilot.click("#finale", offset=(70, 0))
+        await until(pilot, lambda: "page 2/2" in head())

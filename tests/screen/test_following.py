@@ -234,7 +234,7 @@ async def test_escape_returns_from_a_remedy_to_the_probes_before(shared: SharedM
         assert not any(screen.live.is_on(one.name) for one in probe_set.probes if one.role is Role.AGGRESSOR)
         # There is no second way back.
         with pytest.raises(SkipAction):
-            screen.action_blame_stop()
+            screen.action_go_back()
 
 
 async def test_escape_closes_the_larger_histogram_before_it_leaves_a_remedy(shared: SharedMonitor) -> None:

@@ -115,7 +115,7 @@ async def test_nor_does_the_matrix(kind: str) -> None:
         await until(pilot, lambda: is_open(pilot, MatrixScreen))
         await pilot.pause(0.1)
         check(pilot)
-        for key in ("enter", "d", "question_mark"):
+        for key in ("enter", "D", "question_mark"):
             await pilot.press(key)
             await pilot.pause(0.1)
             assert not isinstance(pilot.app.screen, MatrixScreen)

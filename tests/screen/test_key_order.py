@@ -27,7 +27,6 @@ from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Dialog, Prompt
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput
 from stallscope.tui.matrix import controller
 from stallscope.tui.matrix.cell import CellScreen
@@ -35,6 +34,7 @@ from stallscope.tui.matrix.known_checks import KnownCheck, Unmeasured
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.patterns.screen import PatternsScreen
 from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
@@ -75,7 +75,7 @@ async def test_letters_behind_the_keys_of_a_search_are_its_words(shared: SharedM
     async with shared.as_at_first() as pilot:
         before = running(pilot)
         await burst(pilot, "o", "slash", *"spin", "2")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PatternsScreen)
         assert pilot.app.screen.query_one(PrintableInput).value == "spin2"
         await burst(pilot, "escape", "escape")
         assert isinstance(pilot.app.screen, Monitor)
@@ -176,7 +176,7 @@ async def test_a_key_behind_a_click_that_closes_a_dialog_goes_to_the_screen_belo
             event.set_sender(pilot.app)
             pilot.app.post_message(event)
         await burst(pilot, "o")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PatternsScreen)
         await burst(pilot, "escape")
 
 
@@ -207,7 +207,7 @@ async def test_a_key_behind_that_of_the_matrix_waits_for_the_saved_check(shared:
     async with shared.as_at_first() as pilot:
         without_check(pilot)
         with known_check_read(released):
-            send(pilot, "m", "s")
+            send(pilot, "m", "S")
             await until(pilot, lambda: isinstance(pilot.app.screen, MatrixScreen))
             await until(pilot, lambda: len(pilot.app.keys))  # type: ignore[attr-defined]
             assert isinstance(pilot.app.screen, MatrixScreen)
@@ -235,7 +235,7 @@ async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever
             assert isinstance(pilot.app.screen, Monitor)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(key_order, "_LONGEST_HELD_S", 0.05)
-                await burst(pilot, "m", "b", "f", "question_mark")
+                await burst(pilot, "m", "w", "F", "question_mark")
                 assert isinstance(pilot.app.screen, Help)
             await burst(pilot, "escape", "escape")
             without_check(pilot)
@@ -283,7 +283,7 @@ async def test_a_key_that_quits_waits_for_no_screen(key: str) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "words"),
-    [("m\r", "Measurement"), ("ms", "Save the check"), ("gp", "FROZEN paused"), ("P\x1b[B?", "attach")],
+    [("m\r", "Measurement"), ("mS", "Save the check"), ("grp", "FROZEN paused"), ("P\x1b[B?", "attach")],
 )
 def test_a_key_behind_one_that_opens_a_screen_takes_effect(
     terminal: OpenTerminal, tmp_path: Path, keys: str, words: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,15 @@ from textual.widgets import OptionList
 from factories.screen import SharedMonitor, dialog_text, monitor, running, until
 from stallprobes.model import Role
 from stallprobes.patterns.remedy_code import CodeLanguage
-from stallscope.tui.actions import MONITOR_ACTIONS, available
+from stallscope.tui.actions import MONITOR_ACTIONS, available, help_lines
 from stallscope.tui.app import THEMES
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose
 from stallscope.tui.common.explain import Explain
 from stallscope.tui.common.help import Help
-from stallscope.tui.common.picker import Picker
 from stallscope.tui.common.printable_text import PrintableInput, PrintableStatic
 from stallscope.tui.monitor.screen import Monitor
+from stallscope.tui.patterns.screen import PatternsScreen
 
 # One event loop for all tests, since the monitor runs in it.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("without_terminal_updates")]
@@ -92,7 +93,7 @@ async def test_the_worst_victim_is_found(shared: SharedMonitor) -> None:
 
 async def test_escape_closes_what_lies_over_the_monitor(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
-        for key, screen in (("o", Picker), ("e", Explain), ("question_mark", Help)):
+        for key, screen in (("o", PatternsScreen), ("e", Explain), ("question_mark", Help)):
             await pilot.press(key)
             assert isinstance(pilot.app.screen, screen)
             await pilot.press("escape")
@@ -126,7 +127,7 @@ async def test_the_picker_searches_names_and_titles(shared: SharedMonitor) -> No
         assert offered(listed) == []
         assert str(pilot.app.screen.query_one("#details", PrintableStatic).content) == ""
         await pilot.press("enter")
-        assert isinstance(pilot.app.screen, Picker)
+        assert isinstance(pilot.app.screen, PatternsScreen)
         await pilot.press("escape")
         await pilot.pause()
         assert offered(listed) == all_lines
@@ -180,8 +181,8 @@ async def test_help_has_every_action(shared: SharedMonitor) -> None:
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
         text = dialog_text(pilot.app.screen)
-        for action in available(False, MONITOR_ACTIONS):
-            assert action.description in text
+        for _, words, _ in chain.from_iterable(help_lines(monitor(pilot).actions, {}).values()):
+            assert words in text
 
 
 async def test_the_view_stands_still_and_the_probes_go_on(shared: SharedMonitor) -> None:
@@ -291,7 +292,7 @@ async def test_a_click_on_the_last_line_does_what_its_key_does(shared: SharedMon
     async with shared.as_at_first() as pilot:
         line = monitor(pilot).query_one(KeyBar)
         await until(pilot, lambda: line.targets)
-        for words, screen in (("pick", Picker), ("help", Help), ("explain", Explain)):
+        for words, screen in (("help", Help), ("explain", Explain)):
             (begin,) = (begin for begin, _, action in line.targets[0] if action == words)
             await pilot.click("#keys", offset=(begin, 0))
             assert isinstance(pilot.app.screen, screen)

@@ -42,8 +42,8 @@ def test_while_the_engines_are_stopped_keys_answer_and_a_key_leaves(terminal: Op
         os.kill(engine, signal.SIGSTOP)
     screen.read(0.3)
     since = screen.press("?")
-    screen.wait_for("Rows and columns", since=since)
-    screen.click(1, 1)
+    screen.wait_for("run a check", since=since)
+    screen.press("?")
     screen.press("q")
     assert screen.wait_for_end() == 0
     for engine in engines:
@@ -63,13 +63,15 @@ def test_an_engine_that_was_killed_is_told_and_measured_cells_stay(terminal: Ope
     screen.wait_for("SIGKILL", since=since)
 
 
-def test_back_in_the_monitor_a_new_engine_is_live(terminal: OpenTerminal) -> None:
+def test_a_check_goes_on_in_other_views_and_after_it_a_new_engine_is_live(terminal: OpenTerminal) -> None:
     screen, engines = measuring(terminal)
     since = screen.press("\x1b")
-    screen.wait_for("go back?", since=since)
-    screen.read(0.2)
-    since = screen.press("y")
-    screen.wait_for("VICTIMS", since=since)
+    screen.wait_for("the check has the GPU to itself", since=since)
+    assert screen.children() == engines
+    screen.press("m")
+    since = screen.press("x")
+    screen.wait_for("Stopped:", since=since)
+    since = screen.press("\x1b")
     screen.wait_for("The engine restarts", since=since)
     screen.wait_for("live", since=since)
     for engine in engines:

@@ -14,7 +14,7 @@ import pytest
 
 from factories.timeline_traces import recorded, report_1
 from factories.virtual_demo import VirtualDemo
-from stallprobes.demo.plan import plans
+from stallprobes.demo.plan import steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
@@ -24,6 +24,7 @@ from stallscope.tui.demo.tour import DemoTour
 
 HERE = Path(__file__).parents[2] / "screenshots"
 SVG = "{http://www.w3.org/2000/svg}"
+SIDES = ("width", "height")
 LARGEST = 300_000
 VERDICTS = {
     "secondary-context-d2d": "STALLED a d2d@secondary wait 5.60 µs → 1.73 ms ×309",
@@ -94,34 +95,57 @@ def test_each_says_its_verdict(drawn: dict[str, Path], name: str) -> None:
         assert f"NVIDIA H200{number} · driver 580.159.04 · CUDA 13.0" in words(drawn[name])
 
 
+def moments(maker: ModuleType) -> tuple[int, int]:
+    """The screens of the moving picture at the end of the remedy, and at the beginning of the stall's own part."""
+    remedied = 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
+    return remedied, remedied + 1
+
+
 def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: ModuleType) -> None:
     file = drawn["stall-appears"]
-    stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
-    last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
+    remedied, quiet = moments(maker)
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
-    assert "STALLED" not in words(file, 0)
-    assert "Quiet: d2d@secondary" in words(file, 0)
-    assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, stall)
-    assert "Remedy: kernel and copy both in the primary context" in words(file, last)
-    assert "No stall: every victim is as fast as its baseline." in words(file, last)
+    assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, 0)
+    assert "Kernel and copy both in the primary context." in words(file, remedied)
+    assert "Every victim is as fast as its baseline while spin runs." in words(file, remedied)
+    assert "STALLED" not in words(file, quiet)
+    assert "Watch the line: it is about to move." in words(file, quiet)
+
+
+def test_without_animation_the_stall_is_seen(drawn: dict[str, Path]) -> None:
+    groups = ET.parse(drawn["stall-appears"]).getroot().iter(f"{SVG}g")
+    moving = [group for group in groups if group.get("class", "").startswith("f ")]
+    first = [group for group in moving if str(group.get("class")).startswith("f f0-")]
+    assert first
+    assert len(moving) > len(first)
+    assert [group for group in moving if group.get("visibility") != "hidden"] == first
+
+
+def test_rules_stay_as_thick_as_a_pixel_in_a_smaller_picture(drawn: dict[str, Path]) -> None:
+    for name in ("secondary-context-d2d", "stall-appears"):
+        root = ET.parse(drawn[name]).getroot()
+        style = root.find(f"{SVG}style")
+        assert style is not None
+        assert "path{fill:none;stroke-width:1px;vector-effect:non-scaling-stroke}" in str(style.text)
+        assert list(root.iter(f"{SVG}path"))
+        assert not [rect for rect in root.iter(f"{SVG}rect") if min(float(rect.get(s, 0)) for s in SIDES) <= 1]
 
 
 def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
     without_terminal_updates: None, maker: ModuleType, tmp_path: Path
 ) -> None:
     file = tmp_path / "demo.rec"
-    demo = VirtualDemo(DemoTour(plans([patterns()["secondary-context-d2d"]]), 5.0), record=file)
+    demo = VirtualDemo(DemoTour(steps([patterns()["secondary-context-d2d"]]), 5.0), record=file)
     demo.run()
     demo.close()
     ((name, svg),) = asyncio.run(maker.draw_demo(file)).items()
     assert name == "stall-appears"
     (tmp_path / "demo.svg").write_text(svg, encoding="utf-8")
-    stall = round((maker.BEFORE_ON_S + maker.AFTER_ON_S) / maker.STEP_S)
-    last = stall + 1 + round((maker.BEFORE_REMEDY_S + maker.AFTER_REMEDY_S) / maker.STEP_S)
-    assert "Quiet: d2d@secondary" in words(tmp_path / "demo.svg", 0)
-    assert "Stall: kernel in the primary context, copy in the secondary" in words(tmp_path / "demo.svg", stall)
-    assert "STALLED" in words(tmp_path / "demo.svg", stall)
-    assert "Remedy: kernel and copy both in the primary context" in words(tmp_path / "demo.svg", last)
+    remedied, quiet = moments(maker)
+    assert "Watch the line: it is about to move." in words(tmp_path / "demo.svg", quiet)
+    assert "Kernel in the primary context, copy in the secondary." in words(tmp_path / "demo.svg", 0)
+    assert "STALLED" in words(tmp_path / "demo.svg", 0)
+    assert "Kernel and copy both in the primary context." in words(tmp_path / "demo.svg", remedied)
     assert len(svg) < LARGEST
 
 

@@ -26,6 +26,7 @@ from factories.screen import (
     drawn_strips,
     is_open,
     monitor,
+    running,
     settled,
     text_of,
     until,
@@ -165,7 +166,7 @@ async def test_keys_move_zoom_and_select_in_a_recorded_trace(traced: Path) -> No
         assert kind_of(screen) is RowKind.CALLS
         await pilot.press("question_mark")
         assert isinstance(pilot.app.screen, Help)
-        await pilot.press("escape", "g")
+        await pilot.press("escape", "escape")
         assert isinstance(pilot.app.screen, Monitor)
 
 
@@ -194,13 +195,13 @@ async def test_the_mouse_selects_zooms_and_drags(traced: Path) -> None:
 async def test_a_recording_steps_through_its_traces_and_one_without_says_so(traced: Path) -> None:
     async with replayed(traced) as pilot:
         assert "TRACE 1/2" in shown(pilot)
-        await pilot.press("n")
+        await pilot.press("N")
         assert "TRACE 2/2" in shown(pilot)
-        await pilot.press("n", "b", "b")
+        await pilot.press("N", "backspace", "backspace")
         assert "TRACE 1/2" in shown(pilot)
     async with replayed(STALL) as pilot:
         assert "This recording has no trace." in shown(pilot)
-        await pilot.press("w", "n", "home", "comma", "plus", "right", "x", "enter")
+        await pilot.press("w", "N", "home", "comma", "plus", "right", "E", "enter")
         assert "NO TRACE" in shown(pilot)
 
 
@@ -210,7 +211,7 @@ async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
     async with replayed(traced) as pilot:
         monkeypatch.chdir(tmp_path)
         for downs in range(3):
-            await pilot.press("x")
+            await pilot.press("E")
             await until(pilot, lambda: is_open(pilot, Choose))
             await pilot.press(*["down"] * downs, "enter")
             await until(pilot, lambda: is_open(pilot, TimelineScreen))
@@ -225,7 +226,7 @@ async def test_a_trace_is_written_as_text_svg_and_for_perfetto(
         notices: list[str] = []
         monkeypatch.setattr(screen, "notify", lambda text, **_: notices.append(text))
         monkeypatch.setattr(timeline_screen, "FILE_NAME", "missing/name.")
-        await pilot.press("x")
+        await pilot.press("E")
         await until(pilot, lambda: is_open(pilot, Choose))
         await pilot.press("enter")
         await until(pilot, lambda: notices)
@@ -250,11 +251,11 @@ async def shared() -> AsyncIterator[SharedMonitor]:
 
 @asynccontextmanager
 async def opened(shared: SharedMonitor) -> AsyncIterator[Pilot[None]]:
-    """The timeline screen over the shared engine, live."""
+    """The timeline screen over the shared engine, which records."""
     async with shared.as_at_first() as pilot:
         # That of the test before may still be switched off.
         await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
-        await pilot.press("g")
+        await pilot.press("g", "r")
         await until(pilot, lambda: is_open(pilot, TimelineScreen))
         timeline(pilot).capture.go_live()
         # The screen reads the engine's condition less often than it draws.
@@ -262,7 +263,7 @@ async def opened(shared: SharedMonitor) -> AsyncIterator[Pilot[None]]:
         assert _condition(pilot) is TimelineCondition.ON
         yield pilot
         if isinstance(pilot.app.screen, TimelineScreen):
-            await pilot.press("g")
+            await pilot.press("r", "escape")
 
 
 def _condition(pilot: Pilot[None]) -> TimelineCondition:
@@ -272,32 +273,47 @@ def _condition(pilot: Pilot[None]) -> TimelineCondition:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_timeline_is_on_while_its_screen_is_open(shared: SharedMonitor) -> None:
+async def test_a_key_starts_and_ends_the_recording(shared: SharedMonitor) -> None:
     async with opened(shared) as pilot:
         await until(pilot, lambda: "● live" in shown(pilot) and "host calls" in shown(pilot))
         await until(pilot, lambda: "▌" in shown(pilot) or "▐" in shown(pilot))
         observation = monitor(pilot).state.observation
         assert observation is not None
         await until(pilot, lambda: (last := monitor(pilot).state.observation) and last.timeline)
-        await pilot.press("g")
+        await pilot.press("r")
         await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
+        assert "FROZEN recording ended" in shown(pilot)
+        await pilot.press("home")
+        await until(pilot, lambda: "r records" in shown(pilot))
+        await pilot.press("escape")
         await until(pilot, lambda: not monitor(pilot).state.observation.timeline)  # type: ignore[union-attr]
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_stays_on_where_it_is_kept_and_the_monitor_says_so(shared: SharedMonitor) -> None:
+async def test_the_recording_goes_on_in_other_views_and_each_says_so(shared: SharedMonitor) -> None:
     async with opened(shared) as pilot:
-        await pilot.press("k", "g")
-        await until(pilot, lambda: "timeline on" in shown(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "Timeline●" in shown(pilot))
         live = monitor(pilot).live
         assert live is not None
         history = live.timeline.history
         assert history is not None
         before = history.at_ns
         await until(pilot, lambda: history.at_ns > before)
-        await pilot.press("g", "k", "g")
+        await pilot.press("o")
+        await until(pilot, lambda: "Timeline●" in shown(pilot))
+        await pilot.press("g", "r", "escape")
         await until(pilot, lambda: _condition(pilot) is TimelineCondition.OFF)
-        await until(pilot, lambda: "timeline on" not in shown(pilot))
+        await until(pilot, lambda: "Timeline●" not in shown(pilot))
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_aggressors_are_switched_on_the_timeline_too(shared: SharedMonitor) -> None:
+    async with opened(shared) as pilot:
+        await pilot.press("1")
+        await until(pilot, lambda: "spin" in running(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: "spin" not in running(pilot))
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -338,7 +354,7 @@ async def test_the_trigger_freezes_on_the_next_slow_call_and_is_armed_again(shar
         assert screen.cursor.selection.start_ns == screen.capture.trace.trigger.began_ns
         await pilot.press("right_square_bracket")
         assert screen.capture.above_ns == 20_000
-        await pilot.press("a", "right_curly_bracket")
+        await pilot.press("A", "right_curly_bracket")
         assert limit_text(screen.capture, None) == "no baseline yet"
         assert screen.capture.before == 0.8
         await pilot.press("left_curly_bracket", "t")
@@ -351,7 +367,7 @@ async def test_from_a_stalled_probe_it_freezes_on_its_worst_call(shared: SharedM
     async with shared.as_at_first() as pilot:
         await pilot.press("1")
         await until(pilot, lambda: monitor(pilot).analyzer and monitor(pilot).analyzer.worst == "d2d@secondary")  # type: ignore[union-attr]
-        await pilot.press("w", "g")
+        await pilot.press("w", "g", "r")
         await until(pilot, lambda: is_open(pilot, TimelineScreen))
         screen = timeline(pilot)
         assert screen.capture.stalled == "d2d@secondary"
@@ -369,13 +385,13 @@ async def test_from_a_stalled_probe_it_freezes_on_its_worst_call(shared: SharedM
         assert last.snapshot.probes["spin"].on
         # The frozen trace is there when the screen is opened again.
         trace = screen.capture.trace
-        await pilot.press("g", "x")
+        await pilot.press("x", "escape")
         await until(pilot, lambda: not monitor(pilot).state.observation.snapshot.probes["spin"].on)  # type: ignore[union-attr]
         await until(pilot, lambda: monitor(pilot).analyzer and monitor(pilot).analyzer.worst is None)  # type: ignore[union-attr]
         await pilot.press("g")
         await until(pilot, lambda: is_open(pilot, TimelineScreen))
         assert timeline(pilot).capture.trace is trace
-        await pilot.press("home", "g")
+        await pilot.press("home", "r", "escape")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -383,7 +399,7 @@ async def test_a_flood_of_keys_leaves_a_screen_that_works(shared: SharedMonitor)
     async with opened(shared) as pilot:
         screen = timeline(pilot)
         await until(pilot, lambda: "host calls" in shown(pilot))
-        keys = "plus minus left right up down comma full_stop w p t home enter left_square_bracket a pageup pagedown"
+        keys = "plus minus left right up down comma full_stop w p t home enter left_square_bracket A pageup pagedown"
         for _ in range(6):
             await pilot.press(*keys.split())
         await pilot.press("home", "p")
@@ -405,8 +421,8 @@ async def test_a_flood_of_keys_leaves_a_screen_that_works(shared: SharedMonitor)
             ),
             "libcupti was not found; install it.",
         ),
-        (TimelineReport(TimelineCondition.NO_ENGINE), "is switched on with the next engine"),
-        (TimelineReport(TimelineCondition.OFF), "The timeline is off."),
+        (TimelineReport(TimelineCondition.NO_ENGINE), "begins with the next engine"),
+        (TimelineReport(TimelineCondition.OFF), "No call is recorded now."),
     ],
     ids=lambda one: one.condition if isinstance(one, TimelineReport) else "",
 )
@@ -429,7 +445,7 @@ async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None
         async with app.run_test(size=(120, 36)) as pilot:
             await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).analyzer is not None)
             # Before the engine is ready.
-            await pilot.press("g")
+            await pilot.press("g", "r")
             await until(pilot, lambda: "host calls" in shown(pilot))
             pid = source.engine_pid
             assert pid is not None
@@ -442,8 +458,8 @@ async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None
             await pilot.press("w", "plus", "left", "comma")
             assert "FROZEN the engine ended" in shown(pilot)
             await pilot.press("home")
-            assert "switched on with the next engine" in shown(pilot)
-            await pilot.press("r")
+            assert "begins with the next engine" in shown(pilot)
+            await pilot.press("R")
             await until(pilot, lambda: source.engine_pid not in (None, pid))
             await until(pilot, lambda: "● live" in shown(pilot) and "host calls" in shown(pilot))
     finally:

@@ -145,10 +145,10 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         assert "took 5.00 ms because of GPU work in front of it: add" in text
         assert "What helps" in text
         assert "As code: `stallscope explain scalar-readback`." in text
-        await pilot.press("escape", "o")
+        await pilot.press("escape", "O")
         assert "step 29 loss" in await drawn(pilot, screen)
         assert not screen.query_one(WatchTable).display
-        await pilot.press("o", "question_mark")
+        await pilot.press("O", "question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
 
 

@@ -12,7 +12,7 @@ from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import schemas
-from stallprobes.machine import fingerprint, nvml
+from stallprobes.machine import fingerprint, gpm, nvml
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.records.libcupti import LibraryFile, ask_version
@@ -28,6 +28,7 @@ GPU = Gpu(
     compute_mode="default",
     processes=(),
 )
+GONE = NvmlUnavailable("gone", "fetch it")
 FINE = Survey((GPU,), DriverReport(cuda_version=13000, loading_mode="lazy"), driver_version="580.159.04")
 
 
@@ -65,7 +66,7 @@ def test_a_machine_in_order_has_no_problem() -> None:
         ),
         (replace(FINE, driver=DriverReport(cuda_version=11040)), "CUDA", Level.PROBLEM, "11.4"),
         (replace(FINE, driver=DriverReport()), "CUDA", Level.PROBLEM, "did not answer"),
-        (replace(FINE, nvml_problem=NvmlUnavailable("gone", "fetch it")), "NVML", Level.WARN, "gone"),
+        (replace(FINE, nvml_problem=GONE), "NVML", Level.WARN, "gone"),
         (replace(FINE, gpus=(replace(GPU, cuda_index=None),)), "GPU 0", Level.WARN, "hidden from CUDA"),
         (replace(FINE, gpus=(replace(GPU, mig=True),)), "GPU 0 MIG", Level.PROBLEM, "without a MIG device"),
         (replace(FINE, gpus=(replace(GPU, mig=True, mig_uuids=("MIG-1",)),)), "GPU 0 MIG", Level.WARN, "1 devices"),
@@ -95,6 +96,33 @@ def test_each_disorder_has_its_level_and_a_cure(survey: Survey, subject: str, le
     assert finding.level is level
     assert words in finding.found
     assert finding.do
+
+
+@pytest.mark.parametrize(
+    ("answer", "mig", "level", "words"),
+    [
+        ({"sm_active_percent": 0.7, "dram_percent": 81.0}, False, Level.OK, "readable, SM active 0.7 %"),
+        ({"sm_active_percent": 0.7, "dram_percent": None}, False, Level.OK, "without a value: dram_percent"),
+        (NvmlUnavailable(gpm.UNSUPPORTED, ""), False, Level.OK, "from Hopper on"),
+        (NvmlUnavailable(gpm.NO_FUNCTION, "upgrade it"), False, Level.WARN, "nvidia-ml-py"),
+        (NvmlUnavailable("no permission", "be root"), True, Level.WARN, "no permission (with MIG on"),
+    ],
+)
+def test_the_gpm_counters_can_be_read_or_the_reason_is_there(
+    answer: gpm.GpmAnswer, mig: bool, level: Level, words: str
+) -> None:
+    survey = replace(FINE, gpus=(replace(GPU, mig=mig, mig_uuids=("MIG-1",)),))
+    (found,) = doctor._counters(survey, lambda uuids: [answer for _ in uuids])
+    assert (found.subject, found.level) == ("GPU 0 GPM counters", level)
+    assert words in found.found
+    assert bool(found.do) == (level is not Level.OK)
+
+
+def test_without_a_gpu_or_nvml_nothing_is_asked() -> None:
+    for survey, why in ((replace(FINE, gpus=()), "no GPU"), (replace(FINE, nvml_problem=GONE), "NVML unavailable")):
+        (found,) = doctor._counters(survey, lambda _: pytest.fail("it was asked"))
+        assert found.level is Level.OK
+        assert f"n/a ({why}); a simulated GPU has" in found.found
 
 
 def test_everything_that_is_not_ok_says_what_to_do() -> None:

@@ -19,7 +19,7 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.demo.plan import PatternPlan
+    from stallprobes.demo.plan import DemoStep
 
 SECONDS = 8.0
 _WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all"
@@ -35,7 +35,7 @@ _WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without
     help="Show only this pattern; repeatable, in this order.",
 )
 @options.seconds(SECONDS, "Time per step, from when its probes run.")
-@click.option("--loop", is_flag=True, help="Begin again after the table at the end, until you quit.")
+@click.option("--loop", is_flag=True, help="Begin again after the finale, until you quit.")
 @options.gpu()
 @options.record
 @options.json("stallscope.demo/1")
@@ -57,9 +57,10 @@ def command(
 ) -> None:
     """Show all patterns on the screen, one after the other: quiet, the stall, the remedy. It needs no key.
 
-    A caption says what runs and what to look at. Keys: right and left for the next and the previous step, p to pause,
-    q to quit. Patterns that this machine does not support are skipped. At the end a table shows what was found here
-    beside what the reporters found; it is also written to stdout.
+    A caption says what there is to see, and why it matters. Keys: right and left for the next and the previous step, p
+    to pause, q to quit. Patterns that this machine does not support are skipped. At the end each stall is a bar beside
+    its quiet latency and its remedy; a table of what was found here and what the reporters found is written to
+    stdout.
 
     Without a usable GPU, the demo uses a simulated GPU and says so.
 
@@ -72,15 +73,15 @@ def command(
     from stallscope.cli import screen
     from stallscope.tui.demo.tour import DemoTour
 
-    plans = _plans(names)
+    steps = _steps(names)
     session = simulation.session_options(gpu, together=together)
     # Before the question about other processes.
     screen.load_settings(ascii_only, _WITHOUT_SCREEN)
     if record is not None:
         output_files.require_new_file("--record", record)
     if simulation.profile is None and not allow_shared:
-        allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for plan in plans for variant in plan.stalls))
-    tour = DemoTour(plans, seconds, loop)
+        allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for step in steps for variant in step.variants))
+    tour = DemoTour(steps, seconds, loop)
     code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
     with Output() as out:
         if as_json:
@@ -96,8 +97,8 @@ def command(
     diagnostics.exit_process(code)
 
 
-def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
-    """The plans of the patterns called ``names``, by default of all. Raises UnknownName."""
+def _steps(names: Sequence[str]) -> tuple[DemoStep, ...]:
+    """The steps of the patterns called ``names``, by default of all. Raises UnknownName."""
     from stallprobes.demo import plan
     from stallprobes.patterns import patterns
 
@@ -107,7 +108,7 @@ def _plans(names: Sequence[str]) -> tuple[PatternPlan, ...]:
             from stallprobes.patterns.naming import unknown_name_message
 
             raise UnknownName(unknown_name_message("pattern", name, known))
-    return plan.plans(known[name] for name in dict.fromkeys(names or known))
+    return plan.steps(known[name] for name in dict.fromkeys(names or known))
 
 
 def _confirm_shared(gpu: str | None, count: int) -> bool:

@@ -55,6 +55,13 @@ def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: 
     return convert
 
 
+def gpm_counters() -> bool:
+    """Whether the settings let NVML's GPM counters be read. Raises SettingsError for an invalid file."""
+    from stallscope.tui import settings
+
+    return settings.load().gpm_counters
+
+
 class _OutputFile(click.Path):
     """A file that is written: one without a name, and a folder, are refused."""
 

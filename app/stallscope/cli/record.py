@@ -140,6 +140,7 @@ def _record(
             options=engine.options,
             seconds=seconds,
             uuid=engine.gpus[0].uuid if engine.gpus else None,
+            gpm_counters=options.gpm_counters(),
             others=gpus.other_names(engine.gpus),
             stop=stop,
             suspension=suspension,

@@ -204,6 +204,7 @@ def _measure(
             survey=engine.survey,
             trace_s=trace_s,
             spare=spare,
+            gpm_counters=options.gpm_counters(),
         )
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stallprobes.model import ReportedLatency
+from stallprobes.demo.outcome import figure_name, sentence_of
 from stallprobes.units import duration_ns, in_us, times
 from stallscope.report.remedy_text import with_code
 from stallscope.report.table import TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
-    from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
+    from stallprobes.demo.outcome import DemoResult, PatternOutcome
 
 _COLUMNS = (
     TableColumn("pattern"),
     TableColumn("figure"),
-    TableColumn("baseline", right=True, unit="µs"),
-    TableColumn("stalled", right=True, unit="µs"),
+    *(TableColumn(name, right=True, unit="µs") for name in ("baseline", "stalled")),
     TableColumn("×\nbaseline", right=True),
-    TableColumn("remedy", right=True, unit="µs"),
-    TableColumn("reported", right=True, unit="µs"),
+    *(TableColumn(name, right=True, unit="µs") for name in ("remedy", "reported")),
 )
 
 
@@ -39,53 +37,35 @@ def write_demo(out: TextWriter, result: DemoResult) -> None:
 
 
 def _row(one: PatternOutcome) -> tuple[TableCell | str, ...]:
-    stalled = one.stalled
+    stalled, known = one.stalled, one.pattern.latency
     style = "" if stalled is None else stalled.kind.look.style
     return (
         one.pattern.name,
-        "–" if stalled is None else stalled.figure,
+        "–" if stalled is None else figure_name(stalled),
         in_us(one.baseline_ns),
-        TableCell(in_us(None if stalled is None else stalled.now_ns), style),
+        TableCell(in_us(one.stalled_ns), style),
         TableCell("–" if one.ratio is None else times(one.ratio)[1:], style),
-        in_us(None if one.remedied is None else one.remedied.now_ns),
-        "–" if one.pattern.latency is None else _in_us(one.pattern.latency),
+        in_us(one.remedied_ns),
+        "–" if known is None else f"{in_us(known.baseline_ns)} → {in_us(known.stalled_ns)}",
     )
-
-
-def _in_us(latency: ReportedLatency) -> str:
-    """``1.60 → 2260``."""
-    return f"{in_us(latency.baseline_ns)} → {in_us(latency.stalled_ns)}"
-
-
-def _reported(latency: ReportedLatency) -> str:
-    """``1.60 µs → 2.26 ms``."""
-    return f"{duration_ns(latency.baseline_ns)} → {duration_ns(latency.stalled_ns)}"
 
 
 def _details(out: TextWriter, one: PatternOutcome) -> None:
     """Where the figures of the table are from, the cause, the remedy and the report of a pattern."""
+    known = one.pattern.latency
+    rows = [("failed", one.problem, "bad"), ("stall", one.stalled and f"{one.stall}: {sentence_of(one.stalled)}", "")]
+    if one.remedied is not None:
+        helps = f"{one.remedy}: {sentence_of(one.remedied)}"
+        rows.append(("remedy", with_code(helps, one.pattern.name), ""))
+    elif one.no_remedy:
+        rows.append(("remedy", f"not possible on this machine: {one.no_remedy}", ""))
+    rows.append(("report", one.pattern.reported, "dim"))
+    if known is not None:
+        remedy = "" if known.remedy_ns is None else f", with the remedy {duration_ns(known.remedy_ns)}"
+        figures = f"{duration_ns(known.baseline_ns)} → {duration_ns(known.stalled_ns)}{remedy}"
+        rows.append(("", f"{known.gpu}, {known.figure}: {figures}.", "dim"))
     out.line()
     out.paragraph(one.pattern.name, style="strong")
-    if one.problem:
-        _labelled(out, "failed", one.problem, "bad")
-    if one.stalled is not None:
-        _labelled(out, "stall", f"{one.stall}: {_sentence(one.stalled)}")
-    if one.remedied is not None:
-        helps = f"{one.remedy}: {one.remedied.probe}: {one.remedied.figure} {duration_ns(one.remedied.now_ns)}."
-        _labelled(out, "remedy", with_code(helps, one.pattern.name))
-    elif one.no_remedy:
-        _labelled(out, "remedy", f"not possible on this machine: {one.no_remedy}")
-    _labelled(out, "report", one.pattern.reported, "dim")
-    if one.pattern.latency is not None:
-        known = one.pattern.latency
-        remedy = "" if known.remedy_ns is None else f", with the remedy {duration_ns(known.remedy_ns)}"
-        _labelled(out, "", f"{known.gpu}, {known.figure}: {_reported(known)}{remedy}.", "dim")
-
-
-def _sentence(found: StepLatency) -> str:
-    """Figure, verdict and cause of a stall."""
-    return f"{found.probe}: {found.figure}: {found.kind.look.word}. {found.cause}".rstrip()
-
-
-def _labelled(out: TextWriter, label: str, text: str, style: str = "") -> None:
-    out.paragraph(text, indent=" " * 10, first=f"  {label:<8}", style=style)
+    for label, text, style in rows:
+        if text:
+            out.paragraph(text, indent=" " * 10, first=f"  {label:<8}", style=style)

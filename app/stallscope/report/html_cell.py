@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
-from stallprobes.matrix.matrix import QUIET
+from stallprobes.matrix.matrix import PHASES, QUIET, Status
 from stallprobes.units import duration_ns, times
 from stallprobes.wording import check_wording, comparison_wording
 from stallscope.report import svg
@@ -120,6 +120,25 @@ def _change(data: PageData, cell: Cell) -> Iterator[str]:
         yield f'<p class="soft">Comparison with the old check: SAME. {text(_same(change))}</p>'
         return
     yield f"<p>{badge(change.outcome, 'span')} {text(comparison_wording.change_figures(change))}</p>"
+
+
+def largest_ratio(cell: Cell) -> float | None:
+    """The larger ratio to the baseline of call and wait, None without calls."""
+    return max((shown.ratio for phase in PHASES if (shown := findings.shown(cell, phase))), default=None)
+
+
+def description(data: PageData, cell: Cell) -> str:
+    """``d2d@secondary beside spin: STALLED, call p50 ×1.5, wait p50 ×428``, and what changed."""
+    parts = [findings.cell_kind(cell).look.word]
+    if cell.status is Status.OK and cell.column != QUIET:
+        ratios = [shown for phase in PHASES if (shown := findings.shown(cell, phase))]
+        parts += [f"{check_wording.phase_name(r.phase)} {r.quantile} {times(r.ratio)}" for r in ratios]
+    elif cell.status is Status.STARVED:
+        parts.append(check_wording.worst_figure(cell))
+    change = data.changes.get((cell.row, cell.column))
+    if change is not None and change.outcome is not CellOutcome.SAME:
+        parts.append(f"{change.outcome.look.word}: {comparison_wording.change_figures(change)}")
+    return f"{check_wording.cell_name(cell)}: {', '.join(parts)}"
 
 
 def outcome_badge(data: PageData, cell: Cell) -> str:

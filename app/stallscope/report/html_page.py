@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stallprobes.foreign_text import printable_lines
 from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
-from stallprobes.matrix.matrix import PHASES, QUIET, Status
+from stallprobes.matrix.matrix import QUIET, Status
 from stallprobes.units import compact, plural
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
@@ -30,18 +30,17 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 
-_LEGEND = (
-    "Each cell: ratio of call / wait to the baseline, at the median except "
-    + ", ".join(f"{mark} {meaning}" for mark, meaning in findings.PERCENTILE_MARKS.items())
-    + ". Rows and columns are sorted, the worst first. call: time inside the driver call. wait: from its return until "
-    "the host sees the work complete."
-)
+_MATRIX_TITLE = "Latency relative to baseline"
+_LEGEND = "The larger ratio of call and wait, the worst rows and columns first; hover for both."
+_PHASES = "call: time inside the driver call. wait: from its return until the host sees the work complete."
 _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."
 )
-# From these ratios on a stalled cell is painted darker.
-_MUCH, _MOST = 30, 300
+# Classes of a stalled cell by its ratio, from the largest: the darker, the longer the stall.
+_SHADES = ((300, "most"), (30, "much"))
+# Number of causes in view; the others are folded.
+_CAUSES_IN_VIEW = 8
 
 
 def page(
@@ -60,7 +59,9 @@ def page(
         "base-uri 'none'; form-action 'none'"
     )
     data = PageData.of(matrix, comparison)
-    title = text(f"stallscope check · {matrix.fingerprint.get('gpu') or 'no GPU'} · {matrix.started_at}")
+    when = matrix.started_at if comparison is None else f"{comparison.old.started_at} → {matrix.started_at}"
+    kind = "check" if comparison is None else "comparison"
+    title = text(f"stallscope {kind} · {matrix.fingerprint.get('gpu') or 'no GPU'} · {when}")
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
@@ -71,10 +72,10 @@ def page(
         *_head(matrix, comparison, hosts, reference),
         "</header>\n<main>",
         *_comparison(data, comparison),
+        *_causes(data),
         *_unusual(data, reference),
         *_matrix(data),
         *_cells(data),
-        *_causes(data),
         *_unmeasured(matrix),
         *_machine(matrix),
         f"</main>\n<script>{script}</script></body></html>\n",
@@ -88,7 +89,8 @@ def _head(
     if matrix.simulated:
         yield f'<p class="simulated">SIMULATED: no GPU was measured. Profile {text(matrix.profile)}, '
         yield f"seed {text(matrix.sim_seed)}.</p>"
-    yield f"<h1>stallscope check</h1><p>{text(check_wording.check_title(matrix))}</p>"
+    yield f"<h1>{'stallscope check' if comparison is None else 'stallscope: comparison of two checks'}</h1>"
+    yield f"<p>{text(check_wording.check_title(matrix))}</p>"
     yield '<table class="key headline"><tbody>'
     for label, line in Headline.of(matrix, comparison, reference).lines:
         yield f"<tr><th scope=row>{label}</th><td>{text(line)}</td></tr>"
@@ -104,16 +106,18 @@ def _head(
 def _matrix(data: PageData) -> Iterator[str]:
     matrix = data.matrix
     rows, columns = findings.victims(matrix), findings.aggressors(matrix)
-    yield f'<h2 id="matrix">{check_wording.MATRIX_TITLE}</h2><p class="hint">Select a cell to see its histograms: '
-    yield "click it, or press Tab and the arrow keys. Escape closes it.</p>"
+    yield f'<h2 id="matrix">{_MATRIX_TITLE}</h2>'
+    if any(change.outcome is not CellOutcome.SAME for change in data.changes.values()):
+        yield '<button class="changes" type="button" aria-pressed="false">only changed</button>'
     simulated = f"SIMULATED {text(matrix.profile)}. " if matrix.simulated else ""
-    yield f'<p id="legend">{simulated}{text(_LEGEND)}</p><div class="scroll" tabindex="0" role="region" '
-    yield 'aria-labelledby="matrix"><table class="matrix" aria-describedby="legend">\n'
-    yield "<thead><tr><th scope=col>beside</th>"
+    yield f'<p id="legend">{simulated}{_LEGEND} {_kinds_legend(matrix)}</p><p class="hint">Select a cell for its '
+    yield "histograms: click it, or press Tab and the arrow keys. Escape closes it.</p>"
+    yield '<div class="scroll" tabindex="0" role="region" aria-labelledby="matrix">'
+    yield '<table class="matrix" aria-describedby="legend">\n<thead><tr><th scope=col>beside</th>'
     yield from (f'<th scope=col title="{text(row.title)}">{_breakable(row.name)}</th>' for row in rows)
     yield "</tr></thead>\n<tbody>"
     if findings.has_quiet(matrix):
-        yield "<tr><th scope=row>nothing (baseline)</th>"
+        yield "<tr><th scope=row>baseline: call, wait</th>"
         yield from (_cell(data, row, matrix.column(QUIET)) for row in rows)
         yield "</tr>\n"
     for column in columns:
@@ -123,24 +127,49 @@ def _matrix(data: PageData) -> Iterator[str]:
     yield "</tbody></table></div>\n"
 
 
+def _kinds_legend(matrix: Matrix) -> str:
+    """The kinds that cells have, each as a cell shows it."""
+    parts = []
+    for kind in findings.counts(matrix):
+        if kind is VerdictKind.QUIET:
+            parts.append("· quiet")
+        elif kind is VerdictKind.STALLED:
+            darker = "".join(f' <b class="word stalled {shade}">≥ {ratio}</b>' for ratio, shade in _SHADES[::-1])
+            parts.append(f'<b class="word stalled">{text(kind.look.word)}</b>{darker}')
+        else:
+            letter = kind.look.letter if isinstance(kind, Status) else ""
+            words = kind.look.word if letter in ("", kind.look.word) else f"{letter} {kind.look.word}"
+            parts.append(f'<span class="word {kind}">{text(words)}</span>')
+    return " ".join(parts)
+
+
 def _cell(data: PageData, row: MatrixRow, column: MatrixColumn) -> str:
     cell = data.matrix.cells.get((row.name, column.name))
     if cell is None:
         return "<td></td>"
     kind = findings.cell_kind(cell)
-    shown = [findings.shown(cell, phase) for phase in PHASES]
-    if column.name == QUIET:
-        inner = html_cell.baseline_figures(cell) if cell.status.measured else "–"
-    elif any(shown) and cell.status is Status.OK:
-        inner = "/".join("–" if s is None else compact(s.ratio) + text(s.mark) for s in shown)
+    ratio = html_cell.largest_ratio(cell)
+    figure = compact(ratio) if ratio is not None and cell.status is Status.OK else ""
+    shade = ""
+    if isinstance(kind, Status):
+        inner = text(kind.look.letter or kind.look.word)
+    elif column.name == QUIET:
+        inner = html_cell.baseline_figures(cell) + ("" if kind is VerdictKind.QUIET else _word(kind))
+    elif kind is VerdictKind.QUIET:
+        inner = "·"
+    elif kind is VerdictKind.STALLED and figure:
+        inner = f"<b>{figure}</b>"
+        shade = next((f" {shade}" for least, shade in _SHADES if ratio is not None and ratio >= least), "")
     else:
-        inner = ""
-    if kind is not VerdictKind.QUIET:
-        inner += f"<em>{text(kind.look.word)}</em>"
-    worst = max((s.ratio for s in shown if s is not None), default=0.0) if kind is VerdictKind.STALLED else 0.0
-    shade = " most" if worst >= _MOST else " much" if worst >= _MUCH else ""
-    link = f'<a href="#{data.ids[cell.row, cell.column]}">{inner}{html_cell.outcome_badge(data, cell)}</a>'
-    return f'<td class="{kind}{shade}">{link}</td>'
+        inner = figure + ("" if kind is VerdictKind.SLOWER and figure else _word(kind))
+    changed = "" if data.outcome(cell) is CellOutcome.SAME else " changed"
+    words = text(html_cell.description(data, cell))
+    link = f'<a href="#{data.ids[cell.row, cell.column]}" title="{words}" aria-label="{words}">'
+    return f'<td class="{kind}{shade}{changed}">{link}{inner}{html_cell.outcome_badge(data, cell)}</a></td>'
+
+
+def _word(kind: VerdictKind) -> str:
+    return f"<em>{text(kind.look.word)}</em>"
 
 
 def _breakable(name: str) -> str:
@@ -153,17 +182,25 @@ def _cells(data: PageData) -> Iterator[str]:
     yield '<div class="cells" aria-live="polite"><button class="close" type="button">Close</button>'
     yield from (html_cell.section(data, cell) + "\n" for cell in data.matrix.cells.values())
     yield f'</div><p class="soft">Histograms: {_swatch("h-quiet")} baseline, {_swatch("h-now")} beside the aggressor'
-    yield f"{old}. {text(_HISTOGRAM_LEGEND)}</p>\n"
+    yield f"{old}. {_HISTOGRAM_LEGEND} {_PHASES}</p>\n"
     if data.matrix.timeline:
         yield f'<p class="soft">{text(phases_text())}</p>\n'
 
 
 def _causes(data: PageData) -> Iterator[str]:
-    """One line per cause with its worst case and remedy; opened, its cause and all its cells."""
+    """One line per cause with its worst case and remedy; opened, its cause and all its cells. The worst first."""
     groups = findings.groups(data.matrix)
     if not groups:
         return
     yield f"<h2>{check_wording.CAUSES_TITLE}</h2>"
+    yield from _findings(data, groups[:_CAUSES_IN_VIEW])
+    if more := groups[_CAUSES_IN_VIEW:]:
+        yield f'<details class="finding"><summary>{plural(len(more), "more cause")}</summary>'
+        yield from _findings(data, more)
+        yield "</details>\n"
+
+
+def _findings(data: PageData, groups: Sequence[findings.CauseGroup]) -> Iterator[str]:
     for group in groups:
         link = f'<a href="#{data.ids[group.worst.row, group.worst.column]}">{text(check_wording.worst_case(group))}</a>'
         yield f'<details class="finding"><summary><span class="word {group.kind}">{text(group.kind.look.word)}</span> '

@@ -50,7 +50,7 @@
       row = down > 0 ? row.nextElementSibling : down < 0 ? row.previousElementSibling : row;
       const next = row && row.cells[at];
       if (!next || next.tagName !== "TD") return null;
-      const found = next.querySelector("a");
+      const found = row.hidden || next.hidden ? null : next.querySelector("a");
       if (found) return found;
     }
   }
@@ -65,10 +65,27 @@
       const cell = linkTo(id);
       if (cell) cell.focus({ preventScroll: true });
       reveal(cell);
+    } else if (event.target.closest(".changes")) {
+      toggleChanged(event.target.closest(".changes"));
     } else if (event.target.closest(".close")) {
       close();
     }
   });
+
+  // Hides every row and column in which nothing changed.
+  function toggleChanged(button) {
+    const only = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(only));
+    table.classList.toggle("only-changed", only);
+    const rows = [...table.rows];
+    const kept = new Set([0]);
+    for (const cell of table.querySelectorAll("td.changed")) kept.add(cell.cellIndex);
+    for (const row of rows) {
+      row.hidden = only && row !== rows[0] && !row.querySelector(".changed");
+      for (const cell of row.cells) cell.hidden = only && !kept.has(cell.cellIndex);
+    }
+    setTabStop(table.querySelector(only ? "td.changed a" : "td a"));
+  }
 
   function reveal(link) {
     if (!link) return;

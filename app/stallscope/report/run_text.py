@@ -21,7 +21,7 @@ from stallscope.report.text import TextWriter
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
     from stallprobes.latency.histogram import Histogram
-    from stallprobes.measurement.gpu_state import GpuState
+    from stallprobes.machine.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
     from stallprobes.verdicts.blame import Blame
 
@@ -218,7 +218,7 @@ def _slots(variant: VariantResult) -> Iterator[str]:
 
 def _gpu_state(variant: VariantResult) -> Iterator[str]:
     """A note with the GPU's clocks, where calls are made after long idle times."""
-    if variant.gpu_states is not None:
+    if variant.gpu_states is not None and any(one.probe.idles for one in variant.probes):
         baseline, window = _state_text(variant.gpu_states.baseline), _state_text(variant.gpu_states.window)
         yield f"the GPU in the baseline {baseline}; between the calls {window}."
 

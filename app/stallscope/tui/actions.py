@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import chain
 
 AGGRESSOR_KEYS = "1234567890"
-VICTIM_KEYS = "abcdfijkz"
+VICTIM_KEYS = "abcdfiz"
 HOST_KEY = "h"
-# Two actions that go one step back and one step forward have one method, which takes -1 or 1.
+# Two actions that go one step back and one step forward have one method, which takes -1 or 1, and one line of the help.
 _STEPS = {
     ("back", "forward"): "seek",
     ("focus_up", "focus_down"): "focus_row",
-    ("faster", "slower"): "scale_period",
+    ("slower", "faster"): "scale_rate",
     ("smaller", "bigger"): "scale_size",
     ("span_shorter", "span_longer"): "change_span",
     ("check_page_up", "check_page_down"): "check_page",
+    ("pattern_up", "pattern_down"): "pattern_row",
     ("trace_in", "trace_out"): "trace_zoom",
     ("trace_left", "trace_right"): "trace_pan",
     ("trace_up", "trace_down"): "trace_row",
@@ -30,6 +32,15 @@ _STEPS = {
     ("process_up", "process_down"): "process_row",
     ("process_page_up", "process_page_down"): "process_page",
     ("process_first", "process_last"): "process_end",
+    ("previous_view", "next_view"): "change_view",
+}
+_PAIRS = {
+    **{pair[0]: pair[1] for pair in _STEPS},
+    "check_up": "check_down",
+    "check_left": "check_right",
+    "check_home": "check_end",
+    "trace_page_left": "trace_page_right",
+    "all_off": "all_on",
 }
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
@@ -52,13 +63,85 @@ _CALLS = {
 # Actions that need nothing of what their screen reads when it is opened; all others of it wait for that.
 _AT_ONCE = frozenset(
     {
-        *("theme", "help", "quit", "screenshot", "restart"),
-        *("check_run", "check_stop", "check_open", "check_back"),
+        *("theme", "help", "quit", "screenshot", "restart", "go_back", "next_view", "previous_view"),
+        *("check_run", "check_stop", "check_open"),
         *("trace_trigger", "trace_in", "trace_out", "trace_lower", "trace_higher", "trace_auto"),
-        *("trace_before", "trace_after", "trace_keep", "trace_back"),
-        *("processes_back", "processes_quit"),
+        *("trace_before", "trace_after", "trace_run", "processes_quit"),
     }
 )
+
+# The few words of the help, where the title says less.
+_WORDS = {
+    "all_off": "all off, all on",
+    "remedy": "measure a remedy",
+    "blame": "find which is the cause",
+    "switch": "shown call on or off",
+    "slower": "call rate",
+    "smaller": "copy size",
+    "focus_up": "select a row",
+    "explain": "explain the shown call",
+    "follow": "the worst, and follow it",
+    "span_shorter": "time axis: 20 s to 5 min",
+    "larger": "larger histogram, or map",
+    "pause": "pause the view",
+    "back": "5 s back, on",
+    "clear": "clear what is drawn",
+    "go_back": "one level back",
+    "previous_view": "previous, next view",
+    "pattern_up": "select a line",
+    "gpu": "select the GPU",
+    "copy": "copy a text report",
+    "restart": "restart the engine",
+    "quit": "quit; frees the GPU",
+    "screenshot": "save SVG",
+    "theme": "next colors",
+    "load": "load what is selected",
+    "find": "find words",
+    "check_run": "run a check",
+    "check_stop": "stop the check",
+    "check_open": "load a saved check",
+    "check_save": "save the check",
+    "check_compare": "compare with a saved one",
+    "check_cell": "open the cell",
+    "check_worst": "the worst cell",
+    "check_order": "worst first, or as measured",
+    "check_figure": "symbols, then figures",
+    "check_up": "row above, below",
+    "check_left": "column",
+    "check_page_up": "page up, down",
+    "check_home": "first, last of the row",
+    "trace_run": "recording on or off",
+    "trace_lower": "its limit",
+    "trace_before": "time before the trigger",
+    "trace_pause": "freeze, go on",
+    "trace_worst": "the worst call",
+    "trace_in": "zoom",
+    "trace_left": "earlier, later",
+    "trace_page_left": "by a whole span",
+    "trace_up": "select a row",
+    "trace_previous": "previous, next call",
+    "trace_prior": "previous, next trace",
+    "trace_export": "export the span",
+    "watch_back": "5 s back, on",
+    "watch_up": "select a line or row",
+    "watch_page_up": "page up, down",
+    "attach": "attach the process",
+    "process_up": "select a process",
+    "process_page_up": "page up, down",
+    "process_first": "first, last",
+    "demo_next": "next step",
+    "demo_back": "previous step",
+    "demo_end": "results",
+}
+
+
+class Group(StrEnum):
+    """Group of actions in the help; the value is its heading."""
+
+    RUN = "RUN"
+    LOOK = "LOOK"
+    GO_TO = "GO TO"
+    OTHER = "OTHER"
 
 
 @dataclass(frozen=True)
@@ -81,6 +164,7 @@ class Action:
     replay_only: bool = False
     opens_screen: bool = False
     yields: bool = False
+    group: Group = Group.OTHER
 
     @property
     def call(self) -> str:
@@ -88,137 +172,22 @@ class Action:
         return f"open('{self.name}')" if self.opens_screen else _CALLS.get(self.name, self.name)
 
     @property
+    def words(self) -> str:
+        """What the help says of it."""
+        return _WORDS.get(self.name, self.title)
+
+    @property
     def at_once(self) -> bool:
         """Whether the action needs nothing of what its screen reads when it is opened."""
-        return self.name in _AT_ONCE
+        return self.opens_screen or self.name in _AT_ONCE
 
     def available(self, replayed: bool) -> bool:
         """Whether the action makes sense live, or in a replay."""
         return not (self.live_only if replayed else self.replay_only)
 
 
-_EVERYWHERE = (
-    Action("theme", "T", "theme", "Switch to the next color theme.", 18),
-    Action("help", "question_mark", "help", "Show all keys and explain the screen.", 1),
-    Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 1),
-)
-_SCREENSHOT = Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17)
-_RESTART = Action("restart", "r", "restart", "Restart the engine.", 14, True)
-_TIMELINE = Action(
-    "timeline",
-    "g",
-    "timeline",
-    "Open the timeline: host calls, GPU work and contexts on one time axis; it freezes on a stall.",
-    9,
-    opens_screen=True,
-)
-MONITOR_ACTIONS = (
-    Action("pick", "o,enter", "patterns", "Select a pattern and variant, or add a probe from the catalog.", 2, True),
-    Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 3),
-    Action("back", "left", "-5 s", "Go 5 seconds back in the recording.", 4, replay_only=True),
-    Action("forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 5, replay_only=True),
-    Action("all_off", "x", "all off", "Switch all aggressors off.", 4, True),
-    Action("all_on", "X", "all on", "Switch all aggressors on.", 0, True),
-    Action(
-        "matrix",
-        "m",
-        "matrix",
-        "Open the check matrix: run, open, save and compare checks of victims and aggressors.",
-        9,
-        opens_screen=True,
-    ),
-    _TIMELINE,
-    Action(
-        "processes",
-        "P",
-        "processes",
-        "List the processes that use the GPUs, and attach one to see its CUDA calls.",
-        10,
-        True,
-        opens_screen=True,
-        yields=True,
-    ),
-    Action("explain", "e", "explain", "Explain the probe that is shown: what it does, causes, remedies, source.", 5),
-    Action("remedy", "v", "remedy", "Measure the next remedy of the pattern, else of the stall.", 6, True),
-    Action("focus_up", "up", "up", "Select the row above."),
-    Action("focus_down", "down", "down", "Select the row below."),
-    Action(
-        "follow",
-        "w",
-        "follow",
-        "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls.",
-        8,
-    ),
-    Action("switch", "space", "switch", "Switch the probe that is shown on or off, and select it.", 10, True),
-    Action(
-        "blame",
-        "B",
-        "blame",
-        "Find which aggressor is the cause: switch each on and off. Again, or esc: end it.",
-        8,
-        True,
-    ),
-    Action(
-        "blame_stop",
-        "escape",
-        "end blame, back",
-        "End the blame experiment; else return from a remedy or pattern to the probes that were there before.",
-        0,
-        True,
-    ),
-    Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 7, True),
-    Action("clear", "l", "clear", "Clear window, history and log. The baseline stays.", 13),
-    Action(
-        "trap",
-        "t",
-        "freeze on stall",
-        "Freeze the view when a call takes longer than the setting freeze_above_ms.",
-        12,
-    ),
-    Action("span_shorter", "plus,equals_sign", "shorter", "Show a shorter time: 5 minutes, 60 s, 20 s.", yields=True),
-    Action("span_longer", "minus", "longer", "Show a longer time: 20 s, 60 s, 5 minutes.", yields=True),
-    Action("larger", "H", "larger", "Give the rows of the heat map to the histogram, or give them back.", 11),
-    Action("faster", "greater_than_sign", "faster", "Double the call rate of the victim that is shown.", 0, True),
-    Action("slower", "less_than_sign", "slower", "Halve the call rate of the victim that is shown.", 0, True),
-    Action(
-        "bigger",
-        "right_square_bracket",
-        "bigger",
-        "Copy four times as much with the probe that is shown.",
-        0,
-        True,
-    ),
-    Action(
-        "smaller", "left_square_bracket", "smaller", "Copy a quarter as much with the probe that is shown.", 0, True
-    ),
-    Action("gpu", "u", "GPU", "Select the GPU.", 15, True),
-    _RESTART,
-    Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16),
-    _SCREENSHOT,
-    *_EVERYWHERE,
-)
-MATRIX_ACTIONS = (
-    Action("check_run", "r", "run", "Run a quick or full check. The monitor's engine stops meanwhile.", 2, True),
-    Action("check_stop", "x", "stop", "Stop the check and keep what was measured.", 3, True),
-    Action("check_cell", "enter", "cell", "Open the selected cell: histograms, verdicts, percentiles.", 4),
-    Action("check_open", "o", "open", "Open a saved check.", 5),
-    Action("check_save", "s", "save", "Save the check to a file.", 6),
-    Action("check_compare", "c", "compare", "Compare with a saved check, or end the comparison.", 7),
-    Action("check_differences", "d", "differences", "List all differences between the two checks.", 11),
-    Action("check_order", "w", "worst first", "Sort rows and columns by severity, or in the order of the check.", 8),
-    Action("check_worst", "b", "worst cell", "Go to the worst cell.", 13),
-    Action("check_figure", "f", "values", "Show the next values: judged, p50, p99, change.", 10),
-    Action("check_up", "up", "up", "Go to the row above."),
-    Action("check_down", "down", "down", "Go to the row below."),
-    Action("check_left", "left", "left", "Go to the column on the left."),
-    Action("check_right", "right", "right", "Go to the column on the right."),
-    Action("check_page_up", "pageup", "page up", "Go one page up."),
-    Action("check_page_down", "pagedown", "page down", "Go one page down."),
-    Action("check_home", "home", "first", "Go to the first cell of the row; again: to the first of the matrix."),
-    Action("check_end", "end", "last", "Go to the last cell of the row; again: to the last of the matrix."),
-    Action("check_back", "m,escape", "monitor", "Return to the monitor. A running check is stopped first.", 9),
-    *_EVERYWHERE,
-)
+def _in(group: Group, *actions: Action) -> tuple[Action, ...]:
+    return tuple(replace(action, group=group) for action in actions)
 
 
 def _added(
@@ -229,125 +198,303 @@ def _added(
     rank: int = 0,
     live_only: bool = False,
     replay_only: bool = False,
+    opens_screen: bool = False,
 ) -> Action:
-    # Its screen came after users had chosen keys.
-    return Action(name, keys, title, description, rank, live_only, replay_only, yields=True)
+    # It came after users had chosen keys.
+    return Action(name, keys, title, description, rank, live_only, replay_only, opens_screen, True)
 
 
-TIMELINE_ACTIONS = (
-    _added(
-        "trace_trigger",
-        "t",
-        "trigger",
-        "Arm the trigger: freeze at the first call slower than its limit. Again: disarm; when frozen: arm again.",
-        2,
-        True,
+_BACK = _added(
+    "go_back",
+    "escape",
+    "back",
+    "Go one level back: end blame, reduce an enlarged panel, return from a remedy or pattern, then from the view.",
+    1,
+)
+_VIEWS = (
+    _added("previous_view", "shift+tab", "previous view", "Go to the previous view of the first line."),
+    _added("next_view", "tab", "views", "Go to the next view of the first line.", 4),
+    _added("patterns", "o", "patterns", "Select a pattern and variant, or add a probe.", 5, True, opens_screen=True),
+    _added("matrix", "m", "check", "See, run, compare and save checks of victims.", 11, opens_screen=True),
+    _added("timeline", "g", "timeline", "See host calls, GPU work and contexts on one axis.", 10, opens_screen=True),
+    _added("processes", "P", "processes", "List the processes on the GPUs; attach one.", 18, True, opens_screen=True),
+)
+_GO_TO = _in(Group.GO_TO, _BACK, *_VIEWS)
+HELP_RANK = 3
+_HELP = Action("help", "question_mark", "help", "Show all keys and explain the screen.", HELP_RANK)
+_QUIT = Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 2)
+_EVERYWHERE = (
+    _HELP,
+    _QUIT,
+    Action("screenshot", "s", "SVG", "Save the screen as an SVG file in the working directory.", 17),
+    Action("theme", "T", "theme", "Switch to the next color theme.", 18),
+)
+_COPY = Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16)
+_RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
+_ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
+_PROBE_KEYS = (_COPY, _RESTART, *_EVERYWHERE)
+_WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
+MONITOR_ACTIONS = (
+    *_in(
+        Group.RUN,
+        _ALL_OFF,
+        Action("all_on", "X", "all on", "Switch all aggressors on.", 0, True),
+        Action("remedy", "v", "remedy", "Measure the next remedy of the pattern, else of the stall.", 7, True),
+        Action(
+            "blame",
+            "B",
+            "blame",
+            "Find which aggressor is the cause: switch each on and off. Again, or esc: end it.",
+            9,
+            True,
+        ),
+        Action("quiet", "n", "new baseline", "Measure the baseline again. Aggressors pause meanwhile.", 15, True),
+        Action("switch", "space", "switch", "Switch the probe that is shown on or off, and select it.", 0, True),
+        _added("slower", "less_than_sign", "slower", "Halve the call rate of the victim.", 0, True),
+        _added("faster", "greater_than_sign", "faster", "Double the call rate of the victim.", 0, True),
+        _added("smaller", "left_parenthesis", "smaller", "Copy a quarter as much.", 0, True),
+        _added("bigger", "right_parenthesis", "bigger", "Copy four times as much.", 0, True),
     ),
-    _added("trace_pause", "p", "freeze", "Freeze the trace now, or return to live.", 3, True),
-    _added("trace_home", "home", "return", "Return to live; of a recorded trace: go to its trigger.", 4),
-    _added("trace_worst", "w", "worst", "Select the call of the visible span that exceeds its limit most.", 5),
-    _added("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 6),
-    _added("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 7),
-    _added("trace_left", "left", "earlier", "Pan to earlier times.", 8),
-    _added("trace_right", "right", "later", "Pan to later times.", 9),
-    _added("trace_page_left", "pageup", "page earlier", "Pan by a whole span to earlier times."),
-    _added("trace_page_right", "pagedown", "page later", "Pan by a whole span to later times."),
-    _added("trace_up", "up", "up", "Select the row above."),
-    _added("trace_down", "down", "down", "Select the row below."),
-    _added("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row.", 10),
-    _added("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row.", 11),
-    _added("trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work.", 12),
-    _added("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
-    _added("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
-    _added("trace_auto", "a", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
-    _added("trace_before", "left_curly_bracket", "less before", "Show less of the time before the trigger.", 0, True),
-    _added("trace_after", "right_curly_bracket", "more before", "Show more of the time before the trigger.", 0, True),
-    _added("trace_keep", "k", "keep on", "Leave the timeline on, or off again, after this screen is closed.", 13, True),
-    _added("trace_export", "x", "export", "Write the visible span to a file: text, SVG, or a trace for Perfetto.", 15),
-    _added("trace_prior", "b", "previous trace", "Show the previous trace of the recording.", 2, replay_only=True),
-    _added("trace_following", "n", "next trace", "Show the next trace of the recording.", 3, replay_only=True),
-    _added("trace_back", "g,escape", "monitor", "Return to the monitor. The timeline is switched off.", 14),
-    _RESTART,
-    _SCREENSHOT,
+    *_in(
+        Group.LOOK,
+        _added("focus_up", "up,k", "up", "Select the row above."),
+        _added("focus_down", "down,j", "down", "Select the row below."),
+        Action(
+            "explain",
+            "e,enter",
+            "explain",
+            "Explain the probe that is shown: what it does, causes, remedies, source.",
+            8,
+        ),
+        Action("follow", "w", "worst", _WORST, 13),
+        _added("span_shorter", "plus,equals_sign", "shorter", "Show a shorter time: 5 minutes, 60 s, 20 s."),
+        _added("span_longer", "minus", "longer", "Show a longer time: 20 s, 60 s, 5 minutes."),
+        Action("larger", "H", "larger", "Give the rows of the heat map to the histogram, or give them back.", 16),
+        Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 12),
+        Action(
+            "trap",
+            "t",
+            "freeze on stall",
+            "Freeze the view when a call takes longer than the setting freeze_above_ms.",
+            14,
+        ),
+        Action("back", "left", "-5 s", "Go 5 seconds back in the recording.", 5, replay_only=True),
+        Action("forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 6, replay_only=True),
+        Action("clear", "l", "clear", "Clear window, history and log. The baseline stays."),
+    ),
+    *_GO_TO,
+    *_in(Group.OTHER, Action("gpu", "u", "GPU", "Select the GPU.", 0, True), *_PROBE_KEYS),
+)
+PATTERNS_ACTIONS = (
+    *_in(
+        Group.RUN,
+        _added(
+            "load",
+            "enter",
+            "load",
+            "Load the variant or probe: the baseline is measured, then the aggressors start.",
+            4,
+        ),
+    ),
+    *_in(
+        Group.LOOK,
+        _added("find", "slash", "find", "Show the lines with the words that you type.", 5),
+        _added("pattern_up", "up,k", "up", "Select the line above."),
+        _added("pattern_down", "down,j", "down", "Select the line below."),
+    ),
+    *_GO_TO,
+    *_EVERYWHERE,
+)
+MATRIX_ACTIONS = (
+    *_in(
+        Group.RUN,
+        Action("check_run", "r", "run", "Run a quick or full check. The monitor's engine stops meanwhile.", 4, True),
+        Action("check_stop", "x", "stop", "Stop the check and keep what was measured.", 7, True),
+        Action("check_open", "L", "load", "Open a saved check.", 8),
+        Action("check_save", "S", "save", "Save the check to a file.", 9),
+        Action("check_compare", "C", "compare", "Compare with a saved check, or end the comparison.", 6),
+    ),
+    *_in(
+        Group.LOOK,
+        Action("check_cell", "enter", "cell", "Open the cell: histograms, verdicts, percentiles.", 4),
+        Action("check_worst", "w", "worst", "Go to the worst cell.", 5),
+        Action("check_differences", "D", "changes", "List all differences between the two checks.", 12),
+        Action("check_order", "W", "order", "Sort rows and columns by severity, or in the order of the check.", 13),
+        Action("check_figure", "F", "figures", "Show the next values: symbols, judged, p50, p99, change.", 7),
+        _added("check_up", "up,k", "up", "Go to the row above."),
+        _added("check_down", "down,j", "down", "Go to the row below."),
+        Action("check_left", "left", "left", "Go to the column on the left."),
+        Action("check_right", "right", "right", "Go to the column on the right."),
+        Action("check_page_up", "pageup", "page up", "Go one page up."),
+        Action("check_page_down", "pagedown", "page down", "Go one page down."),
+        Action("check_home", "home", "first", "Go to the first cell of the row; again: to the first of the matrix."),
+        Action("check_end", "end", "last", "Go to the last cell of the row; again: to the last of the matrix."),
+    ),
+    *_GO_TO,
+    _COPY,
     *_EVERYWHERE,
 )
 
 
+TIMELINE_ACTIONS = (
+    *_in(
+        Group.RUN,
+        _added(
+            "trace_run",
+            "r",
+            "run",
+            "Start or end the recording. It makes calls 1 to 10 µs longer; on a GPU it first takes some 16 s.",
+            4,
+            True,
+        ),
+        _ALL_OFF,
+        _added(
+            "trace_trigger",
+            "t",
+            "freeze on stall",
+            "Arm the trigger: freeze at the first call slower than its limit. Again: disarm; when frozen: arm again.",
+            5,
+            True,
+        ),
+        _added("trace_lower", "left_square_bracket", "lower limit", "Lower the trigger's limit.", 0, True),
+        _added("trace_higher", "right_square_bracket", "higher limit", "Raise the trigger's limit.", 0, True),
+        _added("trace_auto", "A", "limit by baseline", "Have the trigger's limits follow the baselines.", 0, True),
+        _added(
+            "trace_before", "left_curly_bracket", "less before", "Show less of the time before the trigger.", 0, True
+        ),
+        _added(
+            "trace_after", "right_curly_bracket", "more before", "Show more of the time before the trigger.", 0, True
+        ),
+    ),
+    *_in(
+        Group.LOOK,
+        _added("trace_pause", "p", "pause", "Freeze the trace now, or return to live.", 7, True),
+        _added("trace_home", "home", "return", "Return to live; of a recorded trace: go to its trigger.", 8),
+        _added("trace_worst", "w", "worst", "Select the visible call that exceeds its limit most.", 6),
+        _added("trace_in", "plus,equals_sign", "zoom in", "Shorten the span to the next of 1, 2, 5.", 11),
+        _added("trace_out", "minus", "zoom out", "Lengthen the span to the next of 1, 2, 5.", 12),
+        _added("trace_left", "left", "earlier", "Pan to earlier times."),
+        _added("trace_right", "right", "later", "Pan to later times."),
+        _added("trace_page_left", "pageup", "page earlier", "Pan by a whole span."),
+        _added("trace_page_right", "pagedown", "page later", "Pan by a whole span to later times."),
+        _added("trace_up", "up,k", "up", "Select the row above."),
+        _added("trace_down", "down,j", "down", "Select the row below."),
+        _added("trace_previous", "comma,shift+left", "previous call", "Select the previous call of the row."),
+        _added("trace_next", "full_stop,shift+right", "next call", "Select the next call of the row."),
+        _added("trace_center", "enter", "center", "Center the selected call, in a span that fits it and its work."),
+        _added(
+            "trace_prior", "backspace", "previous", "Show the previous trace of the recording.", 2, replay_only=True
+        ),
+        _added("trace_following", "N", "next", "Show the next trace of the recording.", 3, replay_only=True),
+    ),
+    *_GO_TO,
+    _added("trace_export", "E", "export", "Write the span to a file: text, SVG, or for Perfetto.", 13),
+    *_PROBE_KEYS,
+)
+
+
 WATCH_ACTIONS = (
-    _added("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 2),
-    _added("watch_back", "left", "-5 s", "Go 5 seconds back in the recording.", 3, replay_only=True),
-    _added("watch_forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 4, replay_only=True),
-    _added(
-        "watch_freeze",
-        "t",
-        "freeze on stall",
-        "Freeze the view when a call takes longer than the setting freeze_above_ms, and keep its trace.",
-        3,
-        True,
+    *_in(
+        Group.LOOK,
+        _added("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 4),
+        _added("watch_back", "left", "-5 s", "Go 5 seconds back in the recording.", 4, replay_only=True),
+        _added("watch_forward", "right", "+5 s", "Go 5 seconds forward in the recording.", 5, replay_only=True),
+        _added(
+            "watch_freeze",
+            "t",
+            "freeze on stall",
+            "Freeze the view when a call takes longer than the setting freeze_above_ms, and keep its trace.",
+            5,
+            True,
+        ),
+        _added(
+            "watch_explain",
+            "e,enter",
+            "explain",
+            "Explain the selected line or call: what it costs, its slow calls, and what helps.",
+            8,
+        ),
+        _added("watch_up", "up,k", "up", "Select the line or row above."),
+        _added("watch_down", "down,j", "down", "Select the line or row below."),
+        _added("watch_page_up", "pageup", "page up", "Go one page up."),
+        _added("watch_page_down", "pagedown", "page down", "Go one page down."),
+        _added("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
+        _added("watch_output", "O", "output", "Enlarge the pane of the program's output, or reduce it.", 11),
     ),
-    _TIMELINE,
-    _added(
-        "watch_explain",
-        "e,enter",
-        "explain",
-        "Explain the selected line or call: what it costs, its slow calls, and what helps.",
-        8,
-    ),
-    _added("watch_up", "up", "up", "Select the line or row above."),
-    _added("watch_down", "down", "down", "Select the line or row below."),
-    _added("watch_page_up", "pageup", "page up", "Go one page up."),
-    _added("watch_page_down", "pagedown", "page down", "Go one page down."),
-    _added("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
-    _added("watch_output", "o", "output", "Enlarge the pane of the program's output, or reduce it.", 10),
-    _added("watch_copy", "y", "copy report", "Copy the text report to the clipboard.", 16),
-    _SCREENSHOT,
+    *_GO_TO,
+    _COPY,
     *(action for action in _EVERYWHERE if action.name != "quit"),
-    _added("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 1),
+    _added("watch_quit", "q", "quit", "Quit. A program that still runs is ended, after a question.", 2),
 )
 
 PROCESSES_ACTIONS = (
-    _added("attach", "enter", "attach", "Attach the selected process: show its CUDA calls and what they wait for.", 2),
-    _added("process_up", "up", "up", "Select the process above."),
-    _added("process_down", "down", "down", "Select the process below."),
-    _added("process_page_up", "pageup", "page up", "Go one page up."),
-    _added("process_page_down", "pagedown", "page down", "Go one page down."),
-    _added("process_first", "home", "first", "Select the first process."),
-    _added("process_last", "end", "last", "Select the last process."),
-    _added("processes_back", "escape,P", "monitor", "Return to the monitor.", 3),
-    _SCREENSHOT,
+    *_in(
+        Group.RUN,
+        _added(
+            "attach", "enter", "attach", "Attach the selected process: show its CUDA calls and what they wait for.", 4
+        ),
+    ),
+    *_in(
+        Group.LOOK,
+        _added("process_up", "up,k", "up", "Select the process above."),
+        _added("process_down", "down,j", "down", "Select the process below."),
+        _added("process_page_up", "pageup", "page up", "Go one page up."),
+        _added("process_page_down", "pagedown", "page down", "Go one page down."),
+        _added("process_first", "home", "first", "Select the first process."),
+        _added("process_last", "end", "last", "Select the last process."),
+    ),
+    *_GO_TO,
     *(action for action in _EVERYWHERE if action.name != "quit"),
-    _added("processes_quit", "q", "quit", "Quit.", 1),
+    _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
-_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow")
+_DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
-    _added("demo_next", "right,n", "next", "Go to the next step of the demo.", 2, True),
-    _added("demo_back", "left,backspace", "back", "Go to the previous step of the demo.", 3, True),
-    _added("demo_pause", "p,space", "pause", "Pause or resume the demo. The probes keep running.", 4, True),
-    _added("demo_end", "end", "results", "End the demo here, and show the table of what was found.", 6, True),
+    *_in(
+        Group.RUN,
+        _added("demo_next", "right", "next", "Go to the next step of the demo.", 4, True),
+        _added("demo_back", "left,backspace", "previous", "Go to the previous step.", 5, True),
+        _added("demo_pause", "p", "pause", "Pause or resume the demo. The probes keep running.", 6, True),
+        _added("demo_end", "end", "results", "End the demo here, and show what was found.", 7, True),
+        _added("demo_page_up", "pageup", "page up", "Show the page before of what was found.", 0, True),
+        _added("demo_page_down", "pagedown", "page down", "Show the next page of what was found.", 0, True),
+    ),
     *(action for action in MONITOR_ACTIONS if action.name in _DEMO_SHARED),
     _RESTART,
-    _SCREENSHOT,
     *_EVERYWHERE,
 )
 
 # One line for each screen: its name, which is also its folder and its style sheet, and its actions.
 SCREENS: Mapping[str, tuple[Action, ...]] = {
     "monitor": MONITOR_ACTIONS,
+    "patterns": PATTERNS_ACTIONS,
     "matrix": MATRIX_ACTIONS,
     "timeline": TIMELINE_ACTIONS,
     "watch": WATCH_ACTIONS,
     "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
+# The title of each screen on the first line; the demo is none of the views.
+TITLES: Mapping[str, str] = {
+    "monitor": "Live",
+    "patterns": "Patterns",
+    "matrix": "Check",
+    "timeline": "Timeline",
+    "processes": "Processes",
+    "watch": "Program",
+    "demo": "Demo",
+}
 
 _KEY_LABELS = {
     "question_mark": "?",
+    "slash": "/",
     "plus": "+",
     "equals_sign": "=",
     "minus": "-",
     "less_than_sign": "<",
     "greater_than_sign": ">",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "left": "←",
@@ -355,6 +502,9 @@ _KEY_LABELS = {
     "up": "↑",
     "down": "↓",
     "escape": "esc",
+    "shift+tab": "shift-tab",
+    "shift+left": "shift-←",
+    "shift+right": "shift-→",
     "pageup": "page up",
     "pagedown": "page down",
     "comma": ",",
@@ -387,8 +537,28 @@ def key_label(keys: str, ascii_only: bool = False) -> str:
 
 
 def key_hints(
-    replayed: bool, changed: Mapping[str, str], actions: tuple[Action, ...], ascii_only: bool = False
+    actions: Sequence[Action], changed: Mapping[str, str], ascii_only: bool = False
 ) -> tuple[tuple[str, str, str], ...]:
     """The key bar's entries (key, title, Textual's call) by rank."""
-    ranked = sorted((one for one in available(replayed, actions) if one.rank), key=lambda action: action.rank)
+    ranked = sorted((one for one in actions if one.rank), key=lambda action: action.rank)
     return tuple((key_label(keys_of(action, changed), ascii_only), action.title, action.call) for action in ranked)
+
+
+def help_lines(
+    actions: Sequence[Action], changed: Mapping[str, str], ascii_only: bool = False
+) -> dict[Group, list[tuple[str, str, str]]]:
+    """The lines of the help by group: (keys, words, Textual's call); two actions of opposite directions share one."""
+    by_name = {action.name: action for action in actions}
+    seconds = {_PAIRS[name] for name in by_name if name in _PAIRS}
+    found: dict[Group, list[tuple[str, str, str]]] = {group: [] for group in Group}
+    for action in actions:
+        if action.name in seconds:
+            continue
+        both = (action, by_name[_PAIRS[action.name]]) if _PAIRS.get(action.name) in by_name else (action,)
+        keys = [keys_of(one, changed).split(",") for one in both]
+        # The first keys of both before their other ones: ``↑ ↓ k j``.
+        texts = [
+            key_label(key, ascii_only) for place in zip(*keys, strict=False) for key in place if key != "equals_sign"
+        ]
+        found[action.group].append((" ".join(texts), action.words, action.call))
+    return found

@@ -24,7 +24,7 @@ ascii = false             # draw with ASCII characters only, like --ascii
 frames_per_second = 10    # redraws per second, 1 to 30
 quiet_seconds = 2.0       # measuring time of the baseline in seconds, 0.5 to 60
 history_seconds = 60      # time span of the heat map in seconds, 10 to 600
-gpm_counters = true       # read NVML's GPM counters, such as SM active, five times a second
+gpm_counters = true       # read NVML's GPM counters, such as SM active, twice a second; run and record too
 freeze_above_ms = 1.0     # threshold of "freeze on stall" in milliseconds
 remedy_language = "cuda"  # language of remedies as code, also in stallscope explain: cuda, pytorch or cupy
 
@@ -47,8 +47,8 @@ _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
-# Screens on which probes have keys.
-_WITH_PROBES = ("monitor", "demo")
+# Screens on which all probes have keys.
+_WITH_PROBES = ("monitor",)
 
 
 class SettingsError(StallprobesError):
@@ -138,8 +138,10 @@ def _keys(values: Any) -> dict[str, str]:
     changed = {name: ",".join(_key(key.strip(), name) for key in keys.split(",")) for name, keys in values.items()}
     # The last victim's key was free once, so an action may have it.
     probes = dict.fromkeys((*AGGRESSOR_KEYS, *VICTIM_KEYS[:-1], HOST_KEY), "a probe")
+    digits = dict.fromkeys(AGGRESSOR_KEYS, "a probe")
     for screen, actions in SCREENS.items():
-        _check_unique(changed, actions, _RESERVED | (probes if screen in _WITH_PROBES else {}))
+        used = probes if screen in _WITH_PROBES else digits if screen == "timeline" else {}
+        _check_unique(changed, actions, _RESERVED | used)
     return changed
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from stallprobes.demo.outcome import DemoResult, PatternOutcome, StepLatency
+from stallprobes.demo.outcome import DemoResult, PatternOutcome
 from stallprobes.files import codec
 from stallprobes.files.codec import Document, Figure, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase, Symptom
+from stallprobes.recording.observation import SIM
 from stallprobes.units import rounded
 from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import Verdict
 
 DEMO_SCHEMA = "stallscope.demo/1"
 
@@ -28,6 +30,11 @@ class DemoStep(Document):
     baseline_us: Figure | None
     now_us: Figure | None
     cause: Text | None
+
+    @classmethod
+    def of_verdict(cls, found: Verdict | None) -> DemoStep | None:
+        """The document of ``found``."""
+        return None if found is None else cls.of(found, cause=found.cause or None)
 
 
 class DemoReport(Document):
@@ -60,26 +67,18 @@ class DemoPattern(Document):
     reported: Annotated[DemoReport | None, about("null if the report states no figures.")]
 
     @classmethod
-    def of_outcome(cls, one: PatternOutcome) -> DemoPattern:
-        """The document of ``one``."""
+    def of_outcome(cls, outcome: PatternOutcome) -> DemoPattern:
+        """The document of ``outcome``."""
+        pattern = outcome.pattern
         return cls.of(
-            one,
-            pattern=one.pattern.name,
-            symptom=one.pattern.symptom,
-            stall=one.stall or None,
-            remedy=one.remedy or None,
-            skipped=one.skipped or None,
-            no_remedy=one.no_remedy or None,
-            problem=one.problem or None,
-            ratio=rounded(one.ratio),
-            stalled=_step(one.stalled),
-            remedied=_step(one.remedied),
-            reported=None if one.pattern.latency is None else DemoReport.of(one.pattern.latency),
+            outcome,
+            pattern=pattern.name,
+            symptom=pattern.symptom,
+            ratio=rounded(outcome.ratio),
+            stalled=DemoStep.of_verdict(outcome.stalled),
+            remedied=DemoStep.of_verdict(outcome.remedied),
+            reported=pattern.latency and DemoReport.of(pattern.latency),
         )
-
-
-def _step(found: StepLatency | None) -> DemoStep | None:
-    return None if found is None else DemoStep.of(found, cause=found.cause or None)
 
 
 class DemoDocument(Document):
@@ -97,9 +96,10 @@ def document(result: DemoResult) -> dict[str, Any]:
     """``result`` as JSON types."""
     found: dict[str, Any] = codec.plain(
         DemoDocument.of(
-            result,
+            result.probe_set,
             schema=DEMO_SCHEMA,
-            backend="simulated" if result.simulated else result.backend,
+            backend="simulated" if result.probe_set.backend == SIM else result.probe_set.backend,
+            gpus=[gpu.label for gpu in result.probe_set.gpus],
             patterns=list(map(DemoPattern.of_outcome, result.outcomes)),
         )
     )

@@ -14,7 +14,7 @@ from stallprobes.errors import RecordingError
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.trace_keeper import TraceKeeper
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
-from stallprobes.machine.telemetry import Telemetry
+from stallprobes.machine.telemetry import Telemetry, all_fields
 from stallprobes.model import Role
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
@@ -66,6 +66,7 @@ def capture(
     options: Options,
     seconds: float,
     uuid: str | None = None,
+    gpm_counters: bool = True,
     others: tuple[str, ...] = (),
     wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -74,7 +75,8 @@ def capture(
 ) -> CaptureResult:
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
-    ``uuid`` names the GPU whose NVML values are recorded too, ``others`` the processes on it as a trace names them.
+    ``uuid`` names the GPU whose NVML values are recorded too, with ``gpm_counters`` the GPM counters among them;
+    ``others`` are the processes on it as a trace names them.
     ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
     recording ends there. ``suspension`` is asked as often; while the process is suspended the aggressors are off. With
     ``options.timeline``, it also keeps the trace around each slow call and each new stall verdict (``TraceKeeper``).
@@ -94,7 +96,7 @@ def capture(
             gpu = GpuName(str(info.get("gpu_model", "simulated GPU")))
             probe_set = replace(probe_set, gpus=(gpu,), details=facts)
         if uuid is not None:
-            telemetry = Telemetry(uuid)
+            telemetry = Telemetry(uuid, fields=all_fields(gpm_counters))
             telemetry.start()
         if options.timeline:
             session.require_timeline()

@@ -21,6 +21,7 @@ from stallprobes.files.codec import Document, Figure, Natural, Positive, Seconds
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import LogEntry
+from stallprobes.machine.gpu_state import GpuSamples, GpuStateDocument
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import SIM, Observation
 from stallprobes.recording.recording import RecordingStream
@@ -41,6 +42,7 @@ class _SetPart:
     """The part of a recording that one probe set takes: its number, its analyzer, and the times of its observations.
 
     ``switches`` are the times at which the timeline was switched, first on or off as in the first observation.
+    ``samples`` are the GPU's values without and with an aggressor on.
     """
 
     number: int
@@ -48,10 +50,15 @@ class _SetPart:
     first_s: float
     last_s: float
     switches: list[tuple[float, bool]] = field(default_factory=list)
+    samples: tuple[GpuSamples, GpuSamples] = field(default_factory=lambda: (GpuSamples(), GpuSamples()))
 
     def add(self, observation: Observation) -> None:
-        """Note the time and the timeline of the next observation."""
+        """Note the time, the timeline and the GPU's values of the next observation."""
         self.last_s = observation.wall_s
+        if observation.telemetry is not None and observation.snapshot is not None:
+            aggressors = [probe.name for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR]
+            on = any(observation.snapshot.probes[name].on for name in aggressors)
+            self.samples[on].add(observation.telemetry)
         if not self.switches or observation.timeline not in (None, self.switches[-1][1]):
             self.switches.append((observation.wall_s, bool(observation.timeline)))
 
@@ -89,6 +96,13 @@ class ReplayRange(Document):
     timeline: Annotated[bool, _TIMELINE]
 
 
+class ReplayGpuStates(Document):
+    """State of the GPU without an aggressor on, and with one; null where it was not recorded."""
+
+    baseline: GpuStateDocument | None
+    aggressors: GpuStateDocument | None
+
+
 class ReplayProbeSet(Document):
     """A probe set of the recording."""
 
@@ -103,6 +117,7 @@ class ReplayProbeSet(Document):
     seconds: Seconds
     probes: list[ReplayProbe]
     ranges: list[ReplayRange]
+    gpu_state: ReplayGpuStates
 
     @classmethod
     def of_part(cls, part: _SetPart, begun_s: float) -> ReplayProbeSet:
@@ -118,6 +133,7 @@ class ReplayProbeSet(Document):
             seconds=round(part.last_s - part.first_s, 3),
             probes=[ReplayProbe.of(probe, period_us=probe.period_ns / 1000) for probe in probe_set.probes],
             ranges=list(_ranges(part.analyzer)),
+            gpu_state=ReplayGpuStates(*(samples.state().document() if samples else None for samples in part.samples)),
         )
 
 

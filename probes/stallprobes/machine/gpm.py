@@ -8,15 +8,31 @@ with 50 ms some are missing; a sample takes 0.25 ms, and its values 1 to 4 ms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stallprobes.errors import NvmlUnavailable
+from stallprobes.errors import NvmlUnavailable, kind_and_text
+from stallprobes.machine import nvml
 
-# Time between two samples (s).
-PERIOD_S = 0.2
-UNSUPPORTED = "this GPU or its driver has no GPM counters"
+# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed the p50
+# of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
+# (tests/benchmarks/bench_gpm.py). So they are fewer.
+PERIOD_S = 0.5
+# Time between the two samples of ``ask`` (s).
+_ASK_S = 0.1
+UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
+NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counters"
 NOT_READ = "stallscope does not read the GPM counters here"
+# The values of one GPU by their names, None where NVML has none; or why there are none.
+GpmAnswer = Mapping[str, float | None] | NvmlUnavailable
+# What to do about an error of NVML.
+_REMEDIES: Mapping[int | None, str] = {
+    nvml.FUNCTION_NOT_FOUND: "install a newer driver",
+    nvml.NO_PERMISSION: "run stallscope as root",
+}
 # The name of NVML's constant by the name of a value.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
@@ -57,12 +73,52 @@ class GpmCounters:
 
     def _open(self, module: Any, handle: Any) -> None:
         """Take the first sample of ``handle``."""
-        supported = getattr(module, "nvmlGpmQueryDeviceSupport", None)
-        if supported is None or not supported(handle).isSupportedDevice:
+        if not hasattr(module, "nvmlGpmQueryDeviceSupport"):
+            raise NvmlUnavailable(NO_FUNCTION, "pip install --upgrade nvidia-ml-py")
+        if not module.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             raise NvmlUnavailable(UNSUPPORTED, "")
         self._before, self._now = module.nvmlGpmSampleAlloc(), module.nvmlGpmSampleAlloc()
         module.nvmlGpmSampleGet(handle, self._now)
         self._handle = handle
+
+
+def ask(uuids: Sequence[str], load: Callable[[], Any] = nvml.load, timeout_s: float = 10.0) -> list[GpmAnswer]:
+    """The values of each GPU of ``uuids``, or why there are none. It waits at most ``timeout_s`` seconds for NVML."""
+    answers: queue.SimpleQueue[list[GpmAnswer]] = queue.SimpleQueue()
+    # A separate thread, abandoned if NVML hangs, because a call into the driver cannot be interrupted.
+    threading.Thread(target=lambda: answers.put(_ask(uuids, load)), name="nvml-gpm", daemon=True).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except queue.Empty:
+        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors")
+        return [silent for _ in uuids]
+
+
+def _ask(uuids: Sequence[str], load: Callable[[], Any]) -> list[GpmAnswer]:
+    try:
+        module = load()
+    except NvmlUnavailable as problem:
+        return [problem for _ in uuids]
+    counters = [GpmCounters() for _ in uuids]
+    handles: list[Any] = [None for _ in uuids]
+
+    def read(place: int) -> GpmAnswer:
+        try:
+            if handles[place] is None:
+                handles[place] = module.nvmlDeviceGetHandleByUUID(uuids[place])
+            return counters[place].read(module, handles[place])
+        except NvmlUnavailable as problem:
+            return problem
+        except module.NVMLError as error:
+            return NvmlUnavailable(nvml.error_text(error), _REMEDIES.get(getattr(error, "value", None), ""))
+        except Exception as error:
+            # Driver and package of different versions can disagree about a structure.
+            return NvmlUnavailable(kind_and_text(error), "pip install --upgrade nvidia-ml-py")
+
+    for place in range(len(uuids)):
+        read(place)
+    time.sleep(_ASK_S)
+    return [read(place) for place in range(len(uuids))]
 
 
 def _number(metric: Any) -> float | None:

@@ -20,6 +20,7 @@ LIBRARY_NOT_FOUND = 12
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
+FUNCTION_NOT_FOUND = 13
 DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
@@ -38,6 +39,7 @@ _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
 _MISSING: dict[int | None, str] = {
     NOT_SUPPORTED: "not supported by this GPU",
     NO_PERMISSION: "no permission",
+    FUNCTION_NOT_FOUND: "the driver does not have this function",
     GPU_IS_LOST: "the GPU is lost",
 }
 

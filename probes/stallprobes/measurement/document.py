@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from stallprobes.files import codec
 from stallprobes.files.codec import Document, Figure, Integer, Natural, Positive, Seconds, Text, about
 from stallprobes.latency.ratio import PERCENTILES
+from stallprobes.machine.gpu_state import GpuStateDocument
 from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
 from stallprobes.records.timeline_document import TimelineDocument
 from stallprobes.units import rounded, us_of
@@ -23,7 +24,6 @@ from stallprobes.verdicts.verdict_document import PercentileSpreads, VerdictDocu
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
     from stallprobes.latency.window import ChannelMap
-    from stallprobes.measurement.gpu_state import GpuState
     from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
     from stallprobes.verdicts.blame import AggressorBlame, Blame
 
@@ -204,25 +204,11 @@ class RunBlame(Document):
         return cls.of(blame, seconds=rounded(blame.seconds), figures=figures)
 
 
-class RunGpuState(Document):
-    """Clock, power and performance states of the GPU: lowest and highest value."""
-
-    sm_clock_mhz: tuple[float, float] | None
-    power_w: tuple[float, float] | None
-    performance_states: list[Text]
-
-
 class RunGpuStates(Document):
-    """State of the GPU beside calls that are made after long idle times."""
+    """State of the GPU in the baseline, and in the window with the aggressors running."""
 
-    baseline: RunGpuState
-    window: RunGpuState
-
-
-def state_document(state: GpuState) -> RunGpuState:
-    """The document of ``state``, with watts to one decimal."""
-    power_w = None if state.power_w is None else (round(state.power_w[0], 1), round(state.power_w[1], 1))
-    return RunGpuState.of(state, power_w=power_w)
+    baseline: GpuStateDocument
+    window: GpuStateDocument
 
 
 class RunVariant(Document, kw_only=True):
@@ -254,9 +240,7 @@ class RunVariant(Document, kw_only=True):
             verdicts=list(map(VerdictDocument.of_verdict, variant.verdicts)),
             blame=None if variant.blame is None else RunBlame.of_blame(variant.blame),
             spread=PercentileSpreads.of_ratios(*(None if one is None else one.ratio for one in widest)),
-            gpu_state=UNSET
-            if states is None
-            else RunGpuStates(state_document(states.baseline), state_document(states.window)),
+            gpu_state=UNSET if states is None else RunGpuStates(states.baseline.document(), states.window.document()),
         )
 
 

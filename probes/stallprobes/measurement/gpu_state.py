@@ -1,45 +1,16 @@
-"""State of the GPU beside the calls of an idle variant: SM clock, power and performance state, as NVML shows them."""
+"""State of the GPU in the baseline and the window of a variant, as NVML shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from stallprobes.engine.session import Session
 from stallprobes.machine import fingerprint
+from stallprobes.machine.gpu_state import STATE_READINGS, GpuSamples, GpuState
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
-from stallprobes.machine.telemetry import FIELDS, Telemetry, TelemetrySnapshot
-
-_CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
-_FIELDS = tuple(one for one in FIELDS if one.name in (_CLOCK, _POWER, _STATE))
-
-
-@dataclass(frozen=True)
-class GpuState:
-    """The lowest and highest SM clock (MHz) and power (W) of a time, and its performance states from P0 on.
-
-    None, or empty, where NVML has no values.
-    """
-
-    sm_clock_mhz: tuple[float, float] | None = None
-    power_w: tuple[float, float] | None = None
-    performance_states: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, snapshots: Sequence[TelemetrySnapshot]) -> GpuState:
-        """The state over ``snapshots``."""
-
-        def values(name: str) -> list[Any]:
-            return [one[name].value for one in snapshots if one[name].value is not None]
-
-        states = sorted(set(values(_STATE)), key=lambda state: int(state[1:]))
-        return cls(_range(values(_CLOCK)), _range(values(_POWER)), tuple(states))
-
-
-def _range(values: Sequence[float]) -> tuple[float, float] | None:
-    return (min(values), max(values)) if values else None
+from stallprobes.machine.telemetry import Telemetry, all_fields
 
 
 @dataclass(frozen=True)
@@ -51,16 +22,17 @@ class GpuStates:
 
 
 class GpuStateRecorder:
-    """Context manager that reads the GPU's values while a session runs, if ``wanted``."""
+    """Context manager that reads the GPU's values while a session runs, with ``gpm_counters`` the GPM counters too."""
 
-    def __init__(self, session: Session, wanted: bool) -> None:
+    def __init__(self, session: Session, gpm_counters: bool) -> None:
         self._source: Telemetry | SimulatedTelemetry | None = None
-        self._snapshots: list[TelemetrySnapshot] = []
+        self._samples = GpuSamples()
         uuid = fingerprint.first_gpu(session.info)
-        if wanted and session.backend == "sim":
+        if session.backend == "sim":
             self._source = SimulatedTelemetry(session.sensors)
-        elif wanted and uuid is not None:
-            self._source = Telemetry(uuid, fields=_FIELDS)
+        elif uuid is not None:
+            fields = (one for one in all_fields(gpm_counters) if one.names or one.name in STATE_READINGS)
+            self._source = Telemetry(uuid, fields=tuple(fields))
 
     def __enter__(self) -> Self:
         if isinstance(self._source, Telemetry):
@@ -74,9 +46,9 @@ class GpuStateRecorder:
     def sample(self) -> None:
         """Keep the last values. Never blocks."""
         if self._source is not None:
-            self._snapshots.append(self._source.snapshot())
+            self._samples.add(self._source.snapshot())
 
     def take(self) -> GpuState | None:
         """The state over the samples since the last call; None if nothing is read."""
-        taken, self._snapshots = self._snapshots, []
-        return None if self._source is None else GpuState.of(taken)
+        taken, self._samples = self._samples, GpuSamples()
+        return None if self._source is None else taken.state()

@@ -22,9 +22,10 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus
+from stallprobes.machine.gpu_state import GpuState
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
-from stallprobes.measurement.gpu_state import GpuState, GpuStateRecorder, GpuStates
+from stallprobes.measurement.gpu_state import GpuStateRecorder, GpuStates
 from stallprobes.measurement.plan import RunPlan, VariantPlan
 from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
@@ -60,6 +61,7 @@ def run(
     survey: gpus.Survey | None = None,
     trace_s: float | None = None,
     spare: SpareEngine | None = None,
+    gpm_counters: bool = True,
 ) -> RunResult:
     """Measure each variant of ``plan`` with its aggressors, and before and after.
 
@@ -71,6 +73,7 @@ def run(
 
     ``stop`` is called every 0.1 s; once it returns True, or at a KeyboardInterrupt, the variants measured so far are
     returned. ``survey`` avoids a second survey of the driver. ``spare`` is an engine process for the first variant.
+    ``gpm_counters``: NVML's GPM counters are read beside its other values.
 
     Raises EngineFailed when there is no usable GPU or the options are wrong before anything was measured, NoTimeline
     when the timeline cannot be switched on; any later failure makes its variant invalid and the run continues.
@@ -90,7 +93,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(variant, backend, settings, clock, results, spare)
+                    result, new_info = _variant(variant, backend, settings, clock, results, spare, gpm_counters)
                     break
                 except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -124,6 +127,7 @@ def _variant(
     clock: RunClock,
     before: Sequence[VariantResult],
     spare: SpareEngine | None,
+    gpm_counters: bool,
 ) -> tuple[VariantResult | None, Mapping[str, object]]:
     variant = plan.variant
 
@@ -137,7 +141,7 @@ def _variant(
         if options.timeline:
             session.require_timeline()
         clock.started(session)
-        with GpuStateRecorder(session, any(probe.idles for probe in variant.probes)) as recorder:
+        with GpuStateRecorder(session, gpm_counters) as recorder:
             clock.sample = recorder.sample
             return _measured(plan, session, clock, recorder), info
     except Unsupported as error:

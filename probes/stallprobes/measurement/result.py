@@ -51,7 +51,7 @@ class VariantResult:
     ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
     each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
     ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
-    ``gpu_states`` are the GPU's clocks beside calls that are made after long idle times, None for other variants.
+    ``gpu_states`` are what the GPU did in the baseline and in the window, None without a GPU.
     """
 
     pattern: str

@@ -1,4 +1,4 @@
-"""The plan of the demo: which variants it shows, and what its captions say."""
+"""The plan of the demo: which variants it shows, and in which order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stallprobes.catalog import entries
-from stallprobes.demo.plan import DemoPhase, DemoStep, PatternPlan, plans, recorded_step
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.model import SYMPTOM_TITLES, Kind, Pattern, Variant
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
@@ -23,13 +22,9 @@ def pattern_of(*kinds: tuple[Kind, Variant]) -> Pattern:
     return replace(PATTERN, variants=variants)
 
 
-def phases(plan: PatternPlan) -> list[tuple[str, str]]:
+def phases(pattern: Pattern) -> list[tuple[str, str]]:
     """Phase and variant of each step."""
-    quiet = plan.quiet_step(0)
-    steps = [quiet] if quiet else []
-    steps.append(DemoStep(plan.pattern, DemoPhase.STALL, plan.stalls[0]))
-    steps += [DemoStep(plan.pattern, DemoPhase.REMEDY, one) for one in plan.remedies[:1]]
-    return [(str(step.phase), step.variant.name) for step in steps]
+    return [(str(step.phase), step.variant.name) for step in steps([pattern])]
 
 
 @pytest.mark.parametrize(
@@ -51,43 +46,30 @@ def phases(plan: PatternPlan) -> list[tuple[str, str]]:
 def test_the_steps_follow_from_the_kinds(
     kinds: Sequence[tuple[Kind, Variant]], expected: list[tuple[str, str]]
 ) -> None:
-    assert phases(PatternPlan.of(pattern_of(*kinds))) == expected
+    assert phases(pattern_of(*kinds)) == expected
 
 
 def test_a_pattern_with_remedies_alone_has_nothing_to_show() -> None:
-    assert plans([pattern_of((Kind.REMEDY, _STALL))]) == ()
+    assert steps([pattern_of((Kind.REMEDY, _STALL))]) == ()
 
 
-def test_every_pattern_has_a_plan_and_a_symptom() -> None:
-    assert [plan.pattern for plan in plans(patterns().values())] == list(patterns().values())
-    assert {pattern.symptom for pattern in patterns().values()} <= set(SYMPTOM_TITLES)
+def test_every_pattern_has_its_steps_in_their_order() -> None:
+    for pattern in patterns().values():
+        found = steps([pattern])
+        assert [step.phase for step in found] == list(DemoPhase)
+        assert [step.aggressors_on for step in found if step.phase is DemoPhase.QUIET] == [False]
+        assert pattern.symptom in SYMPTOM_TITLES
 
 
-@pytest.mark.parametrize("plan", plans(patterns().values()), ids=lambda plan: plan.pattern.name)
-def test_every_step_says_what_runs_and_what_to_look_at(plan: PatternPlan) -> None:
-    quiet = plan.quiet_step(0)
-    steps = [DemoStep(plan.pattern, DemoPhase.STALL, one) for one in plan.stalls]
-    steps += [DemoStep(plan.pattern, DemoPhase.REMEDY, one) for one in plan.remedies]
-    for step in (*([quiet] if quiet else ()), *steps):
-        assert step.runs.startswith(f"{step.word}: ")
-        assert step.look
-        assert not (step.phase is DemoPhase.QUIET and step.aggressors_on)
+def test_the_next_alternative_takes_the_place_of_a_variant() -> None:
+    stall = next(step for step in steps([PATTERN]) if step.phase is DemoPhase.STALL)
+    other = stall.without(_STALL)
+    assert other is not None
+    assert other.variant is stall.variants[1]
+    assert replace(stall, variants=(_STALL,)).without(_STALL) is None
 
 
-def test_the_step_of_a_recorded_probe_set_follows_from_its_variant_and_its_aggressors() -> None:
-    def step(variant: str, on: bool) -> DemoStep | None:
-        return recorded_step(ProbeSet("", (), SIM, pattern=PATTERN.name, variant=variant), PATTERN, on)
-
-    assert step("kernel-other-context", False) == DemoStep(PATTERN, DemoPhase.QUIET, _STALL)
-    assert step("kernel-other-context", True) == DemoStep(PATTERN, DemoPhase.STALL, _STALL)
-    remedy = PATTERN.variant("kernel-same-context")
-    assert step("kernel-same-context", False) == DemoStep(PATTERN, DemoPhase.REMEDY, remedy)
-    assert step("of another version", True) is None
-
-
-def test_the_quiet_step_of_a_pattern_without_a_victim_names_the_host_control() -> None:
-    plan = PatternPlan.of(patterns()["scalar-readback"])
-    quiet = plan.quiet_step(0)
-    assert quiet is not None
-    assert "only the host control" in quiet.runs
-    assert entries()["host"].role not in [probe.role for probe in quiet.aggressors]
+def test_a_step_is_shown_by_the_probe_set_of_its_variant() -> None:
+    first = steps([PATTERN])[0]
+    assert first.is_shown_by(ProbeSet("", (), SIM, pattern=PATTERN.name, variant=first.variant.name))
+    assert not first.is_shown_by(ProbeSet("", (), SIM, pattern=PATTERN.name, variant="of another version"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from factories.gpu_machine import FakeNvmlError
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.machine.gpm import METRICS, UNSUPPORTED, GpmCounters
+from stallprobes.machine.gpm import METRICS, NO_FUNCTION, UNSUPPORTED, GpmCounters, ask
 from stallprobes.machine.telemetry import all_fields
 
 NOT_SUPPORTED, NAN = 3, float("nan")
@@ -18,6 +20,7 @@ class Module:
     """NVML with counters whose values are given, each as (return code, value)."""
 
     NVML_GPM_METRICS_GET_VERSION = 1
+    NVMLError = FakeNvmlError
 
     def __init__(self, values: dict[str, tuple[int, float]], supported: bool = True) -> None:
         self.supported = supported
@@ -27,6 +30,9 @@ class Module:
         for number, constant in enumerate(METRICS.values()):
             setattr(self, constant, number)
         self.by_id = {number: values.get(name, (0, 0.0)) for number, name in enumerate(METRICS)}
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
+        return uuid
 
     def nvmlGpmQueryDeviceSupport(self, _: object) -> SimpleNamespace:
         return SimpleNamespace(isSupportedDevice=int(self.supported))
@@ -67,10 +73,49 @@ def test_a_value_that_nvml_cannot_compute_is_none() -> None:
     assert (found["dram_percent"], found["tensor_percent"], found["fp32_percent"]) == (None, None, 63.0)
 
 
-@pytest.mark.parametrize("module", [Module({}, supported=False), SimpleNamespace()], ids=["gpu", "package"])
-def test_without_counters_it_says_so(module: Any) -> None:
-    with pytest.raises(NvmlUnavailable, match=UNSUPPORTED):
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [(Module({}, supported=False), UNSUPPORTED), (SimpleNamespace(), NO_FUNCTION)],
+    ids=["gpu", "package"],
+)
+def test_without_counters_it_says_so(module: Any, why: str) -> None:
+    with pytest.raises(NvmlUnavailable, match=why):
         GpmCounters().read(module, object())
+
+
+def test_one_question_takes_two_samples_of_each_gpu() -> None:
+    module = Module({"sm_active_percent": (0, 0.7)})
+    found = ask(["GPU-1", "GPU-2"], lambda: module)
+    assert [one["sm_active_percent"] for one in found if not isinstance(one, NvmlUnavailable)] == [0.7, 0.7]
+    assert module.pairs == [(1, 3), (2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "remedy"),
+    [(NOT_SUPPORTED, "not supported", ""), (13, "the driver does not", "newer driver"), (4, "no permission", "root")],
+)
+def test_an_error_of_nvml_is_the_answer_with_its_remedy(code: int, words: str, remedy: str) -> None:
+    class Refusing(Module):
+        def nvmlGpmSampleGet(self, _: object, sample: list[int]) -> None:
+            raise FakeNvmlError(code)
+
+    (answer,) = ask(["GPU-1"], lambda: Refusing({}))
+    assert isinstance(answer, NvmlUnavailable)
+    assert words in answer.reason
+    assert remedy in answer.remedy
+
+
+def test_a_driver_that_hangs_is_an_answer_too() -> None:
+    answered = threading.Event()
+
+    def load() -> Any:
+        answered.wait()
+        raise NvmlUnavailable("too late", "")
+
+    (answer,) = ask(["GPU-1"], load, timeout_s=0.01)
+    answered.set()
+    assert isinstance(answer, NvmlUnavailable)
+    assert "did not answer" in answer.reason
 
 
 def test_counters_that_are_not_wanted_say_so_and_ask_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 from factories.waiting import wait_until
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.machine import nvml
-from stallprobes.machine.gpm import METRICS, UNSUPPORTED
+from stallprobes.machine.gpm import METRICS, NO_FUNCTION
 from stallprobes.machine.gpus import GpuProcess
 from stallprobes.machine.telemetry import HANGING_AFTER_S, NAMES, Telemetry, TelemetryField, TelemetrySnapshot
 
@@ -101,7 +101,7 @@ def test_every_value_comes_with_its_age_and_unit() -> None:
     for name, one in snapshot.readings.items():
         age = one.age_s(snapshot.at_ns)
         # The made-up module has none of their functions, as an old one.
-        assert one.why == (UNSUPPORTED if name in METRICS else None)
+        assert one.why == (NO_FUNCTION if name in METRICS else None)
         assert age is not None
         assert age >= 0
 

@@ -1,4 +1,4 @@
-"""The state of the GPU beside calls after idle times."""
+"""The state of the GPU beside the calls of a variant."""
 
 from __future__ import annotations
 
@@ -8,43 +8,70 @@ from typing import Any
 import pytest
 
 from stallprobes.files import codec
-from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.machine.gpm import METRICS, PERIOD_S
+from stallprobes.machine.gpu_state import STATE_READINGS, GpuSamples, GpuState
+from stallprobes.machine.telemetry import NAMES, TelemetryField, TelemetryReading, TelemetrySnapshot
 from stallprobes.measurement import gpu_state
-from stallprobes.measurement.document import state_document
-from stallprobes.measurement.gpu_state import GpuState, GpuStateRecorder
+from stallprobes.measurement.gpu_state import GpuStateRecorder
 from stallprobes.measurement.plan import plan, selection
 
 
-def snapshot(clock: int | None, power: float | None, state: str | None) -> TelemetrySnapshot:
-    values = {"sm_clock_mhz": clock, "power_w": power, "performance_state": state}
-    readings = {name: TelemetryReading(value, 1, None) for name, value in values.items()}
+def snapshot(**values: object) -> TelemetrySnapshot:
+    known = dict.fromkeys(NAMES) | values
+    readings = {name: TelemetryReading(value, 1, None) for name, value in known.items()}
     return TelemetrySnapshot("GPU-1", 1, "live", None, MappingProxyType(readings))
 
 
-def test_a_state_is_a_range_of_values_and_the_performance_states_in_order() -> None:
-    taken = [snapshot(1980, 120.04, "P0"), snapshot(345, 70.5, "P12"), snapshot(None, None, "P8")]
-    found = GpuState.of(taken)
-    assert found == GpuState((345, 1980), (70.5, 120.04), ("P0", "P8", "P12"))
-    assert codec.plain(state_document(found)) == {
+def state_of(*snapshots: TelemetrySnapshot) -> GpuState:
+    samples = GpuSamples()
+    for one in snapshots:
+        samples.add(one)
+    return samples.state()
+
+
+def test_a_state_has_ranges_performance_states_in_order_and_medians() -> None:
+    found = state_of(
+        snapshot(sm_clock_mhz=1980, power_w=120.04, performance_state="P0", utilisation_percent=98),
+        snapshot(sm_clock_mhz=345, power_w=70.5, performance_state="P12", utilisation_percent=100),
+        snapshot(performance_state="P8", utilisation_percent=0, sm_active_percent=0.7),
+    )
+    medians = {"utilisation_percent": 98, "sm_active_percent": 0.7}
+    assert found == GpuState((345, 1980), (70.5, 120.04), ("P0", "P8", "P12"), medians)
+    document = codec.plain(found.document())
+    assert {name: value for name, value in document.items() if value is not None} == {
         "sm_clock_mhz": [345, 1980],
         "power_w": [70.5, 120.0],
         "performance_states": ["P0", "P8", "P12"],
+        **medians,
     }
 
 
 def test_what_nvml_does_not_know_is_null() -> None:
-    assert GpuState.of([snapshot(None, None, None)]) == GpuState()
-    assert codec.plain(state_document(GpuState())) == {"sm_clock_mhz": None, "power_w": None, "performance_states": []}
+    assert state_of(snapshot()) == GpuState()
+    document = codec.plain(GpuState().document())
+    assert document.pop("performance_states") == []
+    assert set(document.values()) == {None}
+    assert set(METRICS) < set(document)
 
 
-def test_nvml_is_read_where_it_is_wanted_and_only_while_the_variant_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_long_time_is_kept_in_limited_memory() -> None:
+    samples = GpuSamples()
+    for percent in (10, 30, 60):
+        for _ in range(10_000):
+            samples.add(snapshot(utilisation_percent=percent))
+    assert len(samples) < 5_000
+    assert samples.state().medians == {"utilisation_percent": 30}
+
+
+@pytest.mark.parametrize("gpm_counters", [True, False])
+def test_nvml_is_read_only_while_the_variant_is_measured(monkeypatch: pytest.MonkeyPatch, gpm_counters: bool) -> None:
     calls: list[object] = []
+    read: list[TelemetryField] = []
 
     class ScriptedTelemetry:
-        def __init__(self, uuid: str, *, fields: tuple[Any, ...]) -> None:
-            calls.append((uuid, sorted(field.name for field in fields)))
+        def __init__(self, uuid: str, *, fields: tuple[TelemetryField, ...]) -> None:
+            calls.append(uuid)
+            read.extend(fields)
 
         def start(self) -> None:
             calls.append("start")
@@ -53,21 +80,22 @@ def test_nvml_is_read_where_it_is_wanted_and_only_while_the_variant_is_measured(
             calls.append("stop")
 
         def snapshot(self) -> TelemetrySnapshot:
-            return snapshot(1980, 100.0, "P0")
+            return snapshot(sm_clock_mhz=1980)
 
     monkeypatch.setattr(gpu_state, "Telemetry", ScriptedTelemetry)
     session: Any = SimpleNamespace(backend="cuda", info={"devices": [{"uuid": "GPU-1"}]})
-    with GpuStateRecorder(session, wanted=True) as recorder:
+    with GpuStateRecorder(session, gpm_counters) as recorder:
         recorder.sample()
-        assert recorder.take() == GpuState((1980, 1980), (100.0, 100.0), ("P0",))
+        assert recorder.take() == GpuState((1980, 1980))
         assert recorder.take() == GpuState()
-    assert calls == [("GPU-1", ["performance_state", "power_w", "sm_clock_mhz"]), "start", "stop"]
-    with GpuStateRecorder(session, wanted=False) as recorder:
+    assert calls == ["GPU-1", "start", "stop"]
+    assert {name for one in read for name in one.names or (one.name,)} == set(STATE_READINGS)
+    (counters,) = (one for one in read if one.names)
+    assert (counters.period_s == PERIOD_S) == gpm_counters
+    with GpuStateRecorder(SimpleNamespace(backend="host", info={"devices": []}), gpm_counters) as recorder:  # type: ignore[arg-type]
         recorder.sample()
         assert recorder.take() is None
-    with GpuStateRecorder(SimpleNamespace(backend="host", info={"devices": []}), wanted=True) as recorder:  # type: ignore[arg-type]
-        assert recorder.take() is None
-    assert calls[3:] == []
+    assert calls == ["GPU-1", "start", "stop"]
 
 
 @pytest.mark.parametrize(

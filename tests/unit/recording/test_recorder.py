@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -19,8 +20,11 @@ from stallprobes.catalog import entries
 from stallprobes.engine.backend import Options
 from stallprobes.engine.board import Board
 from stallprobes.errors import RecordingError
+from stallprobes.files import schemas
+from stallprobes.live import replay_document
 from stallprobes.live.capture import capture
-from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.machine import gpm
+from stallprobes.machine.telemetry import TelemetryField, TelemetryReading, TelemetrySnapshot
 from stallprobes.model import Role
 from stallprobes.recording import line_writer
 from stallprobes.recording.observation import CUDA, EngineCondition, EngineStatus, Observation, ProbeSet
@@ -176,6 +180,43 @@ def test_a_capture_that_is_stopped_at_once_leaves_no_file(tmp_path: Path) -> Non
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
     assert capture(probe_set, file, options=Options(profile="h200"), seconds=1.0, stop=lambda: True).observations == 0
     assert not file.exists()
+
+
+def test_the_gpus_values_with_and_without_aggressors_are_in_the_document_of_a_recording(tmp_path: Path) -> None:
+    file = tmp_path / "a.rec"
+    probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
+    with virtual_sessions():
+        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0, wall_s=WALL_S)
+    document = replay_document.document(file)
+    jsonschema.Draft202012Validator(schemas.schema(replay_document.REPLAY_SCHEMA)).validate(document)
+    states = document["probe_sets"][0]["gpu_state"]
+    assert states["baseline"]["utilisation_percent"] == 0
+    assert states["aggressors"]["utilisation_percent"] > 80
+    # The kernel has 16 of 132 SMs.
+    assert states["aggressors"]["sm_active_percent"] < 20
+
+
+@pytest.mark.parametrize("gpm_counters", [True, False])
+def test_a_capture_reads_the_gpm_counters_unless_it_is_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpm_counters: bool
+) -> None:
+    periods: list[float] = []
+
+    class NoTelemetry:
+        def __init__(self, _: str, *, fields: tuple[TelemetryField, ...]) -> None:
+            periods.extend(one.period_s for one in fields if one.names)
+
+        def start(self) -> None:
+            pass
+
+        stop = start
+
+    monkeypatch.setattr("stallprobes.live.capture.Telemetry", NoTelemetry)
+    probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
+    chosen = {"options": Options(profile="h200"), "uuid": "GPU-1", "gpm_counters": gpm_counters}
+    with virtual_sessions():
+        capture(probe_set, tmp_path / "a.rec", seconds=1.0, stop=lambda: True, **chosen)  # type: ignore[arg-type]
+    assert [period_s == gpm.PERIOD_S for period_s in periods] == [gpm_counters]
 
 
 class OneSuspension:

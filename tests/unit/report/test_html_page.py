@@ -6,15 +6,18 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from factories import matrices, matrix_examples
 from stallprobes.latency.histogram import Histogram
+from stallprobes.matrix import check_file, findings
 from stallprobes.matrix.comparing import compare
 from stallscope.report import html_page, svg
 
 LOADING = {"src", "srcset", "href", "data", "action", "formaction", "poster", "background", "ping", "style"}
+RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
 VOID = {"meta", "link", "br", "wbr", "use", "path"}
 IMPLIED = {"li", "td", "th", "tr", "thead", "tbody", "p"}
 
@@ -109,9 +112,46 @@ def test_a_name_is_a_name_whatever_is_in_it() -> None:
     assert not any(letter in text for letter in "\x1b\x07‮\ud800")
 
 
-def test_every_kind_of_cell_has_its_word_not_only_its_colour(kinds: str) -> None:
-    words = set(Reader(kinds).text["em"])
-    assert words == {"STALLED", "STARVED", "slower", "drift", "host noise", "invalid", "unsupported", "not reached"}
+def cells(text: str) -> dict[str, tuple[str, str]]:
+    """Classes and visible text of each cell of the matrix by its accessible name."""
+    found = re.findall(r'<td class="([^"]*)"><a href="#[^"]*" title="([^"]*)" aria-label="\2">(.*?)</a>', text)
+    return {name: (classes, re.sub("<.*?>", " ", inner).strip()) for classes, name, inner in found}
+
+
+def test_every_cell_has_its_kind_and_both_ratios_as_its_name(kinds: str) -> None:
+    found = cells(kinds)
+    assert len(found) == len(matrix_examples.every_kind().cells)
+    for kind in ("STALLED", "STARVED", "slower", "drift", "host noise", "invalid", "unsupported", "not reached"):
+        assert any(f": {kind}" in name for name in found)
+    assert found["launch beside late: STALLED, call from due time p99 ×14000, wait p50 ×1.0"] == ("stalled most", "14k")
+    assert found["launch beside starved: STARVED, 0 calls in 0.1 s"] == ("starved", "STARVED")
+
+
+def test_a_cell_shows_the_larger_ratio_and_a_quiet_one_a_dot(kinds: str) -> None:
+    shown = {name.partition(":")[0]: (classes, text) for name, (classes, text) in cells(kinds).items()}
+    assert shown["launch beside stalled"] == ("stalled", "10")
+    assert shown["d2d beside stalled"] == ("stalled most", "427")
+    assert shown["launch beside slower"] == ("slower", "2.0")
+    assert shown["launch beside drift"] == ("drift", "2.0 drift")
+    assert shown["launch beside calm"] == ("quiet", "·")
+    assert shown["d2d beside unsupported"] == ("unsupported", "n/a")
+
+
+def test_the_legend_has_the_kinds_that_cells_have(kinds: str) -> None:
+    legend = kinds[kinds.index('<p id="legend">') :].partition("</p>")[0]
+    for kind in ("STALLED", "STARVED", "slower", "drift", "host noise", "invalid", "n/a unsupported", "– not reached"):
+        assert f">{kind}</" in legend
+    assert "unsteady" not in legend
+
+
+def test_the_causes_come_before_the_matrix_and_most_of_many_are_folded(kinds: str) -> None:
+    assert kinds.index("Worst case and remedy") < kinds.index('<table class="matrix"')
+    assert "more cause" not in kinds
+    many = check_file.load(RECORDED / "check-h200x2-1.json.gz")
+    shown, more, rest = html_page.page(many).partition(f"<summary>{len(findings.groups(many)) - 8} more causes")
+    assert more
+    assert shown.count('<details class="finding"><summary><span') == 8
+    assert rest.count('<details class="finding"><summary><span') == len(findings.groups(many)) - 8
 
 
 def test_the_table_has_headers_for_rows_and_columns(kinds: str) -> None:
@@ -162,13 +202,24 @@ def test_a_comparison_is_told_and_marked_in_words() -> None:
         2, drift=0.02, times={("launch", "spin"): 2.0}, fingerprint={**matrices.FINGERPRINT, "driver": "590.2"}
     )
     text = html_page.page(new, compare.compare(old, new))
+    assert "<title>stallscope comparison · Made-up GPU · 2026-11-21T10:00:00+00:00 → 2026-11-21" in text
     assert "<h2>What changed</h2>" in text
+    changed = [name for name, (classes, _) in cells(text).items() if "changed" in classes]
+    assert [name.partition(" (")[0] for name in changed] == [
+        "launch beside spin: quiet, call p50 ×2.0, wait p50 ×2.0, WORSE: call p50 2.70 µs → 5.41 µs"
+    ]
+    assert 'class="changes"' in text
     assert "<td>580.1</td><td>590.2</td>" in text
     assert text.count(">WORSE</em>") == 1
     assert "at most 1 such comparison in 100" in text
     section = next(s for s in re.findall(r"<section.*?</section>", text) if "WORSE" in s)
     assert section.count('class="h-old"') == 2
     assert "call p50 2.7" in section
+
+
+def test_without_a_change_there_is_no_button_for_changes(kinds: str) -> None:
+    made = matrices.made_up(1)
+    assert '<button class="changes' not in kinds + html_page.page(made, compare.compare(made, made))
 
 
 def test_an_empty_check_is_a_page_too() -> None:

@@ -22,7 +22,7 @@ from factories.watched_programs import findings_of
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.demo.outcome import DemoResult
-from stallprobes.demo.plan import plans
+from stallprobes.demo.plan import steps
 from stallprobes.engine.sim import profile
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix import merge as merging
@@ -102,7 +102,7 @@ def compared(old: str, new: str, out: TextWriter) -> None:
 @cache
 def demonstrated() -> DemoResult:
     names = ("secondary-context-d2d", "pageable-d2h-vs-launch", "peer-copy-behind-kernel", "scalar-readback")
-    demo = VirtualDemo(DemoTour(plans(patterns()[name] for name in names), 1.0, False), machine="1")
+    demo = VirtualDemo(DemoTour(steps(patterns()[name] for name in names), 1.0, False), machine="1")
     try:
         demo.run()
         return demo.tour.result

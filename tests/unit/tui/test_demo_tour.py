@@ -12,14 +12,14 @@ import pytest
 from factories.documents import validate
 from factories.virtual_demo import STEP_S, VirtualDemo
 from stallprobes.demo import document
-from stallprobes.demo.plan import DemoPhase, plans
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.report import demo_text
 from stallscope.report.columns import display_width
 from stallscope.report.text import TextWriter
-from stallscope.tui.demo.tour import TABLE_STEPS, DemoState, DemoTour
+from stallscope.tui.demo.tour import FINALE_STEPS, PAGE_S, DemoState, DemoTour
 
 # The five reports; one of them needs two GPUs.
 ALL = (
@@ -35,7 +35,7 @@ OpenDemo = Callable[..., VirtualDemo]
 
 
 def tour_of(*names: str, seconds: float = 1.0, loop: bool = False) -> DemoTour:
-    return DemoTour(plans(patterns()[name] for name in names or ALL), seconds, loop)
+    return DemoTour(steps(patterns()[name] for name in names or ALL), seconds, loop)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_it_goes_through_all_patterns_and_skips_what_the_machine_does_not_suppor
     assert not whole.tour.problem
 
 
-PLANS = {plan.pattern.name: plan for plan in plans(patterns().values())}
+FIRST = {(step.pattern.name, step.phase): step.variant.name for step in steps(patterns().values())}
 
 
 @pytest.mark.parametrize("name", REPORTED)
@@ -89,7 +89,7 @@ def test_each_stall_is_found_with_its_cause_and_the_remedy_ends_it(whole: Virtua
     assert outcome.stalled.now_ns is not None
     assert outcome.remedied.now_ns is not None
     assert outcome.remedied.now_ns * 100 < outcome.stalled.now_ns
-    assert (outcome.stall, outcome.remedy) == (PLANS[name].stalls[0].name, PLANS[name].remedies[0].name)
+    assert (outcome.stall, outcome.remedy) == (FIRST[name, DemoPhase.STALL], FIRST[name, DemoPhase.REMEDY])
 
 
 def test_quiet_comes_first_then_the_stall_in_the_same_engine_then_the_remedy(whole: VirtualDemo) -> None:
@@ -144,36 +144,48 @@ def test_a_demo_that_measured_nothing_says_so() -> None:
 def test_keys_go_forward_and_back(demo: OpenDemo) -> None:
     one = demo(*TWO)
     tour = one.tour
+
+    def place() -> tuple[str, DemoPhase]:
+        return tour.step.pattern.name, tour.step.phase
+
+    first, second = TWO
     one.run(lambda: tour.state is DemoState.BASELINE)
-    tour.next()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.STALL)
-    tour.next()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.REMEDY)
-    tour.back()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.STALL)
-    tour.back()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.QUIET)
-    tour.back()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.QUIET)
-    for _ in range(3):
+    shown = [place()]
+    for _ in range(4):
         tour.next()
-    assert (tour.number, tour.step.phase) == (2, DemoPhase.QUIET)
-    tour.back()
-    assert (tour.number, tour.step.phase) == (1, DemoPhase.QUIET)
-    tour.go_to_remedy()
-    assert tour.step.phase is DemoPhase.REMEDY
+        shown.append(place())
+    assert shown == [*((first, phase) for phase in DemoPhase), (second, DemoPhase.QUIET), (second, DemoPhase.STALL)]
+    for expected in (shown[3], shown[2], shown[1], shown[0], shown[0]):
+        tour.back()
+        assert place() == expected
+    tour.go_to(DemoPhase.REMEDY)
+    assert place() == (first, DemoPhase.REMEDY)
+    tour.go_to()
+    assert place() == (first, DemoPhase.QUIET)
     tour.end()
     assert tour.ended
+    tour.go_to(DemoPhase.STALL)
+    assert tour.ended
     tour.back()
-    assert (tour.number, tour.step.phase) == (2, DemoPhase.QUIET)
+    assert place() == (second, DemoPhase.REMEDY)
     one.run()
 
 
 def test_back_passes_over_patterns_that_were_skipped(demo: OpenDemo) -> None:
     one = demo("secondary-context-d2d", "peer-copy-behind-kernel", "scalar-readback", machine="1")
-    one.run(lambda: one.tour.number == 3)
+    one.run(lambda: one.tour.step.pattern.name == "scalar-readback")
+    assert len(one.tour.patterns) == 3
     one.tour.back()
-    assert one.tour.number == 1
+    assert (one.tour.step.pattern.name, one.tour.step.phase) == ("secondary-context-d2d", DemoPhase.REMEDY)
+
+
+def test_a_demo_of_which_nothing_is_possible_ends(demo: OpenDemo) -> None:
+    one = demo("peer-copy-behind-kernel", machine="1", loop=True)
+    one.run()
+    one.tour.back()
+    assert one.tour.ended
+    one.run(lambda: one.tour.finished)
+    assert one.tour.outcomes["peer-copy-behind-kernel"].skipped
 
 
 def test_time_passes_only_while_it_is_watched_and_not_paused(demo: OpenDemo) -> None:
@@ -191,20 +203,6 @@ def test_time_passes_only_while_it_is_watched_and_not_paused(demo: OpenDemo) -> 
     one.now_s += 600
     one.step()
     assert one.tour.step.phase is DemoPhase.STALL or one.tour.elapsed_s <= before + 1.0
-
-
-@pytest.mark.parametrize("phase", [DemoPhase.STALL, DemoPhase.REMEDY])
-def test_time_passes_also_with_aggressors_that_the_user_switched_off(demo: OpenDemo, phase: DemoPhase) -> None:
-    one = demo("secondary-context-d2d")
-    tour = one.tour
-    one.run(lambda: tour.step.phase is phase and tour.state is DemoState.RUNNING and tour.elapsed_s > 0.5)
-    one.switch(False)
-    at_s = one.now_s
-    one.run(lambda: tour.step.phase is not phase or tour.ended)
-    assert one.now_s - at_s < 1.0
-    one.run()
-    assert tour.problem == ""
-    assert tour.outcomes["secondary-context-d2d"].remedied is not None
 
 
 def test_a_remedy_is_compared_by_the_operation_that_stalled(whole: VirtualDemo) -> None:
@@ -234,7 +232,7 @@ def test_it_ends_after_the_table_and_a_loop_begins_again(demo: OpenDemo) -> None
     one.run()
     at_s = one.now_s
     one.run(lambda: one.tour.finished)
-    assert one.now_s - at_s == pytest.approx(TABLE_STEPS * one.tour.seconds, abs=2 * STEP_S)
+    assert one.now_s - at_s == pytest.approx(FINALE_STEPS * one.tour.seconds, abs=2 * STEP_S)
     again = demo("scalar-readback", loop=True)
     again.run()
     again.run(lambda: not again.tour.ended)
@@ -263,9 +261,9 @@ def test_a_failed_probe_fails_its_pattern(demo: OpenDemo) -> None:
 def test_the_next_remedy_is_shown_where_the_first_one_is_not_possible(demo: OpenDemo) -> None:
     known = patterns()["scalar-readback"]
     impossible = replace(patterns()["peer-copy-behind-kernel"].variants[0], kind=known.variant("pinned").kind)
-    for remedies, shown in (((impossible, known.variant("pinned")), "pinned"), ((impossible,), "")):
+    for remedies, shown in (((impossible, known.variant("pinned")), "pinned"), ((impossible,), None)):
         pattern = replace(known, variants=(known.variant("pageable"), *remedies))
-        one = VirtualDemo(DemoTour(plans([pattern]), 1.0), machine="1")
+        one = VirtualDemo(DemoTour(steps([pattern]), 1.0), machine="1")
         one.run()
         outcome = one.tour.outcomes[pattern.name]
         assert (outcome.remedy, bool(outcome.no_remedy)) == (shown, not shown)
@@ -280,10 +278,10 @@ def test_the_first_engine_is_that_of_the_first_step_unless_it_needs_two_gpus() -
     assert first.backend != SIM
 
 
-def test_restart_loads_the_pattern_again(demo: OpenDemo) -> None:
-    one = demo("scalar-readback")
-    one.run(lambda: one.tour.state is DemoState.BASELINE)
-    one.tour.restart()
-    one.step()
-    assert one.shown == [("scalar-readback", "pageable", False)]
+def test_in_a_loop_the_finale_has_time_for_all_its_pages(demo: OpenDemo) -> None:
+    one = demo("scalar-readback", loop=True)
     one.run()
+    one.tour.pages = 3
+    at_s = one.now_s
+    one.run(lambda: not one.tour.ended)
+    assert one.now_s - at_s == pytest.approx(3 * PAGE_S, abs=2 * STEP_S)

@@ -9,19 +9,63 @@ from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallscope.report.columns import display_width
-from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, cut, fit, length, spread
+from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, fit, length
 
 STALE_S = 3.0
 _UTILIZATIONS = 8
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 
-def title_line(title: Line, simulated: bool, machine: str, state: tuple[str, str], width: int) -> Line:
-    """The screen's title, whether and which machine it shows, and at the right end a state with its style."""
-    left = [*title, (" SIMULATED ", "notice"), (" ", "")] if simulated else list(title)
-    right: Line = [(f" {cut(state[0], width - length(left) - 3)} ", state[1])] if state[0] else []
-    left.append((cut(machine, max(0, width - length(left) - length(right) - 2)), ""))
-    return spread(left, right, width)
+# The letters of a view's title in a narrow terminal.
+_SHORT_TITLE = 4
+
+
+@dataclass(frozen=True)
+class View:
+    """A view on the first line: name of its screen, title with what it does, and whether it is shown."""
+
+    name: str
+    title: str
+    here: bool = False
+
+
+class Head(LineWidget):
+    """A header; its first line begins with the ``views``, or without any with the program's name."""
+
+    views = var[tuple[View, ...]](())
+
+    def watch_views(self) -> None:
+        """Draw what changed."""
+        self.redraw()
+
+    def first_line(self, left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
+        """The views, then the parts of both ends by rank; a click on a view has its name as target."""
+        if not self.views:
+            self.targets = []
+            return by_rank([(8, [(" stallscope ", "strong")]), *left], right, width)
+        needed = sum(length(part) for rank, part in (*left, *right) if rank <= 2)
+        titles = [view.title for view in self.views]
+        if 1 + sum(display_width(title) + 3 for title in titles) + needed > width - 3:
+            titles = [_shortened(title) for title in titles]
+        tabs: Line = [(" ", "")]
+        self.targets = [[]]
+        for view, title in zip(self.views, titles, strict=True):
+            begin = length(tabs)
+            tabs += [(f"[{title}]", "focus"), (" ", "")] if view.here else [(f" {title} ", "dim"), (" ", "")]
+            self.targets[0].append((begin, length(tabs) - 1, view.name))
+        return by_rank([(0, tabs), *left], right, width)
+
+    def title(self, simulated: bool, machine: str, state: tuple[str, str], width: int) -> Line:
+        """The first line with whether and which machine is shown, and at the right end a state with its style."""
+        left: list[tuple[int, Line]] = [(0, [(" SIMULATED ", "notice"), (" ", "")])] if simulated else []
+        left.append((3, [(machine, "")]))
+        return self.first_line(left, [(1, [(f" {state[0]} ", state[1])])] if state[0] else [], width)
+
+
+def _shortened(title: str) -> str:
+    """The first letters of a title, with what its view does behind it."""
+    word = title.rstrip("0123456789 %●…")
+    return word[:_SHORT_TITLE] + title[len(word) :]
 
 
 def nvml_line(

@@ -1,35 +1,75 @@
-"""The help of a screen: its keys, and how to read it."""
+"""The help of a screen: its keys on one page, and below how to read it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
+from rich.style import Style
 from textual.binding import Binding, BindingType
 
+from stallscope.report.columns import display_width, padded
 from stallscope.tui import settings
+from stallscope.tui.actions import Group
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable, PrintableText
 
 # Keys of the program itself, which no setting changes.
-_PROGRAM_KEYS = (
-    ("ctrl+p", "Open the command palette: all actions by name."),
-    ("ctrl+z", "Suspend the program, with the aggressors off; fg resumes it."),
-    ("ctrl+q", "Quit, whatever the settings say."),
-)
+_PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
+# Two groups below each other in each column of the page.
+_COLUMNS = ((Group.RUN, Group.GO_TO), (Group.LOOK, Group.OTHER))
+_KEYS_WIDTH = 10
+
+HelpLine = tuple[str, str, str]
 
 
-class Help(TextDialog[None]):
-    """Shows a help."""
+class Help(TextDialog[str]):
+    """Shows a help: ``lines`` by group, (keys, words, Textual's call); a click returns the call."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", "close")]
+    HINT = "↓ how to read the screen · esc back"
 
+    def __init__(
+        self, title: str, lines: Mapping[Group, Sequence[HelpLine]], sections: Sequence[tuple[str, str]]
+    ) -> None:
+        super().__init__()
+        self._title, self._lines, self._sections = title, lines, sections
+        self._calls = [call for group in Group for _, _, call in lines[group]]
 
-def help_of(keys: Sequence[tuple[str, str]], sections: Sequence[tuple[str, str]]) -> PrintableGroup:
-    """Keys, (keys, description), as a table, so that long descriptions wrap beside their keys; then ``sections``."""
-    rows = [(PrintableText(f"  {names}", "bold", no_wrap=True), text) for names, text in (*keys, *_PROGRAM_KEYS)]
-    text = PrintableText("\n")
-    for title, body in sections:
-        section(text, title, body)
-    section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
-    return PrintableGroup(PrintableText("Keys", "bold"), PrintableTable(rows), text)
+    def on_mount(self) -> None:
+        """Take the whole screen: all keys stand on one page."""
+        self.add_class("page")
+        self.query_one("#box").border_title = f"Help: {self._title}"
+
+    def body(self) -> PrintableGroup:
+        """The keys, then the sections."""
+        text = PrintableText("\n")
+        for title, body in self._sections:
+            section(text, title, body)
+        section(text, "Settings and keys", f"{settings.path()} (stallscope settings prints a file with all defaults)")
+        return PrintableGroup(
+            PrintableTable([*zip_longest(*(self._column(*groups) for groups in _COLUMNS), fillvalue=PrintableText())]),
+            PrintableText(_PROGRAM_KEYS),
+            text,
+        )
+
+    def action_run(self, number: int) -> None:
+        """Return the call of a clicked line."""
+        self.dismiss(self._calls[number])
+
+    def _column(self, *groups: Group) -> list[PrintableText]:
+        """The lines of two groups below each other, with the second where it begins in both columns."""
+        out: list[PrintableText] = []
+        rows = max(len(self._lines[groups[0]]) for groups in _COLUMNS)
+        for group in groups:
+            out.append(PrintableText(group, "bold"))
+            for keys, words, call in self._lines[group]:
+                click = Style(meta={"@click": f"screen.run({self._calls.index(call)})"} if call else None)
+                line = PrintableText(no_wrap=True).append(
+                    padded(keys, max(_KEYS_WIDTH, display_width(keys) + 1)), Style(bold=True) + click
+                )
+                out.append(line.append(words, click))
+            if group is groups[0]:
+                out += [PrintableText()] * (rows - len(self._lines[group]))
+        return out

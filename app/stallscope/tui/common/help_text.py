@@ -94,14 +94,14 @@ _TIMELINE = (
         "Trigger",
         "Armed, it freezes the trace at the first call of a victim above the limit. By default each probe's limit "
         "follows its baseline: three times the p99, at least 100 µs above it, and longer than all but one in 100 000 "
-        "calls. What was recorded in the last 12 s is kept. Opened from a probe that stalls, the timeline freezes on "
-        "the worst call of that probe.",
+        "calls. What was recorded in the last 12 s is kept. A recording that begins while the shown probe stalls "
+        "freezes on the worst call of that probe.",
     ),
     (
         "Cost",
         "While the timeline is on, calls are 1 to 10 µs longer: the monitor says so, has a baseline of its own for "
-        "that state, and measures it while no aggressor runs. The timeline is switched off when this screen is closed, "
-        "unless it is kept on. On a GPU, switching it on first takes some 16 s.",
+        "that state, and measures it while no aggressor runs. The recording goes on in other views until it is ended. On "
+        "a GPU, switching it on first takes some 16 s.",
     ),
 )
 _WATCH = (
@@ -167,8 +167,8 @@ _DEMO = (
         "The demo",
         "It goes through the patterns by itself. quiet: the victims without aggressors, until the baseline is "
         "complete. stall: the aggressors run. remedy: the same work arranged so that nothing waits; its own baseline "
-        "is measured first. The caption says what runs and what to look at. A pattern that this machine does not "
-        "support is skipped, and named in the table at the end. The demo waits while a dialog is open.",
+        "is measured first. The caption says what there is to see, and why it matters. A pattern that this machine "
+        "does not support is skipped, and named at the end. The demo waits while a dialog is open.",
     ),
 )
 SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -21,8 +21,19 @@ from stallprobes.live.analyzer import Analyzer
 from stallprobes.model import MS
 from stallprobes.recording.observation import Observation
 from stallprobes.traces.trace import Trace
-from stallscope.tui.actions import SCREENS, Action, available, key_hints, key_label, keys_of
-from stallscope.tui.common.bars import KeyBar, KeyBarView
+from stallscope.tui.actions import (
+    HELP_RANK,
+    SCREENS,
+    TITLES,
+    Action,
+    Group,
+    available,
+    help_lines,
+    key_hints,
+    key_label,
+    keys_of,
+)
+from stallscope.tui.common.bars import Head, KeyBar, KeyBarView, View
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
 from stallscope.tui.common.timers import Pace, StallTrigger
@@ -64,7 +75,9 @@ class ScreenContext:
 
     ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is the probe that it shows.
     ``record_trace`` puts a trace into the recording, None without one. ``remedy_language`` is the language that was
-    chosen for remedies as code, "" for that of the settings.
+    chosen for remedies as code, "" for that of the settings. ``choice`` are the probes that were selected in the view
+    of patterns, until the monitor has loaded them. ``activities`` say what a view does while another one is shown, by
+    the view's name. ``check_runs`` says whether the check runs for which the engine was stopped, None where it was not.
     """
 
     source: Source
@@ -74,6 +87,9 @@ class ScreenContext:
     focus_name: str | None = None
     record_trace: Callable[[Trace], None] | None = None
     remedy_language: str = ""
+    choice: tuple[str, str] | None = None
+    activities: dict[str, Callable[[], str]] = field(default_factory=dict)
+    check_runs: Callable[[], bool] | None = None
     controllers: dict[type[Any], Closeable] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:
@@ -82,6 +98,14 @@ class ScreenContext:
             self.controllers[kind] = create()
         return cast(Kept, self.controllers[kind])
 
+    def restart_engine(self) -> bool:
+        """Restart the engine that was stopped for a check, once that has ended; whether it was restarted."""
+        if self.check_runs is None or self.check_runs() or self.source.engine is None:
+            return False
+        self.check_runs = None
+        self.source.engine.restart()
+        return True
+
     def close(self) -> None:
         """Close the controllers, then the source."""
         for controller in self.controllers.values():
@@ -89,17 +113,18 @@ class ScreenContext:
         self.source.close()
 
 
-class ActionScreen(TopScreen, Screen[bool]):
+class ActionScreen(TopScreen, Screen[None]):
     """A screen of panels whose keys come from ``actions.SCREENS[NAME]``.
 
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
     ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
     many keys arrived before it; ``changed`` is True until then. Its module assigns the class to ``SCREEN``, where
-    actions with ``opens_screen`` find it. A screen that has ended the live source's engine is dismissed with True, and
-    the engine restarts.
+    actions with ``opens_screen`` find it. The first screen stays below all others; ``VIEWS`` are those that it opens,
+    of which one at most is shown.
     """
 
     NAME: ClassVar[str] = ""
+    VIEWS: ClassVar[tuple[str, ...]] = ()
     AUTO_FOCUS = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -129,9 +154,37 @@ class ActionScreen(TopScreen, Screen[bool]):
         return self.context.source.playback is not None
 
     @property
+    def base(self) -> ActionScreen:
+        """The first screen, which may be this one."""
+        found = self.app.screen_stack[1] if len(self.app.screen_stack) > 1 else self
+        return found if isinstance(found, ActionScreen) else self
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names of the first screen and of those that it opens; none where there is one screen only."""
+        base, known = self.base, {one.name: one for one in SCREENS[self.NAME] if one.opens_screen}
+        found = tuple(name for name in base.VIEWS if name in known and known[name].available(base.replayed))
+        return (base.NAME, *found) if found else ()
+
+    @property
+    def has_way_back(self) -> bool:
+        """Whether the key that goes back has something to leave."""
+        return self.base is not self
+
+    @property
+    def urgent(self) -> tuple[str, ...]:
+        """The names of actions that come in the key bar right after the help: what helps in the present state."""
+        return ()
+
+    @property
     def actions(self) -> tuple[Action, ...]:
         """The available actions."""
-        return available(self.replayed, SCREENS[self.NAME])
+        views, step = self.views, ("next_view", "previous_view")
+        return tuple(
+            one
+            for one in available(self.replayed, SCREENS[self.NAME])
+            if (not one.opens_screen or one.name in views) and (views or one.name not in step)
+        )
 
     @property
     def reads(self) -> bool:
@@ -149,14 +202,13 @@ class ActionScreen(TopScreen, Screen[bool]):
         return next((one for one in self.actions if names & set(keys_of(one, self.settings.keys).split(","))), None)
 
     @property
-    def more_keys(self) -> tuple[tuple[str, str], ...]:
-        """Keys that are not in the table, for the help: (keys, description)."""
-        return ()
+    def more_keys(self) -> Mapping[Group, tuple[str, str]]:
+        """Keys that are not in the table, for the help: (keys, words)."""
+        return {}
 
     def on_mount(self) -> None:
-        """Fill the key bar, and start the timer."""
-        hints = key_hints(self.replayed, self.settings.keys, self.actions, self.settings.ascii)
-        self.query_one(KeyBar).view = KeyBarView(hints)
+        """Fill the key bar and the line of views, and start the timer."""
+        self.show_note("")
         self.frame_timer = self.set_interval(1 / self.frames_per_s, self.tick)
         self.call_after_refresh(self.tick)
 
@@ -190,9 +242,24 @@ class ActionScreen(TopScreen, Screen[bool]):
         self.changed = False
 
     def show_note(self, note: str) -> None:
-        """Draw the key bar after ``note``."""
+        """Draw the key bar after ``note``, and the line of views."""
+        hidden = (self.NAME, "" if self.has_way_back else "go_back")
+        shown = [
+            replace(one, rank=HELP_RANK + 1) if one.name in self.urgent else one
+            for one in self.actions
+            if one.name not in hidden
+        ]
+        view = KeyBarView(key_hints(shown, self.settings.keys, self.settings.ascii), note)
         bar = self.query_one(KeyBar)
-        bar.view = replace(bar.view, note=note)
+        if view != bar.view:
+            bar.view = view
+        # In a recording the first view is what was recorded.
+        titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
+        activities = self.context.activities
+        self.query_one(Head).views = tuple(
+            View(name, f"{titles[name]}{activities[name]() if name in activities else ''}", name == self.NAME)
+            for name in self.views
+        )
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; never called for a terminal that is too small."""
@@ -208,8 +275,25 @@ class ActionScreen(TopScreen, Screen[bool]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action of the table is available; True for all others."""
         name = parameters[0] if action == "open" and parameters else action
-        known = next((one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])), None)
-        return known is None or known.available(self.replayed)
+        named = [one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])]
+        return not named or any(one in self.actions for one in named)
+
+    @on(LineWidget.Clicked, "Head")
+    def open_clicked_view(self, message: LineWidget.Clicked) -> None:
+        """Open the clicked view."""
+        self.action_open(message.target)
+
+    def on_key(self, event: events.Key) -> None:
+        """Say of a key that has no effect here what it does elsewhere."""
+        action = self.action_of(event)
+        if action is not None or not self.views or event.key in self.active_bindings:
+            return
+        for name in self.views:
+            known = available(self.replayed, SCREENS[name])
+            found = next((one for one in known if event.key in keys_of(one, self.settings.keys).split(",")), None)
+            if found is not None:
+                self.warn(f"{self.key_of(found)} ({found.title}) has no effect here, but in the view {TITLES[name]}.")
+                return
 
     @on(LineWidget.Clicked, "KeyBar")
     async def run_clicked_action(self, message: LineWidget.Clicked) -> None:
@@ -261,13 +345,38 @@ class ActionScreen(TopScreen, Screen[bool]):
         self.app.push_screen(Ask(question), answered)
 
     def action_open(self, name: str) -> None:
-        """Open the screen called ``name``."""
-        self.app.push_screen(import_module(f"stallscope.tui.{name}.screen").SCREEN(self.context), self._returned)
+        """Show the view called ``name`` in place of this one."""
+        base = self.base
+        if name == self.NAME or self.app.screen is not self:
+            return
+        if name == base.NAME:
+            self.dismiss()
+            return
+        screen = import_module(f"stallscope.tui.{name}.screen").SCREEN(self.context)
+        if base is self:
+            self.app.push_screen(screen)
+        else:
+            self.app.switch_screen(screen)
 
-    def _returned(self, engine_ended: bool | None) -> None:
-        if engine_ended and self.live is not None:
-            self.live.restart()
-            self.notify("The engine restarts, and the baseline is measured again.")
+    def action_change_view(self, by: int) -> None:
+        """Show the next or the previous view; after the last one comes the first."""
+        views = self.views
+        if views:
+            self.action_open(views[(views.index(self.NAME) + by) % len(views)])
+
+    def action_go_back(self) -> None:
+        """Return to the first screen; there it has no effect."""
+        if self.base is not self:
+            self.dismiss()
+
+    @property
+    def engine_is_free(self) -> bool:
+        """Whether the engine may start; while a check runs it may not, and the screen says so."""
+        runs = self.context.check_runs
+        if runs is None or not runs():
+            return True
+        self.warn("A check runs, which has the GPU to itself: wait for its end, or stop it in the view Check.")
+        return False
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:
         """The sections of the help, (title, text) each."""
@@ -277,16 +386,16 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def action_help(self) -> None:
         """Open the help."""
-        from stallscope.tui.common.help import Help, help_of
+        from stallscope.tui.common.help import Help
 
-        keys = [
-            (
-                " ".join(key_label(key, self.settings.ascii) for key in keys_of(action, self.settings.keys).split(",")),
-                action.description,
-            )
-            for action in self.actions
-        ]
-        self.app.push_screen(Help(help_of((*self.more_keys, *keys), self.help_sections())))
+        lines = help_lines(self.actions, self.settings.keys, self.settings.ascii)
+        for group, (keys, words) in self.more_keys.items():
+            lines[group].insert(0, (keys, words, ""))
+        self.app.push_screen(Help(TITLES[self.NAME], lines, self.help_sections()), self._run_from_help)
+
+    async def _run_from_help(self, call: str | None) -> None:
+        if call:
+            await self.run_action(call)
 
     def action_screenshot(self) -> None:
         """Save the screen as an SVG file."""
@@ -300,7 +409,7 @@ class ActionScreen(TopScreen, Screen[bool]):
 
     def action_restart(self) -> None:
         """Restart the engine."""
-        if self.live is not None:
+        if self.live is not None and self.engine_is_free:
             self.live.restart()
             self.mark_changed()
 

@@ -1,4 +1,4 @@
-"""The caption of the demo: the pattern with its position, what runs, and what to look at."""
+"""The caption of the demo: the steps of the pattern as a bar, what there is to see, and why one should care."""
 
 from __future__ import annotations
 
@@ -7,86 +7,106 @@ from dataclasses import dataclass
 
 from textual.reactive import var
 
-from stallprobes.demo.plan import DemoStep, recorded_step
+from stallprobes.demo.plan import DemoPhase, DemoStep
+from stallprobes.live.view_model import MonitorView
 from stallprobes.model import Role
-from stallprobes.patterns import patterns
 from stallprobes.recording.observation import Observation
+from stallprobes.units import duration_ns
 from stallscope.report.columns import wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, rule
+from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
 from stallscope.tui.demo.tour import DemoState, DemoTour
 
-# From this width on, the longest text fits in one line.
-_WIDE = 160
-# Columns of a heading beside its title and its note.
-_BESIDE_TITLE = 9
-_NOTES = {
-    DemoState.STARTING: "the engine starts",
-    DemoState.BASELINE: "measuring the baseline",
-    DemoState.STOPPED: "no engine answers",
-    DemoState.REFUSED: "not possible on this machine",
-}
+CAPTION_LINES = 3
+# Longer lines are hard to read.
+_LONGEST_LINE = 120
+_LEAST_TITLE = 12
 
 
 @dataclass(frozen=True)
 class CaptionView:
-    """``title`` with ``note`` at its end, then ``runs``, what runs, and ``look``, what to look at."""
+    """The present phase of ``phases`` with the ``title`` before them and a ``note`` at the end of the line; ``texts``
+    are alternatives, the longest first."""
 
     title: str = ""
+    phase: DemoPhase = DemoPhase.QUIET
+    phases: tuple[DemoPhase, ...] = ()
     note: str = ""
-    runs: str = ""
-    look: str = ""
+    texts: tuple[str, ...] = ("The engine starts.",)
 
 
 class DemoCaption(LineWidget):
-    """Draws a caption."""
+    """Draws a caption; the target of a click is a phase."""
 
     view = var(CaptionView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Three lines; four where the terminal is narrow."""
-        view, room = self.view, max(20, width - 2)
-        out: list[Line] = [
-            # The title is cut so that the note fits.
-            rule(cut(view.title, max(10, width - len(view.note) - _BESIDE_TITLE)), width, view.note),
-            [(f" {cut(view.runs, room)}", "strong")],
-        ]
-        looks = wrapped(view.look, room)
-        most = max(1, height - 2)
-        if len(looks) > most:
-            looks = [*looks[: most - 1], cut(" ".join(looks[most - 1 :]), room)]
-        return [*out, *([(f" {text}", "accent")] for text in looks)][:height]
+        """The bar of the steps, and the longest text that fits in two lines."""
+        view, note = self.view, f" {self.view.note} "
+        bars = [_bar(view, dash) for dash in ("─" * 4, "─")]
+        rest = width - len(note) - 4
+        title = f"demo {view.title}"
+        bar = next((one for one in bars if length(one) + len(title) <= rest), bars[-1])
+        left: Line = [(" ", ""), (cut(title, max(_LEAST_TITLE, rest - length(bar))), "strong"), ("  ", "")]
+        self.targets = [[]]
+        for text, style in bar:
+            if text[2:] in view.phases:
+                self.targets[0].append((length(left), length(left) + len(text), DemoPhase(text[2:])))
+            left.append((text, style))
+        room = min(width - 2, _LONGEST_LINE)
+        texts = [wrapped(text, room) for text in view.texts]
+        first, *more = next((lines for lines in texts if len(lines) < CAPTION_LINES), texts[-1])
+        folded: list[Line] = [[(f" {line}", "strong")] for line in (first, cut(" ".join(more), room))]
+        return [spread(left, [(note, "accent")], width), *folded]
 
 
-def caption_height(width: int) -> int:
-    """Number of lines of the caption in a terminal of ``width`` columns."""
-    return 3 if width >= _WIDE else 4
+def _bar(view: CaptionView, dash: str) -> Line:
+    """``● quiet ──── ● stall ──── □ remedy``: the present phase is bold, those to come have empty marks."""
+    line: Line = []
+    order = tuple(DemoPhase)
+    for number, phase in enumerate(view.phases):
+        done = order.index(phase) <= order.index(view.phase)
+        style = "warn" if phase is view.phase else "" if done else "dim"
+        line += [(f" {dash} ", "faint")] if number else []
+        line.append((f"{'●' if done else '□'} {phase}", style))
+    return line
 
 
-def tour_caption(tour: DemoTour) -> CaptionView:
-    """The caption of the present step, or of the table at the end."""
-    left_s = math.ceil(tour.left_s)
-    if not tour.ended:
-        position = f"{tour.number}/{len(tour.plans)} {tour.step.pattern.name}"
-        return _step(tour.step, position, "PAUSED" if tour.paused else _NOTES.get(tour.state, f"{left_s} s left"))
-    title, what = "the demo has ended", "The program ends, and prints this table,"
-    if tour.loop:
-        title, what = "the end of a round", "It starts again"
-    look = "The table stays." if tour.paused else f"{what} in {left_s} s."
-    return CaptionView(
-        title, "PAUSED" if tour.paused else "", "What was found here, beside what the reporters found", look
-    )
+def caption(tour: DemoTour, model: MonitorView | None, observation: Observation, replayed: bool) -> CaptionView:
+    """The caption of the present step, with figures of ``model``."""
+    step = tour.step
+    note = f"{math.ceil(tour.left_s)} s left" if tour.state is DemoState.RUNNING else tour.state.value
+    note = "" if replayed else "PAUSED" if tour.paused else note
+    title = f"{tour.patterns.index(step.pattern.name) + 1}/{len(tour.patterns)} {step.pattern.name}"
+    return CaptionView(title, step.phase, tuple(tour.phases), note, _texts(step, model, observation))
 
 
-def recorded_caption(observation: Observation) -> CaptionView | None:
-    """The caption of the step that a recording of a demo shows; None in a recording of something else."""
-    probe_set, snapshot = observation.probe_set, observation.snapshot
-    pattern = patterns().get(probe_set.pattern)
-    if pattern is None:
-        return None
-    aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
-    step = recorded_step(probe_set, pattern, snapshot is not None and any(snapshot.probes[n].on for n in aggressors))
-    return None if step is None else _step(step, step.pattern.name, "")
+def _texts(step: DemoStep, model: MonitorView | None, observation: Observation) -> tuple[str, ...]:
+    """What there is to see, then why one should care; what runs is first where there is room."""
+    pattern, variant = step.pattern, step.variant
+    if step.phase is DemoPhase.QUIET:
+        see, runs, why = _before(step, model), "", f"{pattern.title}."
+    elif step.phase is DemoPhase.STALL:
+        see, runs, why = variant.expect, variant.title, _utilisation(observation) or _first(pattern.why)
+    else:
+        see, runs, why = variant.expect, variant.title, _first(pattern.remedy)
+    runs = f"{runs[:1].upper()}{runs[1:]}. " if runs else ""
+    return f"{runs}{see} {why}", f"{see} {why}", f"{runs}{see}", see
 
 
-def _step(step: DemoStep, position: str, note: str) -> CaptionView:
-    return CaptionView(f"{position}: {step.pattern.title}", note, step.runs, step.look)
+def _before(step: DemoStep, model: MonitorView | None) -> str:
+    """The latencies of the victims before the stall."""
+    rows = [] if model is None else [row for row in model.rows if row.role is Role.VICTIM and row.p50_ns]
+    figures = ", ".join(f"{row.name} {row.phase or ''} {duration_ns(row.p50_ns)}" for row in rows)
+    watch = "Watch the lines: at least one is" if len(step.variant.victims) > 1 else "Watch the line: it is"
+    return f"{figures}{'. ' if figures else ''}{watch} about to move."
+
+
+def _utilisation(observation: Observation) -> str:
+    """What NVML says meanwhile; "" where it says nothing."""
+    percent = observation.telemetry and observation.telemetry["utilisation_percent"].value
+    return "" if percent is None else f"Utilisation is {percent} %: it does not say who waits."
+
+
+def _first(text: str) -> str:
+    """The first sentence of ``text``."""
+    return f"{text.split('. ')[0].rstrip('.')}."

@@ -3,163 +3,193 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from textual import on
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 
-from stallprobes.demo import plan
-from stallprobes.demo.plan import DemoStep
+from stallprobes.demo.plan import DemoPhase, steps
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.report import demo_text
-from stallscope.report.text import TextWriter
+from stallscope.report.text import USUAL_WIDTH, TextWriter
 from stallscope.tui import probe_sets
-from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
+from stallscope.tui.actions import AGGRESSOR_KEYS, Group
+from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import ScreenContext
-from stallscope.tui.demo.caption import DemoCaption, caption_height, recorded_caption, tour_caption
-from stallscope.tui.demo.tour import DemoTour
-from stallscope.tui.monitor.guide import Guide
+from stallscope.tui.demo.caption import CAPTION_LINES, DemoCaption, caption
+from stallscope.tui.demo.finale import Finale, FinaleView
+from stallscope.tui.demo.tour import PAGE_S, DemoTour
+from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.screen import Monitor
-from stallscope.tui.monitor.verdict_log import VerdictLogView
+from stallscope.tui.monitor.multiples import Multiples
+from stallscope.tui.monitor.probe_table import ProbeTable
+from stallscope.tui.monitor.screen import SPANS_S, Monitor
+from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
+from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ProbeSource
 
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-SECONDS = 8.0
-# Columns beside the table at the end: its scroll bar and a margin.
-_BESIDE_TABLE = 4
-# The class of the screen while the table is shown, in place of the monitor's panels.
+# The class of the screen while the finale is shown, in place of the monitor's panels.
 ENDED = "ended"
-_MEASURING = "Measuring the baseline…"
-_EMPTY_LOG = "No stall: every victim is as fast as its baseline."
+# Height from which the heat map with the GPU's values fits below the caption, and heights of a compact layout: the log
+# has one verdict, without its remedy where there are many victims.
+_COMPACT_FROM, _LOG, _LEAST_LOG, _LEAST_HEAT_MAP, _LEAST_HISTOGRAMS = 24, 3, 2, 8, 4
 
 
 class DemoScreen(Monitor, inherit_bindings=False):
     """The monitor with the course of a demo, which is the tour in its context, by default that of all patterns."""
 
     NAME = "demo"
-    BINDINGS = Monitor.PROBE_BINDINGS
+    VIEWS = ()
 
     def __init__(self, context: ScreenContext, source: ProbeSource, recorder: Recorder | None = None) -> None:
         super().__init__(context, source, recorder)
-        self.tour = context.controller(DemoTour, lambda: DemoTour(plan.plans(patterns().values()), SECONDS))
-        # The step in which the panels follow the stall, until the user selects a probe.
-        self._followed_step: DemoStep | None = None
+        self.state = replace(self.state, span_s=SPANS_S[0])
+        self.tour = context.controller(DemoTour, lambda: DemoTour(steps(patterns().values())))
+        # Step, state and pause that are drawn.
+        self._shown: tuple[object, ...] = ()
+
+    @property
+    def more_keys(self) -> Mapping[Group, tuple[str, str]]:
+        """None: the tour switches the probes."""
+        return {}
 
     def compose(self) -> ComposeResult:
-        """The panels of the monitor, the caption, and the table at the end."""
-        yield from super().compose()
+        """The caption, the panels of the monitor, and the finale."""
         yield DemoCaption(id="caption")
-        with VerticalScroll(id="results", can_focus=False):
-            yield PrintableStatic(id="results-text")
+        yield from super().compose()
+        yield Finale(id="finale")
 
     def tick(self) -> None:
         """Read the observations that are due, let the demo continue, and draw one frame."""
         super().tick()
-        if self.live is None or self.state.observation is None or self.live.fatal is not None:
+        tour, observation = self.tour, self.state.observation
+        if self.live is None or observation is None or self.live.fatal is not None:
             return
-        before = self.tour.step, self.tour.state
-        self.tour.tick(self.clock(), self.state.observation, self.analyzer, watched=self.app.screen is self)
-        order = self.tour.take_order()
-        if order is not None:
-            self._follow(*order)
-        if self.tour.finished:
+        tour.tick(self.clock(), observation, self.analyzer, watched=self.app.screen is self)
+        if tour.finished:
             self.app.exit()
             return
-        if (self.tour.step, self.tour.state) != before:
-            self.mark_changed()
-        if self.tour.ended is not self.has_class(ENDED):
-            self.set_class(self.tour.ended, ENDED)
+        if self.app.screen is self and observation.engine.state is not EngineCondition.STARTING:
+            self._run_step(self.live, observation)
+        shown = tour.step, tour.state, tour.paused
+        if shown != self._shown:
+            if tour.step not in self._shown:
+                # What the user selected was of another step.
+                self.show(self.state.follow_again(None))
+            self._shown = shown
+            self.set_class(tour.ended, ENDED)
             self.rearrange()
             self.mark_changed()
-        if self.tour.step is not self._followed_step:
-            # What the user selected was of another step.
-            self._followed_step = self.tour.step
-            self.show(self.state.follow_again(None))
+
+    def _run_step(self, live: LiveSource, observation: Observation) -> None:
+        """Have the engine run the present step, after a confirmation if that disturbs other processes."""
+        (present, switches), step, on = live.requested(), self.tour.step, self.tour.aggressors_on
+        if not self.tour.ended and not step.is_shown_by(present):
+            new = probe_sets.for_variant(observation.probe_set, step.pattern, step.variant)
+            wanted = dict.fromkeys(probe_sets.aggressors(new), True) if on else {}
+            self.if_sharing_allowed(lambda: live.load(new, wanted), self.tour.end, disturbs=on)
+        elif any(switches.get(name, False) is not on for name in probe_sets.aggressors(present)):
+            self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
 
     def log_view(self, observation: Observation) -> VerdictLogView:
-        """The view of the verdict log. The caption says what to expect, and which keys there are."""
+        """The view of the verdict log. The caption says what to expect, and aggressors have no keys."""
         view = super().log_view(observation)
-        view = replace(view, expect="", guide=replace(view.guide, next_step=""))
-        if observation.engine.state is not EngineCondition.READY or self.analyzer is None:
-            return view
-        if self.analyzer.without_baseline:
-            return replace(view, guide=Guide(_MEASURING))
-        return replace(view, guide=Guide(_EMPTY_LOG)) if self.analyzer.worst is None else view
+        keys_of = {name: key for name, key in view.keys_of.items() if key not in AGGRESSOR_KEYS}
+        guide = replace(view.guide, next_step="")
+        return replace(view, expect="", guide=guide, keys_of=keys_of, remedy_key="", blame_key="")
 
     def show_header(self, observation: Observation) -> None:
-        """Draw header, key bar and caption, whose seconds move."""
+        """Draw header, key bar, and caption or finale, whose seconds move."""
         super().show_header(observation)
-        view = recorded_caption(observation) if self.replayed else tour_caption(self.tour)
-        if view is not None:
-            self.query_one(DemoCaption).view = view
+        tour, finale = self.tour, self.query_one(Finale)
+        if self.replayed:
+            tour.follow_recorded(observation)
+        self.query_one(DemoCaption).view = caption(tour, self.monitor_view, observation, self.replayed)
+        note = "PAUSED" if tour.paused else f"{math.ceil(tour.left_s)} s"
+        finale.view = FinaleView(tour.result, len(tour.patterns), int(tour.elapsed_s / PAGE_S), note)
+        tour.pages = finale.pages
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes; those of the monitor share what the caption leaves. The table has its own width."""
-        lines = caption_height(width)
-        self.query_one(DemoCaption).styles.height = lines
-        super().place_panels(width, height - lines)
+        """Set the panels' sizes; those of the monitor share what the caption leaves."""
+        lines = height - CAPTION_LINES
+        compact = height >= _COMPACT_FROM
+        super().place_panels(width, max(lines, _COMPACT_FROM) if compact else lines)
         if self.has_class(ENDED):
             self.query_one(HeatMap).display = False
-            text = io.StringIO()
-            demo_text.write_demo(TextWriter(text, width=self.size.width - _BESIDE_TABLE), self.tour.result)
-            self.query_one("#results-text", PrintableStatic).show(PrintableText(text.getvalue()))
-
-    def _follow(self, step: DemoStep | None, on: bool) -> None:
-        """Load ``step``, or keep the present engine, with the aggressors on or off."""
-        live, base = self.live, self.state.probe_set
-        if live is None or base is None:
-            return
-        if step is None:
-            self.if_sharing_allowed(lambda: live.switch_aggressors(on), self.tour.end, disturbs=on)
-            return
-        new = probe_sets.for_variant(base, step.pattern, step.variant)
-        switches = dict.fromkeys(probe_sets.aggressors(new), True) if on else {}
-        self.if_sharing_allowed(lambda: live.load(new, switches), self.tour.end, disturbs=bool(switches))
+        elif self._compact:
+            # In a low screen header, log and histogram give the lines of the caption.
+            table, usual = (self.query_one(one).styles.height for one in (ProbeTable, Multiples))
+            rest = lines - 2 - int(table.value if table else 0)
+            log = max(_LEAST_LOG, min(_LOG, rest - _LEAST_HEAT_MAP - _LEAST_HISTOGRAMS))
+            above = min(int(usual.value if usual else 0), rest - log - _LEAST_HEAT_MAP)
+            heights = {Header: 1, VerdictLog: log, Multiples: above, HeatMap: rest - log - above}
+            for panel, of_panel in heights.items():
+                self.query_one(panel).styles.height = of_panel
 
     # Actions.
+
+    @on(LineWidget.Clicked, "DemoCaption")
+    def go_to_clicked_phase(self, message: LineWidget.Clicked) -> None:
+        """Go to the step that was clicked."""
+        self.tour.go_to(message.target)
+
+    @on(LineWidget.Clicked, "Finale")
+    def action_demo_page_down(self) -> None:
+        """Show the next page of the finale."""
+        self.query_one(Finale).turned += 1
+
+    def action_demo_page_up(self) -> None:
+        """Show the page of the finale before this one."""
+        self.query_one(Finale).turned -= 1
 
     def action_demo_next(self) -> None:
         """Go to the next step."""
         self.tour.next()
-        self.mark_changed()
 
     def action_demo_back(self) -> None:
         """Go to the previous step."""
         self.tour.back()
-        self.mark_changed()
 
     def action_demo_pause(self) -> None:
         """Pause or resume the demo. The probes keep running."""
         self.tour.paused = not self.tour.paused
-        self.mark_changed()
 
     def action_demo_end(self) -> None:
-        """Go to the table at the end."""
+        """Go to the finale."""
         if not self.tour.ended:
             self.tour.end()
-            self.mark_changed()
 
     def action_remedy(self) -> None:
         """Go to the remedy of the pattern."""
-        self.tour.go_to_remedy()
-        self.mark_changed()
+        self.tour.go_to(DemoPhase.REMEDY)
 
     def action_restart(self) -> None:
         """Begin the pattern again with a new engine."""
-        self.tour.restart()
-        self.mark_changed()
+        super().action_restart()
+        self.tour.go_to()
 
     def action_focus_row(self, rows: int) -> None:
-        """Focus the row above or below; scroll the table at the end."""
-        if self.has_class(ENDED):
-            self.query_one("#results").scroll_relative(y=rows, animate=False)
+        """Focus the row above or below; turn the pages of the finale."""
+        if self.tour.ended:
+            self.query_one(Finale).turned += rows
         else:
             super().action_focus_row(rows)
+
+    def action_copy(self) -> None:
+        """Copy the report of the view, at the end the table of what was found, to the terminal's clipboard."""
+        if self.tour.ended:
+            text = io.StringIO()
+            demo_text.write_demo(TextWriter(text, width=USUAL_WIDTH), self.tour.result)
+            self.copy_report(text.getvalue())
+        else:
+            super().action_copy()
 
 
 SCREEN = DemoScreen

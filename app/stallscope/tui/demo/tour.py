@@ -2,83 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 from stallprobes.catalog import entries
 from stallprobes.catalog.host import HOST
-from stallprobes.demo.outcome import (
-    DemoResult,
-    PatternOutcome,
-    last_number,
-    present_latency,
-    remedied_latency,
-    worst_latency,
-)
-from stallprobes.demo.plan import DemoPhase, DemoStep, PatternPlan
+from stallprobes.demo.outcome import NOTHING, DemoResult, PatternOutcome, found_in, last_number
+from stallprobes.demo.plan import DemoPhase, DemoStep
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.observation import CUDA, EngineCondition, Observation, ProbeSet
-from stallscope.tui.probe_sets import for_variant
+from stallscope.tui.probe_sets import aggressors_on, for_variant
 
-# A baseline takes some seconds. A victim whose calls are too rare for one, and an engine that does not answer, must not
-# stop the demo.
-BASELINE_AT_MOST_S = 30.0
-SILENT_AT_MOST_S = 30.0
-# The table stays on the screen for so many steps.
-TABLE_STEPS = 3
-# More time than this between two ticks is a suspension.
+# Longest time for the baseline of rare calls, and for an engine that does not answer, beside that of a step (s).
+PATIENCE_S = 30.0
+# Time for which the finale shows a page (s), and its least length in steps.
+PAGE_S, FINALE_STEPS = 8.0, 3
+# More time than this between two ticks is a suspension (s).
 _LONGEST_TICK_S = 1.0
 
 
 class DemoState(StrEnum):
-    """The state of the present step."""
+    """The state of the present step, as the caption says it."""
 
     STARTING = "starting"
     BASELINE = "baseline"
     RUNNING = "running"
-    STOPPED = "stopped"
-    REFUSED = "refused"
+    STOPPED = "no answer"
+    REFUSED = "not here"
     ENDED = "ended"
 
 
 class DemoTour:
-    """The course through ``plans``: each step is shown for ``seconds``, and the last one is followed by a table.
+    """The course through ``steps``: each is shown for ``seconds``, and the last one is followed by the finale.
 
-    With ``loop`` the course begins again after the table. ``step`` is the present step, ``state`` its state, ``ended``
-    says that the table is shown, ``finished`` that the program may end. ``outcomes`` has what was found by pattern.
-    ``take_order`` returns what the engine is to do.
+    With ``loop`` the course begins again after the finale. ``step`` is the present step, ``state`` its state,
+    ``finished`` says that the program may end. ``outcomes`` has what was found by pattern. ``pages`` is the number of
+    pages of the finale. The screen has the engine run the present step.
     """
 
-    def __init__(self, plans: Sequence[PatternPlan], seconds: float, loop: bool = False) -> None:
-        """``plans`` is not empty."""
-        self.plans = tuple(plans)
-        self.seconds = seconds
-        self.loop = loop
-        self.paused = False
-        self.finished = False
+    def __init__(self, steps: Sequence[DemoStep], seconds: float = 8.0, loop: bool = False) -> None:
+        """``steps`` are not empty."""
+        self.steps = tuple(steps)
+        self.patterns = tuple(dict.fromkeys(step.pattern.name for step in steps))
+        self.seconds, self.loop, self.pages = seconds, loop, 1
+        self.paused = self.finished = False
         self.outcomes: dict[str, PatternOutcome] = {}
-        self.state = DemoState.STARTING
-        self._order: tuple[DemoStep | None, bool] | None = None
-        self._number = 0
-        # The alternatives that are shown, by their position in the plan.
-        self._stall = self._remedy = 0
-        self.step: DemoStep = self._first_step()
+        self.state, self.step, self._at = DemoState.STARTING, self.steps[0], 0
         self.elapsed_s = self._waited_s = 0.0
         self._last_s: float | None = None
-        # Pattern and variant of the engine that was asked for last; the probe set of the one before it.
-        self._loaded: tuple[str, str] | None = None
-        self._stale: ProbeSet | None = None
-        self._probe_set: ProbeSet | None = None
+        # The probe set with the most GPUs that ran.
+        self._largest = NOTHING.probe_set
         # The analyzer of the step once its probes run, and the newest entry of its log at the step's beginning.
         self._analyzer: Analyzer | None = None
         self._after: int | None = None
-        self._reasons: list[str] = []
-        # For how long the engine has not answered, and why it was lost, "" while it is not.
-        self._stopped_s = 0.0
-        self._lost_why = ""
-        # The probe set with the most GPUs that an engine ran.
-        self._largest_set: ProbeSet | None = None
 
     def first_probe_set(self) -> ProbeSet:
         """The probes of the first step, for the engine that the source starts by itself.
@@ -87,274 +65,153 @@ class DemoTour:
         asked for later; until then only the host control runs.
         """
         empty = ProbeSet("starting the demo", (entries()[HOST].probe(),), CUDA)
-        step = self._first_step()
-        return for_variant(empty, step.pattern, step.variant) if step.variant.needs.gpus == 1 else empty
-
-    def take_order(self) -> tuple[DemoStep | None, bool] | None:
-        """What the engine is to do, once: the step to load, or None for the present one, and whether aggressors run."""
-        order, self._order = self._order, None
-        return order
+        one_gpu = self.step.variant.needs.gpus == 1
+        return for_variant(empty, self.step.pattern, self.step.variant) if one_gpu else empty
 
     @property
     def ended(self) -> bool:
-        """Whether the table is shown."""
+        """Whether the finale is shown."""
         return self.state is DemoState.ENDED
 
     @property
-    def number(self) -> int:
-        """The number of the present pattern, from 1 on."""
-        return self._number + 1
+    def aggressors_on(self) -> bool:
+        """Whether the aggressors are to run now."""
+        return self.step.aggressors_on and not self.ended
 
     @property
     def left_s(self) -> float:
         """The time in seconds until the next step, once the probes run."""
-        return max(0.0, (TABLE_STEPS * self.seconds if self.ended else self.seconds) - self.elapsed_s)
+        finale_s = max(FINALE_STEPS * self.seconds, PAGE_S * self.pages * self.loop)
+        return max(0.0, (finale_s if self.ended else self.seconds) - self.elapsed_s)
 
     @property
     def result(self) -> DemoResult:
         """What was found until now."""
-        return DemoResult.of(self._largest_set, self.outcomes.values())
+        return DemoResult(tuple(self.outcomes.values()), self._largest)
 
     @property
     def problem(self) -> str:
         """The first failure of an engine or a probe, a sentence; "" without one."""
-        found = (f"{name}: {outcome.problem}" for name, outcome in self.outcomes.items() if outcome.problem)
-        return next(found, "")
-
-    def close(self) -> None:
-        """Keep what was found in the present step, and that its engine was lost."""
-        if self.ended:
-            return
-        self._collect()
-        if self._lost_why:
-            self._note(lambda outcome: replace(outcome, problem=self._lost_why))
+        return next((f"{name}: {one.problem}" for name, one in self.outcomes.items() if one.problem), "")
 
     def tick(self, now_s: float, observation: Observation, analyzer: Analyzer | None, watched: bool) -> None:
         """Process the newest observation. The time counts only while the demo is ``watched`` and not paused."""
-        passed_s = 0.0 if self._last_s is None else min(now_s - self._last_s, _LONGEST_TICK_S)
+        passed_s = min(now_s - (now_s if self._last_s is None else self._last_s), _LONGEST_TICK_S)
+        passed_s *= watched and not self.paused
         self._last_s = now_s
-        if not watched or self.paused:
-            passed_s = 0.0
-        if self.ended:
-            self.elapsed_s += passed_s
-            if self.elapsed_s >= TABLE_STEPS * self.seconds:
-                self.next()
-            return
-        self._probe_set = observation.probe_set
-        if self._loaded is None:
-            self._adopt_first_engine(observation)
-        self.state = self._state_of(observation, analyzer)
-        stopped = self.state is DemoState.STOPPED
-        lost = stopped and observation.engine.state is EngineCondition.LOST
-        self._stopped_s = self._stopped_s + passed_s if stopped else 0.0
-        self._lost_why = observation.engine.sentence if lost else ""
+        if not self.ended:
+            self.state = self._state_of(observation, analyzer)
+        why, lost = observation.engine.sentence, observation.engine.state is EngineCondition.LOST
+        if self.state in (DemoState.BASELINE, DemoState.RUNNING) and analyzer is not None:
+            self._after = last_number(analyzer) if self._after is None else self._after
+            self._largest = max(self._largest, observation.probe_set, key=lambda one: (len(one.gpus), len(one.probes)))
+            if self.state is DemoState.RUNNING or self.step.phase is DemoPhase.QUIET or observation.probe_failures:
+                self._analyzer = analyzer
         if self.state is DemoState.REFUSED:
-            self._try_alternative(observation.engine.sentence)
-        elif stopped:
-            if self._stopped_s >= (self.seconds if lost else SILENT_AT_MOST_S):
-                self._fail(observation.engine.sentence)
-        elif self.state is not DemoState.STARTING and analyzer is not None:
-            self._advance(passed_s, observation, analyzer)
-
-    def _advance(self, passed_s: float, observation: Observation, analyzer: Analyzer) -> None:
-        """Let the time of a step with an engine pass."""
-        if self._after is None:
-            self._after = last_number(analyzer)
-        largest = self._largest_set
-        if largest is None or len(observation.probe_set.gpus) > len(largest.gpus):
-            self._largest_set = observation.probe_set
-        if observation.probe_failures:
-            failure = observation.probe_failures[0]
-            self._analyzer = analyzer
-            self._fail(failure.sentence)
-            return
-        if self.state is DemoState.RUNNING or self.step.phase is DemoPhase.QUIET:
-            self._analyzer = analyzer
+            self._refuse(why)
+        elif observation.probe_failures and not self.ended and self._analyzer is not None:
+            self._fail(observation.probe_failures[0].sentence)
+        elif self.state in (DemoState.RUNNING, DemoState.ENDED):
             self.elapsed_s += passed_s
-        if self.state is DemoState.RUNNING:
-            if self.elapsed_s >= self.seconds:
+            if not self.left_s:
                 self.next()
-            return
-        self._waited_s += passed_s
-        if self._waited_s >= self.seconds + BASELINE_AT_MOST_S:
-            self._fail(f"the baseline was not complete after {self._waited_s:.0f} s")
-
-    def _adopt_first_engine(self, observation: Observation) -> None:
-        """Use the engine that the source started by itself if it is that of the first step."""
-        if observation.engine.state is EngineCondition.STARTING:
-            return
-        present = (observation.probe_set.pattern, observation.probe_set.variant)
-        if present == self._name(self.step) and observation.engine.state is not EngineCondition.LOST:
-            self._loaded = present
-        else:
-            self._enter(self.step)
+        elif self.state is not DemoState.STARTING:
+            if self.state is DemoState.STOPPED and lost:
+                self._note(problem=why)
+            self.elapsed_s += passed_s * (self.step.phase is DemoPhase.QUIET)
+            self._waited_s += passed_s
+            if self._waited_s >= self.seconds + (0.0 if lost else PATIENCE_S):
+                self._fail(why or "the baseline was not complete in time")
 
     def _state_of(self, observation: Observation, analyzer: Analyzer | None) -> DemoState:
-        probe_set, engine = observation.probe_set, observation.engine.state
-        present = (probe_set.pattern, probe_set.variant)
-        if self._loaded is None or present != self._loaded or probe_set is self._stale:
+        engine, snapshot = observation.engine.state, observation.snapshot
+        if engine is EngineCondition.STARTING or not self.step.is_shown_by(observation.probe_set):
             return DemoState.STARTING
         if engine is EngineCondition.REFUSED:
             return DemoState.REFUSED
         if engine in (EngineCondition.LOST, EngineCondition.SILENT):
             return DemoState.STOPPED
-        if engine is EngineCondition.STARTING or analyzer is None or observation.snapshot is None:
+        if analyzer is None or snapshot is None:
             return DemoState.STARTING
-        if analyzer.without_baseline and not self._without_baseline_possible:
-            return DemoState.BASELINE
-        if not self.step.aggressors_on:
-            return DemoState.RUNNING
-        parts = observation.snapshot.probes
-        on = all(parts[probe.name].on for probe in self.step.aggressors if probe.name in parts)
-        # Those that wait for nothing were switched off by the user: the time passes all the same.
-        waiting = analyzer.holds_aggressors or bool(observation.waiting)
-        return DemoState.BASELINE if waiting and not on else DemoState.RUNNING
+        off = self.step.aggressors_on and not all(snapshot.probes[one.name].on for one in self.step.variant.aggressors)
+        return DemoState.BASELINE if analyzer.without_baseline or off else DemoState.RUNNING
 
-    @property
-    def _without_baseline_possible(self) -> bool:
-        """Whether the step is shown without a baseline: no aggressor waits for it, and its calls are too rare."""
-        return not self.step.aggressors and self._waited_s >= BASELINE_AT_MOST_S
+    def follow_recorded(self, observation: Observation) -> None:
+        """Take the step that an observation of a recorded demo shows, if it is one."""
+        shown = [step for step in self.steps if step.is_shown_by(observation.probe_set)]
+        on = bool(aggressors_on(observation))
+        self.step = next((one for one in shown if one.aggressors_on is on), shown[0] if shown else self.step)
 
     # From step to step.
 
     def next(self) -> None:
-        """Go to the next step; after the last one to the table, and from there to the beginning or the end."""
-        if self.ended:
-            if self.loop:
-                self._begin(0)
-            else:
-                self.finished = True
-            return
-        self._collect()
-        plan = self.plans[self._number]
-        if self.step.phase is DemoPhase.QUIET:
-            self._enter(self._stall_step())
-        elif self.step.phase is DemoPhase.STALL and plan.remedies:
-            self._enter(DemoStep(plan.pattern, DemoPhase.REMEDY, plan.remedies[self._remedy]))
-        else:
-            self._next_pattern()
+        """Go to the next step; after the last one to the finale, and from there to the beginning or the end."""
+        self.finished = self.ended and not (self.loop and self.steps)
+        if not self.finished:
+            self._go(0 if self.ended else self._at + 1)
 
     def back(self) -> None:
-        """Go to the previous step; from the quiet step to the previous pattern that this machine supports."""
-        if self.ended:
-            self._begin(self._supported_before(len(self.plans)))
-            return
-        self._collect()
-        if self.step.phase is DemoPhase.REMEDY:
-            self._enter(self._stall_step())
-            return
-        quiet = self.plans[self._number].quiet_step(self._stall)
-        if self.step.phase is DemoPhase.STALL and quiet is not None:
-            self._enter(quiet)
-        else:
-            self._begin(self._supported_before(self._number))
+        """Go to the previous step, from the finale to the last one."""
+        if self.steps:
+            self._go(len(self.steps) - 1 if self.ended else max(self._at - 1, 0))
 
-    def restart(self) -> None:
-        """Begin the present pattern again with a new engine."""
-        if not self.ended:
-            self._loaded = None
-            self._begin(self._number)
+    @property
+    def phases(self) -> dict[DemoPhase, int]:
+        """The phases of the present pattern, with the positions of their steps."""
+        return {step.phase: at for at, step in enumerate(self.steps) if step.pattern is self.step.pattern}
 
-    def go_to_remedy(self) -> None:
-        """Go to the remedy of the present pattern, if it has one that is not shown yet."""
-        plan = self.plans[self._number]
-        if not self.ended and self.step.phase is not DemoPhase.REMEDY and plan.remedies:
-            self._collect()
-            self._enter(DemoStep(plan.pattern, DemoPhase.REMEDY, plan.remedies[self._remedy]))
+    def go_to(self, phase: DemoPhase | None = None) -> None:
+        """Go to a step of the present pattern, if it has that one, by default to its first one."""
+        at = min(self.phases.values(), default=None) if phase is None else self.phases.get(phase)
+        if not self.ended and at is not None:
+            self._go(at)
 
     def end(self) -> None:
-        """Show the table, with the aggressors off."""
-        self.close()
-        self.state = DemoState.ENDED
-        self.elapsed_s = 0.0
-        self._switch(False)
+        """Show the finale."""
+        self._go(len(self.steps))
 
-    def _begin(self, number: int) -> None:
-        self._number, self._stall, self._remedy, self._reasons = number, 0, 0, []
-        self._enter(self._first_step())
-
-    def _next_pattern(self) -> None:
-        if self._number + 1 < len(self.plans):
-            self._begin(self._number + 1)
-        else:
-            self.end()
-
-    def _supported_before(self, number: int) -> int:
-        """The last pattern before ``number`` that was not skipped, else the first of all."""
-        known = (self.outcomes.get(plan.pattern.name) for plan in self.plans[:number])
-        supported = [at for at, outcome in enumerate(known) if outcome is None or not outcome.skipped]
-        return max(supported, default=0)
-
-    def _first_step(self) -> DemoStep:
-        return self.plans[self._number].quiet_step(self._stall) or self._stall_step()
-
-    def _stall_step(self) -> DemoStep:
-        plan = self.plans[self._number]
-        return DemoStep(plan.pattern, DemoPhase.STALL, plan.stalls[self._stall])
-
-    def _enter(self, step: DemoStep) -> None:
-        stopped = self.state in (DemoState.STOPPED, DemoState.REFUSED)
-        self.step, self.state, self._lost_why = step, DemoState.STARTING, ""
-        self.elapsed_s = self._waited_s = 0.0
-        self._analyzer = self._after = None
-        if self._loaded == self._name(step) and not stopped:
-            self._switch(step.aggressors_on)
+    def close(self) -> None:
+        """Keep what was found in the present step, if its probes ran."""
+        analyzer, self._analyzer = self._analyzer, None
+        if analyzer is None:
             return
-        self._loaded, self._stale = self._name(step), self._probe_set
-        self._order = step, step.aggressors_on
-
-    def _switch(self, on: bool) -> None:
-        """Have the aggressors run or not, once what is to be loaded is."""
-        self._order = (None if self._order is None else self._order[0]), on
-
-    @staticmethod
-    def _name(step: DemoStep) -> tuple[str, str]:
-        return step.pattern.name, step.variant.name
-
-    # What was found.
-
-    def _try_alternative(self, reason: str) -> None:
-        """Show the next variant of the same kind; without one, note that this machine supports none."""
-        self._reasons.append(reason)
-        plan = self.plans[self._number]
-        if self.step.phase is DemoPhase.REMEDY:
-            self._remedy += 1
-            if self._remedy < len(plan.remedies):
-                self._enter(DemoStep(plan.pattern, DemoPhase.REMEDY, plan.remedies[self._remedy]))
-                return
-            self._note(lambda outcome: replace(outcome, no_remedy=self._reasons[0]))
+        name = self.step.variant.name
+        known = self.outcomes.get(self.step.pattern.name, PatternOutcome(self.step.pattern))
+        found = found_in(self.step, analyzer, self._after or 0, known)
+        if self.step.phase is DemoPhase.QUIET:
+            # The measurement of a pattern begins here, also in the second round. What is known stays until then.
+            self._note(quiet=found, problem=None)
+        elif self.step.phase is DemoPhase.STALL:
+            self._note(stall=name, stalled=found)
         else:
-            self._stall += 1
-            if self._stall < len(plan.stalls):
-                self._enter(self._first_step())
-                return
-            self.outcomes[plan.pattern.name] = PatternOutcome(plan.pattern, skipped=self._reasons[0])
-        self._next_pattern()
+            self._note(remedy=name, remedied=found)
+
+    def _go(self, at: int) -> None:
+        self.close()
+        self.state = DemoState.STARTING if at < len(self.steps) else DemoState.ENDED
+        self.step, self._at = (self.step, self._at) if self.ended else (self.steps[at], at)
+        self.elapsed_s, self._waited_s, self._after = 0.0, 0.0, None
+
+    def _refuse(self, reason: str) -> None:
+        """Go to the next alternative of a variant that this machine does not support, else to the next step; without
+        another stall the pattern is skipped."""
+        pattern, phase, refused = self.step.pattern, self.step.phase, self.step.variant
+        steps = [step.without(refused) for step in self.steps]
+        phases = {step.phase for step in steps if step is not None and step.pattern is pattern}
+        if DemoPhase.STALL not in phases:
+            self._note(skipped=reason)
+            steps = [None if step is None or step.pattern is pattern else step for step in steps]
+        elif phase is DemoPhase.REMEDY and phase not in phases:
+            self._note(no_remedy=reason)
+        self.steps = tuple(filter(None, steps))
+        self._go(sum(step is not None for step in steps[: self._at]))
 
     def _fail(self, sentence: str) -> None:
         """Note a failure, and go to the next pattern."""
-        self._collect()
-        self._note(lambda outcome: replace(outcome, problem=sentence))
-        self._next_pattern()
+        self.close()
+        self._note(problem=sentence)
+        self._go(max(self.phases.values()) + 1)
 
-    def _note(self, change: Callable[[PatternOutcome], PatternOutcome]) -> None:
+    def _note(self, **changes: Any) -> None:
         pattern = self.step.pattern
-        self.outcomes[pattern.name] = change(self.outcomes.get(pattern.name, PatternOutcome(pattern)))
-
-    def _collect(self) -> None:
-        """Keep what was found in the present step, if its probes ran."""
-        analyzer, step, after = self._analyzer, self.step, self._after or 0
-        if analyzer is None or analyzer.probe_set.variant != step.variant.name:
-            return
-        known = self.outcomes.get(step.pattern.name, PatternOutcome(step.pattern))
-        if step.phase is DemoPhase.QUIET:
-            # The measurement of a pattern begins here, also in the second round. What is known stays until then.
-            quiet = present_latency(analyzer)
-            self._note(lambda outcome: replace(outcome, quiet=quiet, skipped="", no_remedy="", problem=""))
-        elif step.phase is DemoPhase.STALL:
-            like = None if step.aggressors else known.quiet
-            found = worst_latency(analyzer, after) or present_latency(analyzer, like)
-            self._note(lambda outcome: replace(outcome, stall=step.variant.name, stalled=found))
-        else:
-            found = remedied_latency(analyzer, after, known.stalled)
-            self._note(lambda outcome: replace(outcome, remedy=step.variant.name, remedied=found))
+        self.outcomes[pattern.name] = replace(self.outcomes.get(pattern.name, PatternOutcome(pattern)), **changes)

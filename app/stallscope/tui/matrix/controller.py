@@ -113,6 +113,11 @@ class MatrixController:
         """Whether a file operation runs, or what is known without a measurement is being read."""
         return self._reads_known or bool(self.state.busy)
 
+    def activity(self) -> str:
+        """What a running check has done, for the view's title; "" while none runs."""
+        run = self.state.run
+        return "" if run is None else f" {min(1.0, run.done / run.total) if run.total else 0:.0%}"
+
     def run(self, quick: bool, seed: int, lent: Future[EngineTarget]) -> None:
         """Start a check as soon as the GPU is free; only one at a time."""
         if self.state.run is not None:

@@ -11,14 +11,14 @@ from textual.reactive import var
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.report.columns import display_width
-from stallscope.tui.common.bars import title_line
-from stallscope.tui.common.lines import Line, LineWidget, cut, length
+from stallscope.tui.common.bars import Head
+from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
 
 _UNMEASURED = {
-    Unmeasured.SAVED: "SAVED CHECK, NOT MEASURED NOW",
-    Unmeasured.REFERENCE: "REFERENCE, NOT MEASURED HERE",
+    Unmeasured.SAVED: "SAVED CHECK",
+    Unmeasured.REFERENCE: "REFERENCE",
 }
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
@@ -42,35 +42,35 @@ class MatrixHeadView:
     note_style: str = "dim"
 
 
-class MatrixHead(LineWidget):
+class MatrixHead(Head):
     """Draws the header in HEAD_HEIGHT lines, or with the whole headline in TALL_HEAD_HEIGHT lines."""
 
     view = var(MatrixHeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the header."""
-        return head_lines(self.view, width, height)
+        view = self.view
+        first = self.title(view.simulated, view.machine, (view.state, view.state_style), width)
+        return [first, *head_lines(view, width, height)]
 
 
 def head_lines(view: MatrixHeadView, width: int, height: int = HEAD_HEIGHT) -> list[Line]:
-    """Machine and state, the check, the headline where it fits, and the progress or note."""
-    state = (view.state, view.state_style)
-    first = title_line([(" stallscope ", "strong")], view.simulated, view.machine, state, width)
+    """Below the first line: the check, the headline where it fits, and the progress or note."""
     second: Line = [(f" {cut(view.about, width - 2)}", "dim")]
     if height >= TALL_HEAD_HEIGHT:
         headline: list[Line] = [_headline_line(label, text, width) for label, text in view.headline]
         blank: list[Line] = [[("", "")]] * (TALL_HEAD_HEIGHT - HEAD_HEIGHT - len(headline))
         note: Line = [(f" {cut(view.note, width - 2)}", view.note_style)]
-        return [first, second, *headline, *blank, note if view.share is None else _progress_line(view, width)]
+        return [second, *headline, *blank, note if view.share is None else _progress_line(view, width)]
     if view.share is not None:
-        return [first, second, _progress_line(view, width)]
+        return [second, _progress_line(view, width)]
     if view.note or not view.headline:
         if display_width(view.note) <= width - 2:
-            return [first, second, [(f" {view.note}", view.note_style)]]
+            return [second, [(f" {view.note}", view.note_style)]]
         # What happened is more urgent than how it was measured.
         folded = textwrap.wrap(view.note, width - 2, max_lines=2, placeholder=" …", break_on_hyphens=False)
-        return [first, *([(f" {text}", view.note_style)] for text in folded)]
-    return [first, second, _headline_line(*view.headline[0], width)]
+        return [[(f" {text}", view.note_style)] for text in folded]
+    return [second, _headline_line(*view.headline[0], width)]
 
 
 def _headline_line(label: str, text: str, width: int) -> Line:

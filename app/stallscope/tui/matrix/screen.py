@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import time
 from dataclasses import replace
@@ -15,6 +16,8 @@ from textual.containers import Container
 from stallprobes.machine.fingerprint import kernel_module_version
 from stallprobes.matrix.reference import real_name
 from stallprobes.wording import comparison_wording
+from stallscope.report import matrix_text
+from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
 from stallscope.tui.common.histograms import Histograms, PlotsView
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
 
 SEED = 1
+_REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
 # From this height on the header has the whole headline.
 TALL_SCREEN = 44
@@ -41,14 +45,13 @@ WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Title, column names and legend.
 _GRID_LINES = 6
 _QUICK, _FULL = "quick", "full"
-_LEAVE = "A check is running. Stop it and go back? Measured cells are kept."
 _UNSAVED = "The current check is not saved and will be lost."
 
 
 class Differences(TextDialog[None]):
     """Shows the differences between two checks."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "close", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("D", "close", "close")]
 
 
 def _places(state: MatrixState) -> tuple[int, bool]:
@@ -78,8 +81,7 @@ class MatrixScreen(ActionScreen):
         super().__init__(context)
         self.controller = context.controller(MatrixController, MatrixController)
         self.cursor = MatrixCursor().with_changes(self.controller.state.comparison is not None)
-        self._engine_ended = False
-        self._leaving = False
+        context.activities[self.NAME] = self.controller.activity
         self._drawn: MatrixState | None = None
         # The time of a running check moves without a change of the state.
         self._run_pace = Pace(RUN_PER_S, context.settings.frames_per_second)
@@ -118,10 +120,6 @@ class MatrixScreen(ActionScreen):
     def tick(self) -> None:
         """Draw what changed, ask the controller's question, and leave when the check has ended."""
         state = self.controller.state
-        if self._leaving and state.run is None and self.app.screen is self:
-            self._leaving = False
-            self.dismiss(self._engine_ended)
-            return
         if self.app.screen is self:
             question = self.controller.take_question()
             if question is not None:
@@ -263,7 +261,7 @@ class MatrixScreen(ActionScreen):
             return
 
         def run() -> None:
-            self._engine_ended = True
+            self.context.check_runs = lambda: self.controller.state.run is not None
             self.cursor = self.cursor.with_changes(False)
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
@@ -316,16 +314,12 @@ class MatrixScreen(ActionScreen):
             checks = f"{state.against} → {state.origin or 'this check'}"
             self.app.push_screen(Differences(differences(state.comparison, checks)))
 
-    def action_check_back(self) -> None:
-        """Return to the monitor."""
-        if self.controller.state.run is None:
-            self.dismiss(self._engine_ended)
-        else:
-            self.ask(Ask(_LEAVE, "stop it"), lambda _: self._leave())
-
-    def _leave(self) -> None:
-        self.controller.stop()
-        self._leaving = True
+    def action_copy(self) -> None:
+        """Copy the text report of the check to the terminal's clipboard."""
+        if self._has_check() and self.controller.state.check is not None:
+            text = io.StringIO()
+            matrix_text.show(TextWriter(text, width=_REPORT_COLUMNS), self.controller.state.check.matrix)
+            self.copy_report(text.getvalue())
 
 
 SCREEN = MatrixScreen

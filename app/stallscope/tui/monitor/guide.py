@@ -57,7 +57,7 @@ def guide(
         waits = (
             f"wait for the baseline, then {_names(coming, 'comes')} on by itself" if coming else "wait for the baseline"
         )
-        return Guide("", "" if replayed else _steps([waits, f"{keys['blame_stop']} back"]), lines=lines)
+        return Guide("", "" if replayed else _steps([waits, f"{keys['go_back']} back"]), lines=lines)
     if observation.engine.state is not EngineCondition.READY:
         return Guide(observation.engine.sentence)
     if analyzer is not None and analyzer.without_baseline:
@@ -80,7 +80,7 @@ def guide(
     if not on:
         switches = _aggressor_keys(observation)
         back = "".join(f"; {step}" for step in _back_step(state, keys))
-        return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['pick']}){back}.")
+        return Guide(status, f"Switch an aggressor on ({switches}), or select a pattern ({keys['patterns']}){back}.")
     return Guide(
         status, _steps([*_remedy_step(observation, None, on, keys), *_back_step(state, keys), _off_step(on, keys)])
     )
@@ -165,7 +165,7 @@ def _first_step(observation: Observation, keys: Mapping[str, str], press: str) -
     key_of = probe_keys(observation.probe_set)
     first = next((probe for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR), None)
     if first is None:
-        return f"{press} {keys['pick']} to select a pattern with an aggressor."
+        return f"{press} {keys['patterns']} to select a pattern with an aggressor."
     return f"{press} {key_of[first.name]} to run {first.name} and see which calls wait for it."
 
 
@@ -230,7 +230,7 @@ def _remedy_step(
 
 def _back_step(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
     """The key that leads from a remedy or pattern to the probes before it, where there are any."""
-    return (f"{keys['blame_stop']} leaves the pattern",) if state.way_back is not None else ()
+    return (f"{keys['go_back']} leaves the pattern",) if state.way_back is not None else ()
 
 
 def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:

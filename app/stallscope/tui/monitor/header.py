@@ -9,8 +9,8 @@ from textual.reactive import var
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
-from stallscope.tui.common.bars import clock, nvml_line
-from stallscope.tui.common.lines import Line, LineWidget, by_rank
+from stallscope.tui.common.bars import Head, clock, nvml_line
+from stallscope.tui.common.lines import Line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
 # For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.
@@ -31,8 +31,8 @@ class HeaderView:
     utilization: tuple[int, ...] = ()
 
 
-class Header(LineWidget):
-    """Draws GPU, driver and CUDA, the state of engine and view, the age of the baseline; then NVML's values."""
+class Header(Head):
+    """Draws the views, the GPU, the state of engine and view, the age of the baseline; then NVML's values."""
 
     view = var(HeaderView())
 
@@ -40,22 +40,22 @@ class Header(LineWidget):
         """Two lines."""
         observation = self.view.observation
         if observation is None:
-            return [[(" stallscope", "strong"), ("  starting", "warn")], []]
+            return [self.first_line([(1, [("starting", "warn")])], [], width), []]
         probe_set = observation.probe_set
-        left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong")])]
+        left: list[tuple[int, Line]] = []
         if probe_set.backend == SIM:
-            left.append((0, [(" ", ""), (" SIMULATED ", "notice")]))
+            left.append((0, [(" SIMULATED ", "notice")]))
         gpus = gpu_label(probe_set)
         left.append((2, [(f" {gpus}", "")] if gpus else []))
         left += [(4 + number, [(f" · {detail}", "")]) for number, detail in enumerate(probe_set.details)]
-        return [by_rank(left, self._state(observation), width), self._nvml(observation, width)]
+        return [self.first_line(left, self._state(observation), width), self._nvml(observation, width)]
 
     def _state(self, observation: Observation) -> list[tuple[int, Line]]:
         """The parts at the right end with their ranks; engine state and view have the first ones."""
         engine = observation.engine
         found: list[tuple[int, Line]] = []
         if engine.state == EngineCondition.LOST:
-            found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" r restarts", "dim")])]
+            found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" R restarts", "dim")])]
         elif engine.state == EngineCondition.REFUSED:
             found.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
         elif engine.state == EngineCondition.SILENT:
@@ -64,9 +64,6 @@ class Header(LineWidget):
             found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
         elif not self.view.position:
             found += [(0, [("● live", "good")]), (9, [(f" {clock(self.view.live_s)}", "dim")])]
-        if observation.timeline is not False:
-            state = "timeline on" if observation.timeline else "switching the timeline"
-            found.append((2, [(" ", ""), (f" {state} ", "notice")]))
         if self.view.position:
             found.append((1, [(" ", ""), (f" {self.view.position} ", "notice")]))
         if engine.state == EngineCondition.READY and self.view.model is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,7 +19,7 @@ from stallprobes.model import KIB, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import EngineCondition, Observation
 from stallscope.tui import probe_sets
-from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS
+from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, MONITOR_ACTIONS, VICTIM_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.lines import LineWidget
@@ -54,6 +54,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
 
     NAME = "monitor"
+    VIEWS: ClassVar[tuple[str, ...]] = ("patterns", "matrix", "timeline", "processes")
     PROBE_BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"probe('{key}')", show=False) for key in _PROBE_KEYS]
     BINDINGS = PROBE_BINDINGS
 
@@ -61,6 +62,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         super().__init__(context, source, MonitorState())
         self.recorder = recorder
         context.record_trace = None if recorder is None else recorder.put_trace
+        context.activities["timeline"] = self._recording_mark
         self.analyzer: Analyzer | None = None
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
@@ -100,15 +102,13 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         super().resume()
 
     @property
-    def more_keys(self) -> tuple[tuple[str, str], ...]:
+    def more_keys(self) -> Mapping[Group, tuple[str, str]]:
         """The keys of probes."""
-        aggressors, victims = "Switch an aggressor on or off.", "Select a victim; again, or if it is off: switch it."
-        if self.replayed:
-            aggressors, victims = "Select an aggressor.", "Select a victim."
-        return (
-            (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
-            (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", victims),
-        )
+        aggressors = "select an aggressor" if self.replayed else "aggressor on or off"
+        return {
+            Group.RUN: (f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}", aggressors),
+            Group.LOOK: (f"{VICTIM_KEYS[0]} {VICTIM_KEYS[1]} … {HOST_KEY}", "show that call"),
+        }
 
     @property
     def reads(self) -> bool:
@@ -118,6 +118,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def holds(self, event: Key) -> bool:
         """Whether a key waits for the first observation: each that acts on what it shows, and those of probes."""
         return super().holds(event) or (self.reads and event.key in _PROBE_KEYS)
+
+    def _recording_mark(self) -> str:
+        """Whether the timeline is being recorded, which makes calls longer: in its title, whatever is shown."""
+        on = self.live is not None and self.live.timeline.is_on
+        return "●" if on else "…" if on is None else ""
 
     # Observations.
 
@@ -134,9 +139,12 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self._observed, self._plotted_last_observation = True, False
         if live is not None and self.analyzer is not None:
             live.update_engine(self.analyzer.holds_aggressors)
-            if self.app.screen is self and self._observed and live.timeline.wanted:
-                # Kept on: what is recorded is there when its screen is opened.
-                live.timeline.read()
+            if self.app.screen is self:
+                if self._observed and live.timeline.wanted:
+                    # What is recorded is there when its view is opened.
+                    live.timeline.read()
+                if self.context.restart_engine():
+                    self.notify("The check has ended. The engine restarts, and the baseline is measured again.")
         self.blame.finish(self.analyzer, self.state.observation)
         self._freeze_on_stall()
         self.draw_frame(now_s)
@@ -322,7 +330,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         engine_state = self.state.engine_state
         if self.live is None or engine_state is None:
             return False
-        obstacle = panel_views.engine_obstacle(engine_state, self._key_labels["restart"], self._key_labels["pick"])
+        obstacle = panel_views.engine_obstacle(engine_state, self._key_labels["restart"], self._key_labels["patterns"])
         if obstacle:
             self.warn(obstacle)
         return not obstacle or (silent and engine_state == EngineCondition.SILENT)
@@ -334,7 +342,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         probe = self.state.probe(name)
         if probe is None:
             if key in AGGRESSOR_KEYS and self.state.way_back is not None:
-                back = self._key_labels["blame_stop"]
+                back = self._key_labels["go_back"]
                 self.warn(f"No probe has the key {key} here; {back} returns to those before {self._pattern_name}.")
             return
         aggressor = self.live is not None and probe.role is Role.AGGRESSOR
@@ -421,14 +429,14 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     # Probe sets.
 
-    def action_pick(self) -> None:
-        """Open the picker of patterns and probes, and load what is selected."""
-        from stallscope.tui.common.picker import Picker
+    def on_screen_resume(self) -> None:
+        """Load what was selected in the view of patterns."""
+        choice, self.context.choice = self.context.choice, None
+        if choice is not None:
+            self._load_selected(*choice)
+        self.mark_changed()
 
-        self.ask(Picker(), self._load_selected)
-
-    def _load_selected(self, choice: tuple[str, str]) -> None:
-        first, second = choice
+    def _load_selected(self, first: str, second: str) -> None:
         if first == "probe":
             self._edit(lambda live: self._add_probe(live, second))
         else:
@@ -436,7 +444,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     def _edit(self, edit: Callable[[LiveSource], str | None]) -> None:
         """Edit the probe set of the live engine, and show the sentence that this returns or raises."""
-        if self.live is None or self.state.observation is None:
+        if self.live is None or self.state.observation is None or not self.engine_is_free:
             return
         try:
             sentence = edit(self.live)
@@ -488,8 +496,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         chosen = min(max(spans.index(self.span_s) + steps, 0), len(spans) - 1)
         self.show(replace(self.state, span_s=spans[chosen]))
 
-    def action_scale_period(self, steps: int) -> None:
-        """Halve or double the time between the calls of the victim that is shown, and select it."""
+    def action_scale_rate(self, steps: int) -> None:
+        """Halve or double the call rate of the victim that is shown, and select it."""
         row = self.monitor_view.row(self.state.focus_name or "") if self.monitor_view is not None else None
         if self.live is None or row is None:
             return
@@ -497,7 +505,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if row.role is Role.AGGRESSOR or row.period_ns <= 0:
             self.warn("Only victims have a call rate.")
         elif self._engine_usable():
-            self._edit(lambda live: self._scale_period(live, row, 2.0**steps))
+            self._edit(lambda live: self._scale_period(live, row, 2.0**-steps))
 
     def _scale_period(self, live: LiveSource, row: ProbeRow, factor: float) -> str:
         # Not the row's: several keys may come before it is drawn again.
@@ -533,7 +541,19 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.blame.toggle(self.live, self.state.observation)
             self.mark_changed()
 
-    def action_blame_stop(self) -> None:
+    @property
+    def has_way_back(self) -> bool:
+        """Whether a blame experiment runs, the histograms are larger, or probes of a remedy or pattern are loaded."""
+        back = self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
+        return back or self.state.larger
+
+    @property
+    def urgent(self) -> tuple[str, ...]:
+        """With several aggressors the key that finds which one is the cause."""
+        several = self.state.observation and len(probe_sets.aggressors_on(self.state.observation)) > 1
+        return ("blame",) if several else ()
+
+    def action_go_back(self) -> None:
         """Stop the blame experiment, else close the larger histograms, else return from a remedy or pattern.
 
         Without any of them the key does what else it has.
@@ -579,7 +599,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     def action_gpu(self) -> None:
         """Open the choice of a GPU."""
         live = self.live
-        if live is None:
+        if live is None or not self.engine_is_free:
             return
         if not live.gpus:
             self.warn("CUDA sees no GPU.")

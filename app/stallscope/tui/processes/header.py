@@ -7,7 +7,8 @@ from enum import Enum
 
 from textual.reactive import var
 
-from stallscope.tui.common.lines import Line, LineWidget, Run, by_rank, cut, fit
+from stallscope.tui.common.bars import Head
+from stallscope.tui.common.lines import Line, Run, cut, fit
 
 
 class ListState(Enum):
@@ -28,7 +29,7 @@ class ProcessesHeadView:
     state: ListState = ListState.READING
 
 
-class ProcessesHeader(LineWidget):
+class ProcessesHeader(Head):
     """Draws the header in two lines."""
 
     view = var(ProcessesHeadView())
@@ -36,10 +37,9 @@ class ProcessesHeader(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """Two lines."""
         view = self.view
-        left: list[tuple[int, Line]] = [(1, [(" stallscope", "strong"), (" processes ", "accent")])]
-        left.append((3, [(" that use the GPUs", "dim")]))
+        left: list[tuple[int, Line]] = [(3, [("processes that use the GPUs", "dim")])]
         state: Run = (" NOT READ ", "alarm") if view.failure else view.state.value
-        first = by_rank(left, [(0, [state])], width)
+        first = self.first_line(left, [(0, [state])], width)
         text, style = (view.failure, "bad") if view.failure else (view.about, "dim")
         second: Line = [(f" {text}", style)] if text else []
         if view.problems and not view.failure:

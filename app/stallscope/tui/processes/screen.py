@@ -10,7 +10,7 @@ from textual.events import Key
 
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.actions import PROCESSES_ACTIONS, Action
+from stallscope.tui.actions import PROCESSES_ACTIONS
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.lines import LineWidget, Paragraphs, cut, paragraph_lines
@@ -49,11 +49,6 @@ class ProcessesScreen(ActionScreen):
     def _over_monitor(self) -> bool:
         """Whether the monitor is below; else this is the first screen, whose source is the app's."""
         return self.context.source is not self.source
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """The available actions: there may be no monitor to return to."""
-        return tuple(one for one in super().actions if self._over_monitor or one.name != "processes_back")
 
     @property
     def reads(self) -> bool:
@@ -170,11 +165,6 @@ class ProcessesScreen(ActionScreen):
     def _leave_for(self, process: ListedProcess) -> None:
         self.context.controller(ChosenProcess, ChosenProcess).pid = process.pid
         self.app.exit()
-
-    def action_processes_back(self) -> None:
-        """Return to the monitor, if there is one."""
-        if self._over_monitor:
-            self.dismiss(False)
 
     @on(LineWidget.Clicked, "ProcessTable")
     def select_clicked_row(self, message: LineWidget.Clicked) -> None:

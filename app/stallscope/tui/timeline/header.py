@@ -12,15 +12,17 @@ from textual.reactive import var
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
 from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
-from stallscope.tui.common.bars import title_line
-from stallscope.tui.common.lines import Line, LineWidget, fit, length
-from stallscope.tui.probe_sets import gpu_label
+from stallscope.tui import probe_sets
+from stallscope.tui.actions import AGGRESSOR_KEYS
+from stallscope.tui.common.bars import Head
+from stallscope.tui.common.lines import Line, fit, length
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import clock_text
 from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, limit_text
 
+OFF = "No call is recorded now. r records: calls become 1 to 10 µs longer, and on a GPU the start takes some 16 s."
 NO_TRACE = "This recording has no trace. A recording with the timeline on has one around each stall."
 
 
@@ -35,7 +37,7 @@ class TraceHeadView:
     parts: tuple[tuple[str, str], ...] = ()
 
 
-class TraceHead(LineWidget):
+class TraceHead(Head):
     """Draws the header in two lines."""
 
     view = var(TraceHeadView())
@@ -43,8 +45,7 @@ class TraceHead(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         """The machine and the state, then the figures, as many as fit."""
         view = self.view
-        title: Line = [(" stallscope", "strong"), (" timeline ", "accent")]
-        first = title_line(title, view.simulated, view.machine, (view.state, view.state_style), width)
+        first = self.title(view.simulated, view.machine, (view.state, view.state_style), width)
         second: Line = [(" ", "")]
         for text, style in view.parts:
             if length(second) + len(text) + 3 <= width:
@@ -57,25 +58,25 @@ class TraceHead(LineWidget):
 def live_sentences(report: TimelineReport | None, observation: Observation, recorded: bool) -> tuple[str, ...]:
     """What is shown in place of a live trace; () where there is one. ``recorded``: something has been recorded."""
     if report is None:
-        return ("The timeline is being switched on.",)
+        return (OFF,)
     match report.condition:
         case TimelineCondition.ON if recorded:
             return ()
         case TimelineCondition.ON:
-            return ("The timeline is on. Nothing has been recorded yet.",)
+            return ("Calls are being recorded. Nothing has come yet.",)
         case TimelineCondition.PROBLEM:
             sentence = report.status.sentence.rstrip(".")
             return (f"{sentence[:1].upper()}{sentence[1:]}.", "The monitor and all other phases work without it.")
         case TimelineCondition.NO_ENGINE:
             return (
                 observation.engine.sentence or "No engine runs.",
-                "The timeline is switched on with the next engine; r restarts it.",
+                "The recording begins with the next engine; R restarts it.",
             )
         case TimelineCondition.OFF | TimelineCondition.SWITCHING_OFF:
-            return ("The timeline is off.",)
+            return (OFF,)
         case TimelineCondition.SWITCHING_ON:
             return (
-                f"The timeline is being switched on ({report.age_s:.0f} s).",
+                f"The recording is being switched on ({report.age_s:.0f} s).",
                 "On a GPU the first time takes some 16 s. The probes keep running.",
             )
 
@@ -89,6 +90,8 @@ def live_state(capture: TraceCapture, report: TimelineReport | None, observation
     if lost:
         return "ENGINE LOST", "alarm"
     condition = None if report is None else report.condition
+    if condition in (None, TimelineCondition.OFF, TimelineCondition.SWITCHING_OFF):
+        return "not recording", "dim"
     if condition is not TimelineCondition.ON:
         return ("NOT AVAILABLE", "alarm") if condition is TimelineCondition.PROBLEM else ("switching on", "warn")
     match capture.state:
@@ -121,17 +124,20 @@ def head_view(
         parts.append((f"{plural(trace.losses.lost, 'record')} lost", "warn"))
     if trace is not None and cursor.intervals is not None:
         parts.append((clock_text(trace.wall_s(cursor.viewport.begin_ns)), "dim"))
-    machine = "" if probe_set is None else gpu_label(probe_set)
+    machine = "" if probe_set is None else probe_sets.gpu_label(probe_set)
     return TraceHeadView(machine, simulated, *state, tuple(parts))
 
 
 def live_parts(
-    capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None
+    capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None, observation: Observation
 ) -> tuple[tuple[str, str], ...]:
-    """The figures of a live timeline: limit, share before the trigger, whether it stays on, what is missing."""
-    parts = [(f"trigger above {limit_text(capture, limits)}", ""), (f"{capture.before:.0%} before", "dim")]
-    if capture.keep_on:
-        parts.append(("stays on", "warn"))
+    """The figures of a live timeline: limit, aggressors with their keys, share before the trigger, what is missing."""
+    parts = [(f"trigger above {limit_text(capture, limits)}", "")]
+    on = probe_sets.aggressors_on(observation)
+    for key, name in zip(AGGRESSOR_KEYS, probe_sets.aggressors(observation.probe_set), strict=False):
+        runs = any(probe.name == name for probe in on)
+        parts.append((f"{key} {'■' if runs else '□'} {name}", "" if runs else "dim"))
+    parts.append((f"{capture.before:.0%} before the trigger", "dim"))
     if report is not None and report.status.on and report.status.note:
         parts.append((report.status.note, "warn"))
     return tuple(parts)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
 from stallprobes.errors import FileNotWritten
 from stallprobes.files import atomic
@@ -16,6 +19,7 @@ from stallprobes.traces import chrome
 from stallprobes.traces.trace import Trace
 from stallscope.report.trace_svg import trace_svg
 from stallscope.report.trace_text import trace_text
+from stallscope.tui.actions import AGGRESSOR_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
 from stallscope.tui.common.lines import Paragraphs
@@ -80,10 +84,11 @@ def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, asc
 class TimelineScreen(ActionScreen):
     """Shows the timeline of the live engine, or the traces of a recording.
 
-    It switches the engine's timeline on, and off when it is closed, unless the capture says to keep it on.
+    It shows what is recorded. A key starts and ends the recording, which goes on while another view is shown.
     """
 
     NAME = "timeline"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"probe('{key}')", show=False) for key in AGGRESSOR_KEYS]
 
     def __init__(self, context: ScreenContext) -> None:
         super().__init__(context)
@@ -102,6 +107,12 @@ class TimelineScreen(ActionScreen):
     def replayed(self) -> bool:
         """Whether it shows kept traces, as those of a watched program are."""
         return self.traces.replayed
+
+    @property
+    def more_keys(self) -> Mapping[Group, tuple[str, str]]:
+        """The keys of aggressors."""
+        digits = f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[-1]}"
+        return {} if self.replayed else {Group.RUN: (digits, "aggressor on or off")}
 
     @property
     def reads(self) -> bool:
@@ -130,6 +141,8 @@ class TimelineScreen(ActionScreen):
     def tick(self) -> None:
         """Read the timeline, look for the trigger, and draw what changed."""
         now_s = time.monotonic()
+        if self.app.screen is self:
+            self.context.restart_engine()
         if self._read_pace.due(now_s):
             cursor, changed = self.traces.follow(self.cursor)
             if changed:
@@ -217,12 +230,27 @@ class TimelineScreen(ActionScreen):
         self.capture.step_before(steps)
         self._move(self.cursor if self.traces.moving else self.cursor.with_before(self.capture.before))
 
-    def action_trace_keep(self) -> None:
-        """Keep the timeline on when the screen is closed, or not."""
-        self.capture.keep_on = not self.capture.keep_on
-        on = "stays on" if self.capture.keep_on else "is switched off"
-        self.notify(f"The timeline {on} when this screen is closed.")
-        self.mark_changed()
+    def action_trace_run(self) -> None:
+        """Start the recording, or end it."""
+        self._move(self.traces.record(self.cursor))
+
+    async def action_probe(self, key: str) -> None:
+        """Switch the aggressor of ``key``, as in the first view."""
+        await self.base.run_action(f"probe('{key}')")
+
+    async def action_all_off(self) -> None:
+        """Switch all aggressors off, as in the first view."""
+        await self.base.run_action("all_off")
+
+    def action_copy(self) -> None:
+        """Copy the visible span as a text to the terminal's clipboard."""
+        visible = self.cursor.visible() if self._stand() else None
+        if visible is None:
+            self.notify("There is no trace to copy.")
+        else:
+            trace, call = visible
+            text = trace_text(trace, width=_COLUMNS, ascii=self.settings.ascii, title=self._about, call=call)
+            self.copy_report(text)
 
     def action_trace_export(self) -> None:
         """Ask for a format, and write the visible span to a file in the working directory."""
@@ -236,18 +264,18 @@ class TimelineScreen(ActionScreen):
         self.ask(formats, lambda name: self._export(trace, TraceFormat(name), call))
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
-        observation = self.context.observation
-        about = "" if observation is None else f"{gpu_label(observation.probe_set)} · {observation.probe_set.title}"
         try:
-            name = export(trace, kind, about, call, ascii_only=self.settings.ascii)
+            name = export(trace, kind, self._about, call, ascii_only=self.settings.ascii)
         except FileNotWritten as error:
             self.notify(str(error), severity="error")
         else:
             self.notify(f"Saved {name}")
 
-    def action_trace_back(self) -> None:
-        """Return to the monitor."""
-        self.dismiss(False)
+    @property
+    def _about(self) -> str:
+        """What was traced."""
+        observation = self.context.observation
+        return "" if observation is None else f"{gpu_label(observation.probe_set)} · {observation.probe_set.title}"
 
     # Zoom, pan and selection.
 

@@ -40,8 +40,7 @@ class TraceCapture:
 
     ``above_ns`` is the trigger's limit, None where the limits follow the baselines. ``before`` is the share of the span
     before the trigger. ``stalled`` is the probe whose stall is waited for, None for any victim. ``trace`` is the frozen
-    trace, ``found`` the slow call that froze it, ``why`` the reason in words. With ``keep_on`` the timeline stays on
-    when the screen is closed.
+    trace, ``found`` the slow call that froze it, ``why`` the reason in words.
     """
 
     def __init__(self) -> None:
@@ -53,7 +52,6 @@ class TraceCapture:
         self.limits: TriggerLimits | None = None
         self.found: SlowCall | None = None
         self.why = ""
-        self.keep_on = False
         self._trigger: CallTrigger | None = None
         self._due_ns = 0
 

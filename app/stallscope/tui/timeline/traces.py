@@ -85,17 +85,34 @@ class LiveTrace:
     # Reading, and freezing.
 
     def open(self, cursor: TraceCursor) -> TraceCursor:
-        """Switch the timeline on, select the probe that the monitor shows, and wait for its stall if it has one.
+        """Select the probe that the monitor shows; while calls are recorded, wait for its stall if it has one.
 
         What is frozen is shown.
         """
-        self._live.timeline.switch(True)
         names, focus = [probe.name for probe in self._observation.probe_set.probes], self._context.focus_name
         if focus in names:
             cursor = replace(cursor, selection=Selection(RowKey(RowKind.CALLS, names.index(focus))))
-        if self._focus_stalls():
-            self._capture.arm(focus)
+        if self._live.timeline.wanted:
+            self._arm_for_focus()
         return self.frozen(cursor) if self._capture.state is CaptureState.FROZEN else cursor
+
+    def record(self, cursor: TraceCursor) -> TraceCursor:
+        """Start the recording, and wait for the stall of the probe that the monitor shows; or end it.
+
+        What is frozen stays where the recording ends.
+        """
+        on = not self._live.timeline.wanted
+        if not on and self.moving:
+            cursor = self.freeze(cursor, "recording ended") or cursor
+        self._live.timeline.switch(on)
+        if on:
+            cursor = self.home(cursor)
+            self._arm_for_focus()
+        return cursor
+
+    def _arm_for_focus(self) -> None:
+        if self.moving and self._focus_stalls():
+            self._capture.arm(self._context.focus_name)
 
     def _focus_stalls(self) -> bool:
         """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
@@ -106,11 +123,9 @@ class LiveTrace:
         return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
 
     def close(self) -> None:
-        """Switch the timeline off, unless it is kept on."""
-        if not self._capture.keep_on:
-            if self.moving:
-                self._capture.go_live()
-            self._live.timeline.switch(False)
+        """Wait for no stall any more; the recording goes on."""
+        if self.moving:
+            self._capture.go_live()
 
     @property
     def moving(self) -> bool:
@@ -119,9 +134,10 @@ class LiveTrace:
 
     @property
     def starts(self) -> bool:
-        """Whether the timeline is being switched on, or is on: then records come."""
+        """Whether the recording is being switched on, or is on: then records come."""
         found = None if self.report is None else self.report.condition
-        return self.moving and found in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
+        recorded = found in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
+        return self.moving and self._live.timeline.wanted and recorded
 
     def home(self, cursor: TraceCursor) -> TraceCursor:
         """Return to live."""
@@ -214,7 +230,9 @@ class LiveTrace:
     def head(self, cursor: TraceCursor) -> header.TraceHeadView:
         """The header."""
         observation, trace, report = self._observation, cursor.trace, self.report
-        parts = header.live_parts(self._capture, None if trace is None else self.limits(trace.probes), report)
+        parts = header.live_parts(
+            self._capture, None if trace is None else self.limits(trace.probes), report, observation
+        )
         return header.head_view(cursor, header.live_state(self._capture, report, observation), observation, parts)
 
     @property
@@ -249,6 +267,10 @@ class RecordedTraces:
     def home(self, cursor: TraceCursor) -> TraceCursor:
         """Show the trigger of the trace."""
         return self.step(cursor, 0)
+
+    def record(self, cursor: TraceCursor) -> TraceCursor:
+        """Nothing: it was recorded."""
+        return cursor
 
     def step(self, cursor: TraceCursor, by: int) -> TraceCursor:
         """Show the trigger of the trace ``by`` places further, if there is one."""

@@ -8,8 +8,8 @@ from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
-from stallscope.tui.common.bars import clock, nvml_line
-from stallscope.tui.common.lines import Line, LineWidget, by_rank, cut, fit
+from stallscope.tui.common.bars import Head, clock, nvml_line
+from stallscope.tui.common.lines import Line, cut, fit
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class WatchHeadView:
     utilization: tuple[int, ...] = ()
 
 
-class WatchHeader(LineWidget):
+class WatchHeader(Head):
     """Draws the header in two lines."""
 
     view = var(WatchHeadView())
@@ -37,12 +37,11 @@ class WatchHeader(LineWidget):
         """Two lines."""
         view = self.view
         if view.program is None:
-            return [[(" stallscope", "strong")], []]
-        left: list[tuple[int, Line]] = [(8, [(" stallscope", "strong"), (" watch ", "accent")])]
-        left.append((2, [(f" {view.program.title}", "")]))
+            return [self.first_line([], [], width), []]
+        left: list[tuple[int, Line]] = [(2, [(view.program.title, "")])]
         if view.program.pid is not None:
             left.append((6, [(f" (pid {view.program.pid})", "dim")]))
-        return [by_rank(left, list(_state(view, view.program)), width), self._nvml(width)]
+        return [self.first_line(left, list(_state(view, view.program)), width), self._nvml(width)]
 
     def _nvml(self, width: int) -> Line:
         view = self.view

@@ -36,6 +36,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
     """Shows the moments of the source; ``state`` says what of them."""
 
     NAME = "watch"
+    VIEWS = ("timeline",)
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context, source, WatchState())
@@ -235,7 +236,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
         self.show(replace(self.state, enlarged=not self.state.enlarged))
         self.rearrange()
 
-    def action_watch_copy(self) -> None:
+    def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""
         moment = self.moment
         if moment is not None:

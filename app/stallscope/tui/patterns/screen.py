@@ -1,4 +1,4 @@
-"""The picker: all variants of the patterns, and all probes of the catalog."""
+"""The view of patterns: all variants, and all probes of the catalog."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import OptionList
 
 from stallprobes.catalog import Entry, Placement, entries
 from stallprobes.model import PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
-from stallscope.tui.common.dialog import Dialog, section
+from stallscope.tui.common.bars import Head, KeyBar
+from stallscope.tui.common.dialog import section
+from stallscope.tui.common.lines import Line
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
+from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
 NARROW = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
@@ -24,8 +27,8 @@ _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
 
 
 @dataclass(frozen=True)
-class _PickerLine:
-    """A line of the list: what it returns, its heading, its text with a word behind it, and what a search looks at."""
+class ListedLine:
+    """A line of the list: what it loads, its heading, its text with a word behind it, and what a search looks at."""
 
     id: str
     heading: str
@@ -35,54 +38,75 @@ class _PickerLine:
     searched: str
 
 
-class Picker(Dialog[tuple[str, str]]):
-    """Returns (pattern, variant), or ("probe", its name)."""
+class PatternsHead(Head):
+    """Draws the views."""
 
+    def lines(self, width: int, height: int) -> list[Line]:
+        """One line."""
+        return [self.first_line([], [], width)]
+
+
+class PatternsScreen(ActionScreen):
+    """Lists the variants of the patterns and the probes of the catalog; the monitor loads what is selected.
+
+    Its choice in the context is (pattern, variant), or ("probe", its name).
+    """
+
+    NAME = "patterns"
     # With priority, so that the letters behind the key go to the search also where they arrive together with it.
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "search", "search", priority=True)]
-    HINT = f"/ searches · {Dialog.HINT}"
-    SEARCH_HINT = "↑ ↓ select · enter loads · escape shows all lines"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "find", show=False, priority=True)]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = _lines()
+    def __init__(self, context: ScreenContext) -> None:
+        super().__init__(context)
+        self._lines = listed_lines()
 
     def compose(self) -> ComposeResult:
         """The list, and details of the highlighted line; words to search for above it."""
-        with Vertical(id="box"):
-            yield PrintableInput(placeholder="words of a name or title", id="search")
-            with Horizontal(id="columns"):
-                yield OptionList(*_options(self._lines, []), id="list", markup=False)
-                with VerticalScroll(id="detail", can_focus=False):
-                    yield PrintableStatic(id="details")
+        yield PatternsHead(id="patterns-head")
+        yield PrintableInput(placeholder="words of a name or title", id="search")
+        with Horizontal(id="columns"):
+            yield OptionList(*_options(self._lines, []), id="list", markup=False)
+            with VerticalScroll(id="detail", can_focus=False):
+                yield PrintableStatic(id="details")
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Highlight the first variant."""
-        self.add_class("wide")
-        self.set_class(self.app.size.width < NARROW, "narrow")
         self.query_one(OptionList).highlighted = 1
         self.query_one(OptionList).focus()
 
-    def action_search(self) -> None:
-        """Search: the list has the lines with all words that are typed. Escape shows all lines again."""
+    def place_panels(self, width: int, height: int) -> None:
+        """Put the details below the list in a narrow terminal."""
+        self.set_class(width < NARROW, "narrow")
+
+    @property
+    def has_way_back(self) -> bool:
+        """There is one: this is never the first screen."""
+        return True
+
+    @property
+    def searching(self) -> bool:
+        """Whether words are typed."""
+        return self.has_class("searching")
+
+    def action_find(self) -> None:
+        """Search: the list has the lines with all words that are typed. The way back shows all lines again."""
         self.add_class("searching")
-        self.query_one("#box").border_subtitle = self.SEARCH_HINT
         # ``focus`` would have an effect only after the letters.
         self.set_focus(self.query_one(PrintableInput))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let a slash within a search be a part of its words."""
-        return not (action == "search" and self.has_class("searching"))
+        return super().check_action(action, parameters) and not (action == "find" and self.searching)
 
-    def action_close(self) -> None:
-        """End a search, or close without an answer."""
-        if self.has_class("searching"):
-            self.remove_class("searching")
-            self.query_one("#box").border_subtitle = self.HINT
-            self.query_one(PrintableInput).value = ""
-            self.set_focus(self.query_one(OptionList))
-        else:
-            super().action_close()
+    def action_go_back(self) -> None:
+        """End a search, or return to the monitor."""
+        if not self.searching:
+            super().action_go_back()
+            return
+        self.remove_class("searching")
+        self.query_one(PrintableInput).value = ""
+        self.set_focus(self.query_one(OptionList))
 
     def on_input_changed(self, event: PrintableInput.Changed) -> None:
         """Show the lines with the words."""
@@ -95,8 +119,17 @@ class Picker(Dialog[tuple[str, str]]):
             self.query_one("#details", PrintableStatic).show(PrintableText())
 
     def on_input_submitted(self) -> None:
-        """Return the highlighted line."""
+        """Load the highlighted line."""
+        self.action_load()
+
+    def action_load(self) -> None:
+        """Have the monitor load the highlighted line."""
         self.query_one(OptionList).action_select()
+
+    def action_pattern_row(self, by: int) -> None:
+        """Select the line above or below."""
+        listed = self.query_one(OptionList)
+        (listed.action_cursor_up if by < 0 else listed.action_cursor_down)()
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while words are typed."""
@@ -107,13 +140,12 @@ class Picker(Dialog[tuple[str, str]]):
             "pageup": listed.action_page_up,
             "pagedown": listed.action_page_down,
         }
-        if event.key in moves and isinstance(self.focused, PrintableInput):
+        if event.key in moves and self.searching:
             moves[event.key]()
             event.stop()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Put the details below the list in a narrow terminal."""
-        self.set_class(event.size.width < NARROW, "narrow")
+            event.prevent_default()
+        elif not self.searching:
+            super().on_key(event)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the details of the line, unless a search has removed it meanwhile."""
@@ -122,13 +154,14 @@ class Picker(Dialog[tuple[str, str]]):
             self.query_one("#details", PrintableStatic).show(_details(first, second))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Return the selected line."""
-        if event.option.id is not None:
+        """Have the monitor load the selected line."""
+        if event.option.id is not None and self.app.screen is self:
             first, _, second = event.option.id.partition("/")
-            self.dismiss((first, second))
+            self.context.choice = first, second
+            self.dismiss()
 
 
-def _options(lines: Sequence[_PickerLine], words: list[str]) -> list[PrintableOption]:
+def _options(lines: Sequence[ListedLine], words: list[str]) -> list[PrintableOption]:
     """Those of ``lines`` with all ``words``, below their headings; one that says so where there are none."""
     found: list[PrintableOption] = []
     heading = ""
@@ -142,14 +175,15 @@ def _options(lines: Sequence[_PickerLine], words: list[str]) -> list[PrintableOp
     return found or [PrintableOption("no pattern and no probe has these words")]
 
 
-def _lines() -> tuple[_PickerLine, ...]:
+def listed_lines() -> tuple[ListedLine, ...]:
+    """All lines: the variants of the patterns, then the probes of the catalog."""
     found = []
     for pattern in patterns().values():
         for variant in pattern.variants:
             word, style = _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
             searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
             line = f"{pattern.name}/{variant.name}"
-            found.append(_PickerLine(line, pattern.name, variant.name, word, style, searched.casefold()))
+            found.append(ListedLine(line, pattern.name, variant.name, word, style, searched.casefold()))
     for entry in entries().values():
         if entry.role is Role.HOST:
             continue
@@ -157,7 +191,7 @@ def _lines() -> tuple[_PickerLine, ...]:
             name, word = entry.probe(place).name, _ROLES[entry.role]
             line, text = f"probe/{name}", f"{name}  {entry.title}"
             searched = f"{text} {place.context.name} {word}".casefold()
-            found.append(_PickerLine(line, "Add a probe to the current ones", text, word, "italic", searched))
+            found.append(ListedLine(line, "Add a probe to the current ones", text, word, "italic", searched))
     return tuple(found)
 
 
@@ -187,3 +221,6 @@ def _details(first: str, second: str) -> PrintableText:
     section(text, "Reported by", pattern.reported)
     text.append("enter loads it: the baseline is measured, then the aggressors start.", "italic")
     return text
+
+
+SCREEN = PatternsScreen

@@ -1,0 +1,1 @@
+"""The view of patterns: all variants, and all probes of the catalog."""
