@@ -16,6 +16,7 @@ from stallprobes.recording.observation import EngineCondition
 from stallprobes.recording.recording import Recording
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.explain import Explain
+from stallscope.tui.monitor.heatmap import HeatMap
 from stallscope.tui.monitor.multiples import Multiples
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
@@ -92,7 +93,7 @@ async def test_a_selected_row_stays_and_a_key_follows_again(shared: SharedMonito
 
 async def test_the_arrows_and_a_click_select_and_an_aggressors_key_and_box_do_not(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
-        await pilot.click("#lists", offset=(2, 1))
+        await pilot.click("#lists", offset=(2, 0))
         await until(pilot, lambda: "spin" in running(pilot))
         await pilot.press("2", "2")
         assert not monitor(pilot).state.selected
@@ -158,8 +159,18 @@ async def test_the_log_says_what_is_measured_then_the_first_key_then_the_next_st
         assert "Press 1" not in shown(pilot)
         await stalled(pilot)
         await pilot.press("v")
-        await until(pilot, lambda: "Expected of kernel-same-context: " in shown(pilot))
-        await until(pilot, lambda: "as fast as its baseline while spin" in shown(pilot))
+        await until(pilot, lambda: "remedy   kernel-same-context, 1 of 3: The copy is" in shown(pilot))
+        for words in (
+            " was      STALLED b d2d@secondary  wait",
+            ", by spin",
+            "a d2d: same copy, context of spin",
+        ):
+            assert words in shown(pilot)
+        await until(pilot, lambda: "then spin comes on by itself · esc back" in shown(pilot))
+        await until(pilot, lambda: "beside spin, as without it   was " in shown(pilot))
+        assert "remedy   1 of 3 measured; next: copy-engine, green-context" in shown(pilot)
+        for words in ("b ▒ d2d@secondary", "before v", "▒ stalled: b d2d@secondary, before v"):
+            assert words in shown(pilot)
         assert "Next: v measures the next remedy · esc leaves the pattern · x aggressor off" in shown(pilot)
 
 
@@ -224,3 +235,26 @@ async def test_escape_returns_from_a_remedy_to_the_probes_before(shared: SharedM
         # There is no second way back.
         with pytest.raises(SkipAction):
             screen.action_go_back()
+
+
+async def test_escape_closes_the_larger_histogram_before_it_leaves_a_remedy(shared: SharedMonitor) -> None:
+    def heights(pilot: Pilot[None]) -> tuple[int, int]:
+        return monitor(pilot).query_one(HeatMap).size.height, monitor(pilot).query_one(Multiples).size.height
+
+    async with shared.as_at_first() as pilot:
+        heat_map, histograms = heights(pilot)
+        await pilot.press("H")
+        await until(pilot, lambda: heights(pilot) == (4, heat_map + histograms - 4))
+        await until(pilot, lambda: "now╵" in shown(pilot) and "│a launch" in shown(pilot))
+        assert "10 ms │" not in shown(pilot)
+        await pilot.press("H")
+        await until(pilot, lambda: heights(pilot) == (heat_map, histograms))
+        await stalled(pilot)
+        await pilot.press("v", "H")
+        await until(pilot, lambda: monitor(pilot).state.way_back is not None and heights(pilot)[0] == 4)
+        await until(pilot, lambda: "before v" in shown(pilot))
+        await pilot.press("escape")
+        assert not monitor(pilot).state.larger
+        assert monitor(pilot).state.way_back is not None
+        await pilot.press("escape")
+        await until(pilot, lambda: monitor(pilot).state.way_back is None and "before v" not in shown(pilot))

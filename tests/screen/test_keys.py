@@ -282,9 +282,9 @@ async def test_only_yes_is_yes_to_disturbing_others(shared: SharedMonitor, key: 
 
 async def test_a_click_focuses_and_on_the_box_switches(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
-        await pilot.click("#lists", offset=(20, 7))
+        await pilot.click("#lists", offset=(20, 3))
         assert monitor(pilot).state.focus_name == "d2d@secondary"
-        await pilot.click("#lists", offset=(2, 1))
+        await pilot.click("#lists", offset=(2, 0))
         await until(pilot, lambda: "spin" in running(pilot))
 
 

@@ -16,7 +16,7 @@ from textual.theme import BUILTIN_THEMES
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
-from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, ProbeRow
+from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, ProbeRow, Stretch
 from stallprobes.machine.telemetry import NAMES, NS, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
@@ -37,7 +37,7 @@ from stallscope.tui.common.lines import (
 from stallscope.tui.common.plots import axis_labels
 from stallscope.tui.line_filters import ascii_only
 from stallscope.tui.monitor.header import Header, HeaderView
-from stallscope.tui.monitor.heatmap import heat_lines
+from stallscope.tui.monitor.heatmap import FIRST_DECADES, heat_lines, widened
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.probe_sets import gpu_label
 
@@ -148,7 +148,10 @@ def test_a_row_says_its_state_at_every_width(width: int) -> None:
 def focus(live: Histogram, quiet: Histogram | None, **changed: object) -> FocusView:
     heat = np.zeros((40, BINS), dtype=np.uint32)
     ages = np.zeros(40, dtype=np.int64)
-    return FocusView(row(**changed), (ChannelView(Phase.CALL, "", live, quiet),), heat, ages, ((35, "spin on"),))
+    found = row(**changed)
+    stretches = (Stretch(0, None, found.name, ProbeSet("", (), SIM)),)
+    channels = (ChannelView(Phase.CALL, "", live, quiet),)
+    return FocusView(found, channels, heat, ages, ((35, "spin on"),), stretches=stretches)
 
 
 def test_a_single_late_call_among_a_million_is_seen() -> None:
@@ -210,7 +213,7 @@ def test_the_heat_map_names_the_switch_and_shows_the_call_in_flight() -> None:
     view = focus(Histogram.of([5_000] * 50), Histogram.of([5_000] * 50))
     view.heat[10, 20] = 400
     view.ages_ns[38] = 3 * NS
-    shown = [text(line) for line in heat_lines(view, 60, 12)]
+    shown = [text(line) for line in heat_lines(view, 60, 12, widened(view, FIRST_DECADES))]
     assert "spin on" in "".join(shown)
     assert "◆" in "".join(shown)
     assert any(letter in "".join(shown) for letter in "▓█")
@@ -219,7 +222,7 @@ def test_the_heat_map_names_the_switch_and_shows_the_call_in_flight() -> None:
 @pytest.mark.parametrize("column", [2, 20, 36, 39])
 def test_a_mark_stands_over_its_column_wherever_there_is_room_for_its_words(column: int) -> None:
     view = replace(focus(Histogram.empty(), None), marks=((column, "spin on"),))
-    words, below = (text(line) for line in heat_lines(view, 49, 12)[1:3])
+    words, below = (text(line) for line in heat_lines(view, 49, 12)[:2])
     assert "spin on" in words
     assert words.index("▏") == below.index("▏") == 9 + column
 

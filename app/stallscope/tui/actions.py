@@ -82,6 +82,7 @@ _WORDS = {
     "explain": "explain the shown call",
     "follow": "the worst, and follow it",
     "span_shorter": "time axis: 20 s to 5 min",
+    "larger": "larger histogram, or map",
     "pause": "pause the view",
     "back": "5 s back, on",
     "clear": "clear what is drawn",
@@ -268,6 +269,7 @@ MONITOR_ACTIONS = (
         Action("follow", "w", "worst", _WORST, 13),
         _added("span_shorter", "plus,equals_sign", "shorter", "Show a shorter time: 5 minutes, 60 s, 20 s."),
         _added("span_longer", "minus", "longer", "Show a longer time: 20 s, 60 s, 5 minutes."),
+        Action("larger", "H", "larger", "Give the rows of the heat map to the histogram, or give them back.", 16),
         Action("pause", "p", "pause", "Pause or resume the view. The probes keep running.", 12),
         Action(
             "trap",

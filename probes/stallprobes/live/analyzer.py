@@ -12,19 +12,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.window import ChannelMap
 from stallprobes.live.baselines import BaselineCollector
+from stallprobes.live.before import stalled_before
 from stallprobes.live.heat_map import EarlierSet, HeatMapHistory
 from stallprobes.live.history import SLOT_NS
 from stallprobes.live.judged_window import JudgedWindow
 from stallprobes.live.judgement import Judgement
-from stallprobes.live.view_model import FocusView, LogEntry, MonitorView, ProbeRow
+from stallprobes.live.view_model import ChannelView, FocusView, LogEntry, MonitorView, ProbeRow, StalledBefore
 from stallprobes.live.windows import LONGEST_WINDOW_NS, WINDOW_NS, LazyWindows, long_enough, thinned
-from stallprobes.model import JUDGED_PHASES, MS, Channel, Process, Role
+from stallprobes.model import JUDGED_PHASES, MS, Channel, Phase, Probe, Process, Role
 from stallprobes.recording.observation import SIM, EngineCondition, Observation, ProbeSet
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
@@ -65,7 +67,10 @@ class Analyzer:
         self._windows: LazyWindows | None = None
         self._last: Snapshot | None = None
         self._last_wall_s = 0.0
-        self._heat_map = HeatMapHistory(probe_set.probes, round(keep_s * 1e9) // SLOT_NS, earlier)
+        # The stall that a remedy is compared with.
+        self.before = stalled_before(probe_set, earlier)
+        relation = "" if self.before is None else self.before.relation
+        self._heat_map = HeatMapHistory(probe_set, round(keep_s * 1e9) // SLOT_NS, earlier, relation)
         # The snapshot whose switches have their marks.
         self._marked: Snapshot | None = None
         self._waiting: frozenset[str] = frozenset()
@@ -252,11 +257,10 @@ class Analyzer:
 
     def earlier_sets(self, followed: str | None) -> tuple[EarlierSet, ...]:
         """The history of this probe set and those before it, for the next one's; ``followed`` is the victim then."""
-        for number, probe in enumerate(self.probe_set.probes):
-            if probe.name == followed:
-                judged = self._judged_window()
-                view = FocusView(judged.row(probe, ()), judged.channel_views(probe))
-                return self._heat_map.ended(number, probe.name, view.slow_ns)
+        probe = self.probe_set.probe(followed or "")
+        if probe is not None:
+            judged = self._judged_window()
+            return self._heat_map.ended(judged.row(probe, ()), judged.channel_views(probe))
         return self._heat_map.earlier
 
     def channels_until(self, part: ProbeSnapshot) -> ChannelMap:
@@ -277,25 +281,48 @@ class Analyzer:
         """The view model: ``columns`` of heat map over about ``span_s`` seconds, strips of ``strip`` columns over a
         minute, the histograms of the probe called ``focus`` and of as many others as make ``plots``."""
         at_ns, probes, judged = self._heat_map.at_ns, self.probe_set.probes, self._judged_window()
-        rows = tuple(
-            judged.row(probe, self._heat_map.strip(number, strip) if strip else ())
-            for number, probe in enumerate(probes)
-        )
+        rows = tuple(judged.row(probe, self._heat_map.strip(probe, strip) if strip else ()) for probe in probes)
         names = [probe.name for probe in probes]
         view = None
         if focus in names:
             number = names.index(focus)
-            channels = judged.channel_views(probes[number])
+            channels = self._channel_views(judged, probes[number])
             view = self._heat_map.view(number, rows[number], channels, columns, span_s)
+            before = self.before
+            was_ns = before.row.now_ns if before is not None and before.counterpart == focus else None
+            view = replace(view, was_ns=was_ns, recorded=self.timeline)
         needed = self.without_baseline
         age = None
         if judged.baselines and not needed:
             age = max(0.0, max(at_ns - baseline.at_ns for baseline in judged.baselines.values()) / 1e9)
         groups = judged.groups_on(probes)
         left_s = self._collector.left_s(self._last, needed, groups)
-        return MonitorView(rows, view, self.log[::-1], age, left_s, self._plots(judged, rows, view, plots))
+        plotted = self._plots(judged, rows, view, plots)
+        return MonitorView(rows, view, self.log[::-1], age, left_s, plotted, self._shown_before(strip))
+
+    def _shown_before(self, strip: int) -> StalledBefore | None:
+        """The stall that a remedy is compared with, with the strip of its victim."""
+        before = self.before
+        victim = None if before is None else before.probe_set.probe(before.row.name)
+        if before is None or victim is None:
+            return None
+        levels = self._heat_map.strip(victim, strip, earlier_only=True) if strip else ()
+        return replace(before, row=replace(before.row, strip=levels))
+
+    def _channel_views(self, judged: JudgedWindow, probe: Probe) -> tuple[ChannelView, ...]:
+        """The histograms of a probe, with those of the stall before a remedy where it makes the same call."""
+        channels, before = judged.channel_views(probe), self.before
+        if before is None or before.counterpart != probe.name:
+            return channels
+        stalled = {(one.phase, one.label): one.live for one in before.channels if one.live.count}
+        return tuple(replace(one, stalled=stalled.get((one.phase, one.label))) for one in channels)
 
     def _judged_window(self) -> JudgedWindow:
+        before = self.before
+        phases: dict[str, Phase] = {}
+        if before is not None and before.counterpart is not None and before.row.phase is not None:
+            # The figures of a remedy are of the phase that stalled.
+            phases[before.counterpart] = before.row.phase
         return JudgedWindow(
             self._windows,
             self._last,
@@ -306,6 +333,7 @@ class Analyzer:
             self.timeline,
             self._collector.progress(self._last),
             self.judgement.calls,
+            phases,
         )
 
     def _plots(
@@ -319,7 +347,7 @@ class Analyzer:
         kept = {row.name for row in worst}
         probes = self.probe_set.probes
         return tuple(
-            focus if row.name == focus.row.name else FocusView(row, judged.channel_views(probe))
+            focus if row.name == focus.row.name else FocusView(row, self._channel_views(judged, probe))
             for probe, row in zip(probes, rows, strict=True)
             if row.name in kept or row.name == focus.row.name
         )

@@ -7,7 +7,7 @@ from copy import deepcopy
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.live.history import SLOT_NS
+from stallprobes.live.history import MOST_SLOTS, SLOT_NS
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
 # The values that are kept, by name of their reading.
@@ -22,6 +22,8 @@ class GpuHistory:
         self._values = np.full((len(GPU_VALUES), slots), np.nan, dtype=np.float32)
         # The running number of the slot in each place, -1 for none.
         self._numbers = np.full(slots, -1, dtype=np.int64)
+        # That of the last observation.
+        self._last = -1
 
     def copy(self) -> GpuHistory:
         """An independent copy."""
@@ -32,10 +34,14 @@ class GpuHistory:
         if telemetry is None:
             return
         number = at_ns // SLOT_NS
-        place = number % self._slots
+        # The slots since the last observation too, unless that was more than a second ago.
+        since = self._last + 1 if 0 < number - self._last <= MOST_SLOTS else number
+        self._last = number
+        numbers = np.arange(since, number + 1)
+        places = numbers % self._slots
         known = [telemetry.readings[name].value if name in telemetry.readings else None for name in GPU_VALUES]
-        self._values[:, place] = [np.nan if value is None else value for value in known]
-        self._numbers[place] = number
+        self._values[:, places] = np.array([[np.nan if value is None else value] for value in known])
+        self._numbers[places] = numbers
 
     def columns(self, first: int, count: int, slots_each: int) -> NDArray[np.float32]:
         """The mean of each value in ``count`` columns of ``slots_each`` slots, the number of the first is ``first``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -14,9 +14,10 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.live.baselines import may_run
 from stallprobes.live.gpu_history import GpuHistory
 from stallprobes.live.history import SLOT_NS, History, binned_sums
-from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow
+from stallprobes.live.view_model import ChannelView, FocusView, ProbeRow, Stretch
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
+from stallprobes.recording.observation import ProbeSet
 
 # The start is a part of the wait, and would count its calls twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
@@ -27,34 +28,63 @@ _EARLIER = 4
 
 @dataclass(frozen=True, eq=False)
 class EarlierSet:
-    """The history of a probe set that has ended, with the victim that was followed in it: its number and name.
+    """The history of ``probe_set``, which has ended, with the last row and histograms of the victim that was followed.
 
-    ``slow_ns`` is the latency from which its calls were slow, None without a baseline. ``wall_s`` is the time of its
-    last calls (s since 1970): each set has a clock of its own.
+    ``wall_s`` is the time of its last calls (s since 1970): each set has a clock of its own. ``relation`` is that of a
+    remedy to the stall before it.
     """
 
     history: HeatMapHistory
-    number: int
-    name: str
-    slow_ns: float | None
+    probe_set: ProbeSet
+    row: ProbeRow
+    channels: tuple[ChannelView, ...]
     wall_s: float
+    relation: str = ""
+
+    @property
+    def probe(self) -> Probe:
+        """The victim that was followed."""
+        return self.probe_set.probes[self.number]
+
+    @property
+    def number(self) -> int:
+        """The number of the victim that was followed."""
+        return next(n for n, probe in enumerate(self.probe_set.probes) if probe.name == self.row.name)
+
+    @property
+    def slow_ns(self) -> float | None:
+        """The latency from which its calls were slow (ns), None without a baseline."""
+        return FocusView(self.row, self.channels).slow_ns
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """The columns of an earlier set, from ``begin`` to before ``end``; its history ends there."""
+
+    earlier: EarlierSet
+    begin: int
+    end: int
+    # Whether its own begin is on the axis.
+    whole: bool
 
 
 class HeatMapHistory:
-    """History of ``probes`` for ``slots`` tenths of a second, and the last marks, after ``earlier`` sets."""
+    """History of the probes of ``probe_set`` for ``slots`` tenths of a second, and the last marks, after ``earlier``
+    sets. ``relation`` is that of a remedy to the stall before it."""
 
-    def __init__(self, probes: Sequence[Probe], slots: int, earlier: Sequence[EarlierSet] = ()) -> None:
-        self.earlier = tuple(earlier)[-_EARLIER:]
+    def __init__(self, probe_set: ProbeSet, slots: int, earlier: Sequence[EarlierSet] = (), relation: str = "") -> None:
+        self.earlier, self._relation = tuple(earlier)[-_EARLIER:], relation
+        self._probe_set = probe_set
         # The slot of the first observation with calls and its time (s since 1970); the time of the last observation,
         # and of the last one with calls.
         self._begin = 0
         self._begun = False
         self._wall_s = 0.0
         self._now_s = self._fed_s = 0.0
-        self._probes = tuple(probes)
+        self._probes = probe_set.probes
         self._history = History(len(self._probes), slots)
         self._marks: deque[tuple[int, str]] = deque(maxlen=_MARKS)
-        self._strips: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
+        self._strips: dict[tuple[str, bool], tuple[tuple[int, int], tuple[int, ...]]] = {}
         self._gpu = GpuHistory(slots)
 
     def copy(self) -> HeatMapHistory:
@@ -71,7 +101,7 @@ class HeatMapHistory:
         self._history = History(len(self._probes), self._history.slots)
         self._gpu = GpuHistory(self._history.slots)
         self._marks.clear()
-        self.earlier = ()
+        self.earlier, self._begun = (), False
 
     @property
     def at_ns(self) -> int:
@@ -90,13 +120,13 @@ class HeatMapHistory:
         """Note the time of an observation (s since 1970), also of one without calls."""
         self._now_s = wall_s
 
-    def ended(self, number: int, name: str, slow_ns: float | None) -> tuple[EarlierSet, ...]:
-        """This set and those before it as the earlier ones of the next set; the victim ``number`` was followed."""
+    def ended(self, row: ProbeRow, channels: tuple[ChannelView, ...]) -> tuple[EarlierSet, ...]:
+        """This set and those before it as the earlier ones of the next set; the victim of ``row`` was followed."""
         if not self._begun:
             return self.earlier
         alone = copy(self)
         alone.earlier = ()
-        return (*self.earlier, EarlierSet(alone, number, name, slow_ns, self._fed_s))
+        return (*self.earlier, EarlierSet(alone, self._probe_set, row, channels, self._fed_s, self._relation))
 
     def feed(self, now: Snapshot, last: Snapshot | None) -> None:
         """Add the calls between ``last``, None for the first snapshot, and ``now``."""
@@ -132,15 +162,28 @@ class HeatMapHistory:
                 closed = max(now.at_ns - last.at_ns - (part.allowed_ns - before.allowed_ns), 0)
             self._history.add(number, new, age, closed)
 
-    def strip(self, number: int, columns: int) -> tuple[int, ...]:
-        """The last minute of probe ``number`` in ``columns`` columns, updated once a second."""
+    def strip(self, probe: Probe, columns: int, *, earlier_only: bool = False) -> tuple[int, ...]:
+        """The last minute of ``probe`` in ``columns`` columns, in this set and in earlier ones that have it, or in
+        earlier ones alone; updated once a second."""
         slots = max(1, round(60e9 / columns) // SLOT_NS)
-        second = self._history.last // 10
-        known = self._strips.get(number)
+        second = self._history.last // 10 if self._begun else int(self._now_s)
+        known = self._strips.get((probe.name, earlier_only))
         if known is None or known[0] != (second, columns):
-            known = ((second, columns), self._history.strip(number, columns, slots))
-            self._strips[number] = known
+            known = ((second, columns), self._strip(probe, columns, slots, earlier_only))
+            self._strips[probe.name, earlier_only] = known
         return known[1]
+
+    def _strip(self, probe: Probe, columns: int, slots: int, earlier_only: bool) -> tuple[int, ...]:
+        levels = [-1] * columns
+        number = None if earlier_only else _number_of(probe, self._probe_set)
+        if number is not None and self._begun:
+            levels[:] = self._history.strip(number, columns, slots)
+        for place in self._places(columns, slots):
+            number = _number_of(probe, place.earlier.probe_set)
+            if number is not None:
+                past = place.earlier.history._history.strip(number, columns, slots)
+                levels[place.begin : place.end] = past[place.begin - place.end + columns :]
+        return tuple(levels)
 
     def view(
         self, number: int, row: ProbeRow, channels: tuple[ChannelView, ...], columns: int, span_s: float
@@ -153,39 +196,61 @@ class HeatMapHistory:
         )
         gpu = self._gpu.columns(first, columns, slots)
         view = FocusView(row, channels, heat, ages, marks, slots * SLOT_NS / 1e9, first, observed_s, gpu)
-        return self._with_earlier(view, slots) if self.earlier else view
+        return self._with_stretches(view, slots)
 
-    def _with_earlier(self, view: FocusView, slots: int) -> FocusView:
-        """``view`` with the earlier sets to the left of its own columns, each with the name of its victim."""
-        columns = len(view.heat)
+    def _own(self, columns: int, slots: int) -> int:
+        """The first column of this set, below 0 where that is left of the axis; behind the last one before it runs."""
+        return columns - 1 - self._history.last // slots + self._begin // slots if self._begun else columns
+
+    def _places(self, columns: int, slots: int) -> Iterator[_Place]:
+        """The earlier sets on the axis, the newest first, each before a rule and the time that the next one took to
+        start."""
         # While the engine starts, the past moves on by the clock alone.
-        began_s = self._wall_s if self._begun else self._now_s
-        first = view.first if self._begun else round(began_s * 1e9) // SLOT_NS // slots - columns + 1
-        own = self._begin // slots - view.first if self._begun else columns - 1
-        heat, ages, observed, gpu = view.heat.copy(), view.ages_ns.copy(), view.observed_s.copy(), view.gpu.copy()
-        slow = np.full(max(min(own, columns), 0), np.nan)
-        marks = [(own, view.row.name), *view.marks] if own >= 0 else list(view.marks)
+        began_s, own = (self._wall_s if self._begun else self._now_s), min(self._own(columns, slots), columns - 1)
+        # Between two sets there is a column for the rule, and one without calls while the engine starts.
         end = own
         for one in reversed(self.earlier):
             gap = max(round((began_s - one.wall_s) * 1e9 / SLOT_NS / slots), 1)
-            end = min(end - 1, own - gap) + 1
+            end = min(end - 1, own - gap + 1)
             if end <= 0:
-                break
-            past = one.history.view(one.number, view.row, (), columns, slots * columns * SLOT_NS / 1e9)
-            begin = max(one.history._begin // slots - past.first, 0)
-            # Its last column stands just left of ``end``.
+                return
+            past = one.history
+            begin = end - 1 - past._history.last // slots + past._begin // slots
+            yield _Place(one, max(begin, 0), end, begin >= 0)
+            end = max(begin, 0)
+
+    def _with_stretches(self, view: FocusView, slots: int) -> FocusView:
+        """``view`` with the earlier sets to the left of its own columns, and what was measured where."""
+        columns, own = len(view.heat), self._own(len(view.heat), slots)
+        name, places = view.row.name, list(self._places(len(view.heat), slots))
+        rule = places[0].end if places else own - 1 if own > 0 else None
+        stretches = [Stretch(own, rule, name, self._probe_set, self._relation)]
+        if not places:
+            return replace(view, stretches=tuple(stretches) if self._begun else ())
+        first = view.first
+        if not self._begun:
+            first = round(self._now_s * 1e9) // SLOT_NS // slots - columns + 1
+        heat, ages, observed, gpu = view.heat.copy(), view.ages_ns.copy(), view.observed_s.copy(), view.gpu.copy()
+        slow = np.full(min(max(own, 0), columns), np.nan)
+        marks = list(view.marks)
+        for number, place in enumerate(places):
+            one, begin, end = place.earlier, place.begin, place.end
+            past = one.history.view(one.number, one.row, (), columns, slots * columns * SLOT_NS / 1e9)
             shift = end - columns
-            left = max(begin + shift, 0)
-            kept = slice(left - shift, columns)
-            heat[left:end], ages[left:end], observed[left:end] = (
-                past.heat[kept],
-                past.ages_ns[kept],
-                past.observed_s[kept],
-            )
-            gpu[:, left:end] = past.gpu[:, kept]
-            slow[left:end] = np.nan if one.slow_ns is None else one.slow_ns
-            old = [(column + shift, text) for column, text in past.marks if left <= column + shift < end]
-            marks = [*([(left, one.name)] if begin + shift >= 0 else []), *old, *marks]
-            end = left
-        changed = replace(view, heat=heat, ages_ns=ages, observed_s=observed, gpu=gpu)
+            kept = slice(begin - shift, columns)
+            heat[begin:end], ages[begin:end] = past.heat[kept], past.ages_ns[kept]
+            observed[begin:end], gpu[:, begin:end] = past.observed_s[kept], past.gpu[:, kept]
+            slow[begin:end] = np.nan if one.slow_ns is None else one.slow_ns
+            marks = [*((at + shift, text) for at, text in past.marks if begin <= at + shift < end), *marks]
+            older = places[number + 1].end if number + 1 < len(places) else begin - 1 if place.whole and begin else None
+            stretches.insert(0, Stretch(begin, older, one.row.name, one.probe_set, one.relation))
+        changed = replace(view, heat=heat, ages_ns=ages, observed_s=observed, gpu=gpu, stretches=tuple(stretches))
         return replace(changed, marks=tuple(marks), first=first, earlier_slow_ns=slow)
+
+
+def _number_of(probe: Probe, probe_set: ProbeSet) -> int | None:
+    """The number of the probe of ``probe_set`` that makes the calls of ``probe``, None where there is none."""
+    for number, other in enumerate(probe_set.probes):
+        if (other.name, other.entry) == (probe.name, probe.entry):
+            return number
+    return None

@@ -40,6 +40,7 @@ class JudgedWindow:
     ``last`` is the last snapshot, None without an engine. ``errors`` are sentences by probe; ``waiting`` are aggressors
     that wait for the baseline. With ``timeline`` the phases that it measures are shown. ``progress`` is that of
     baselines, by probe, where calls are rare; ``judged_calls`` are the calls of each probe on which ``verdicts`` rest.
+    ``phases`` has the phase of a quiet victim's figures where that is not the call.
     """
 
     windows: LazyWindows | None
@@ -51,6 +52,7 @@ class JudgedWindow:
     timeline: bool
     progress: Mapping[str, CallProgress] = field(default_factory=dict)
     judged_calls: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, Phase] = field(default_factory=dict)
 
     def row(self, probe: Probe, strip: tuple[int, ...] = ()) -> ProbeRow:
         """The row of a probe: its state, its figures and its ``strip``."""
@@ -77,7 +79,8 @@ class JudgedWindow:
             return row("starting", "dim")
         window = self.windows[probe.name]
         own = next((found for found in self.verdicts if found.probe == probe.name), None)
-        channel = Channel(own.phase if own is not None and own.phase is not None else Phase.CALL)
+        phase = self.phases.get(probe.name) if own is None or own.kind is VerdictKind.QUIET else None
+        channel = Channel(phase or (None if own is None else own.phase) or Phase.CALL)
         live = window.channels.get(channel, Histogram.empty())
         flight = window.in_flight
         in_flight_ns = flight.age_ns if flight is not None and flight.age_ns >= IN_FLIGHT_NS else None

@@ -13,6 +13,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.live.gpu_history import GPU_VALUES
 from stallprobes.live.history import BINS
 from stallprobes.model import Phase, Role
+from stallprobes.recording.observation import ProbeSet
 from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
@@ -82,6 +83,13 @@ class ProbeRow:
     baseline_ns: float | None = None
     progress: CallProgress | None = None
 
+    @property
+    def now_ns(self) -> float | None:
+        """The present value of the percentile that is compared with the baseline (ns), or the age of a call in flight.
+
+        None without calls."""
+        return self.in_flight_ns or (self.p99_ns if self.quantile is Quantile.P99 else self.p50_ns)
+
 
 @dataclass(frozen=True)
 class LogEntry:
@@ -110,7 +118,8 @@ class LogEntry:
 class ChannelView:
     """Live and baseline histogram of one channel of the focused probe; ``label`` is "" for all operations of the phase.
 
-    ``first_ns`` is the first call's latency, which no histogram contains.
+    ``first_ns`` is the first call's latency, which no histogram contains. ``stalled`` is the histogram of the same call
+    in the stall before a remedy, None without one.
     """
 
     phase: Phase
@@ -118,6 +127,37 @@ class ChannelView:
     live: Histogram
     baseline: Histogram | None
     first_ns: int | None = None
+    stalled: Histogram | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StalledBefore:
+    """The victim of ``probe_set`` that stalled before the present remedy was loaded: its last ``row`` and ``channels``.
+
+    ``counterpart`` is the name of the probe of the present set that makes the same call, None where the remedy makes
+    another one. ``relation`` says what differs: ``same copy, context of spin``.
+    """
+
+    probe_set: ProbeSet
+    row: ProbeRow
+    channels: tuple[ChannelView, ...]
+    counterpart: str | None
+    relation: str
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The part of a time axis in which ``probe_set`` was measured, from column ``first`` on, by its victim ``name``.
+
+    ``rule`` is the column of the change to it; from there to ``first`` nothing was measured, since the engine started.
+    None where the change is not on the axis. ``relation`` is that of a remedy to the stall before it.
+    """
+
+    first: int
+    rule: int | None
+    name: str
+    probe_set: ProbeSet
+    relation: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +169,9 @@ class FocusView:
     ``observed_s`` is the observed time of each column in seconds, empty for all of it. ``marks`` are (column, text) of
     switches. ``gpu`` has the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
     ``earlier_slow_ns`` has, for the leading columns that are of earlier probe sets, the latency from which calls were
-    slow there (ns, NaN where unknown); own columns have ``slow_ns``.
+    slow there (ns, NaN where unknown); own columns have ``slow_ns``. ``stretches`` are the probe sets on the axis, the
+    oldest first. ``was_ns`` is the latency of the same call in the stall before a remedy, None without one.
+    ``recorded``: the timeline is on.
     """
 
     row: ProbeRow
@@ -142,6 +184,9 @@ class FocusView:
     observed_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     gpu: NDArray[np.float32] = field(default_factory=lambda: np.full((len(GPU_VALUES), 0), np.nan, dtype=np.float32))
     earlier_slow_ns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    stretches: tuple[Stretch, ...] = ()
+    was_ns: float | None = None
+    recorded: bool = False
 
     @property
     def slow_ns(self) -> float | None:
@@ -162,6 +207,7 @@ class MonitorView:
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
     missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
     ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
+    ``before`` is the stall that a remedy is compared with, None where no remedy is measured.
     """
 
     rows: tuple[ProbeRow, ...]
@@ -170,6 +216,7 @@ class MonitorView:
     baseline_age_s: float | None
     baseline_left_s: float | None
     plots: tuple[FocusView, ...] = ()
+    before: StalledBefore | None = None
 
     def row(self, name: str) -> ProbeRow | None:
         """The row of a probe, None where there is none."""

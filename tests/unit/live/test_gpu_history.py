@@ -36,3 +36,13 @@ def test_slots_that_have_passed_are_forgotten() -> None:
     found = history.columns(0, 9, 1)[0]
     assert np.isnan(found[:5]).all()
     assert found[5:].tolist() == [5, 6, 7, 8]
+
+
+def test_slots_between_two_observations_have_the_newer_ones_values_for_a_second_at_most() -> None:
+    history = GpuHistory(60)
+    for slot, percent in ((0, 10), (3, 40), (23, 90)):
+        history.feed(slot * SLOT_NS, telemetry(utilisation_percent=percent))
+    found = history.columns(0, 24, 1)[0]
+    assert found[:4].tolist() == [10, 40, 40, 40]
+    assert np.isnan(found[4:23]).all()
+    assert found[23] == 90

@@ -97,7 +97,7 @@ def test_a_stall_is_seen_without_colour_behind_it_the_baseline() -> None:
 
 
 def test_the_baselines_figures_are_shown_where_a_line_is_left() -> None:
-    usual, higher = (drawn(MultiplesView(STALLED, FOUR), 120, height)[0] for height in (10, 11))
+    usual, higher = (drawn(MultiplesView(STALLED, FOUR), 120, height)[0] for height in (9, 10))
     assert not any("base p50" in line for line in usual)
     (line,) = (line for line in higher if "base p50" in line)
     assert line.count("base p50") == 4

@@ -22,7 +22,7 @@ FIGURES_IN_A_LINE, FIGURES = 22, 30
 # Lines of a plot at most, the second in a panel of _TALL lines or more.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 TAIL_CALLS = 1000
-_LIVE = "now"
+_LIVE, _WAS = "now", "was"
 # What is plotted behind the live histograms: its short name beside the plot, and that in the legend.
 BASELINE = ("base", "baseline")
 
@@ -33,8 +33,8 @@ class HistogramsView:
 
     ``name`` tells it from others. ``state`` and ``ratio`` are shown beside the title in the style ``mark``.
     ``in_flight_ns`` is the age of a call that has not returned. ``now`` describes the live histograms in the legend,
-    ``behind`` those behind them. ``notes`` say why it is shown, the longest one first: the first that fits follows the
-    title.
+    ``behind`` those behind them, ``stalled`` those of the stall before a remedy. ``notes`` say why it is shown, the
+    longest one first: the first that fits follows the title.
     """
 
     name: str
@@ -46,6 +46,7 @@ class HistogramsView:
     in_flight_ns: float | None = None
     now: str = "last second"
     behind: tuple[str, str] = BASELINE
+    stalled: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -54,8 +55,8 @@ class HistogramsView:
         return f"{self.state} ×{short_ratio(self.ratio)}" if self.ratio and self.mark in ("bad", "warn") else self.state
 
 
-def probe_histograms(view: FocusView, notes: tuple[str, ...] = ()) -> HistogramsView:
-    """The histograms of a probe; ``notes`` say why it is shown."""
+def probe_histograms(view: FocusView, notes: tuple[str, ...] = (), stalled: str = "") -> HistogramsView:
+    """The histograms of a probe; ``notes`` say why it is shown, ``stalled`` what stalled before a remedy."""
     row = view.row
     return HistogramsView(
         row.name,
@@ -66,6 +67,7 @@ def probe_histograms(view: FocusView, notes: tuple[str, ...] = ()) -> Histograms
         row.ratio,
         row.in_flight_ns,
         now=window_text(row.period_ns),
+        stalled=stalled,
         notes=notes,
     )
 
@@ -101,17 +103,24 @@ class Histograms(LineWidget):
 
 def histogram_lines(view: HistogramsView, width: int, height: int, live: ChannelMap | None = None) -> list[Line]:
     """The panel of ``view``; ``live`` replaces the live histograms."""
-    out = [_title(view, width)]
     phases = [channel for channel in view.channels if not channel.label]
     table = host_and_device(view.channels, width)
     if not phases or height < 4:
-        return out
+        return [spread(*_title(view, width), width)]
     room = height - 2 - len(table)
     if room < len(phases):
         table, room = [], height - 2
     phases = phases[: max(room, 1)]
-    legend = room - len(phases) >= 2
-    each = min(MOST_LINES if height < _TALL else MOST_TALL_LINES, max(1, (room - legend) // len(phases)))
+    runs = legend_runs(phases, view.now, view.behind[1], view.stalled)
+    most = MOST_LINES if height < _TALL else MOST_TALL_LINES
+    title, state = _title(view, width)
+    # The legend has a line of its own where that costs the plots none, else the rest of the title's.
+    below = room - len(phases) >= 2
+    if length(title) + length(runs) + length(state) + 5 <= width:
+        below = below and lines_of_each(room - 1, len(phases), most)[0] == lines_of_each(room, len(phases), most)[0]
+        title += [] if below else [("  ", ""), *runs]
+    each, between = lines_of_each(room - below, len(phases), most)
+    out = [spread(title, state, width)]
     figures = (FIGURES_IN_A_LINE if each == 1 else FIGURES) if width >= 64 else 0
     label = max(LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
     plot = max(10, width - label - 1 - figures - 1)
@@ -121,26 +130,37 @@ def histogram_lines(view: HistogramsView, width: int, height: int, live: Channel
         [view.in_flight_ns if channel.phase is Phase.CALL else None for channel in phases],
         plot,
         each,
+        [channel.stalled for channel in phases],
     )
     drawn = bar_lines(letters.reshape(-1, plot), styles.reshape(-1, plot))
     for number, channel in enumerate(phases):
         plotted = drawn[number * each : (number + 1) * each]
+        out += [[]] * between if number else []
         out += _beside_plot(channel, plotted, label, figures, view.behind[0])
     out.append([(" " * (label + 1), ""), (axis_labels(plot), "dim")])
     out += table
-    if legend:
-        out.append([(" " * (label + 1), ""), *legend_runs(phases, view.now, view.behind[1])])
+    if below:
+        out.append([(" " * (label + 1), ""), *runs])
     return out
 
 
-def _title(view: HistogramsView, width: int) -> Line:
-    """The title, why the object is shown, and its state."""
+def lines_of_each(room: int, phases: int, most: int) -> tuple[int, int]:
+    """The lines of each plot of ``phases`` in ``room`` lines, ``most`` at most, and of the space between two of them.
+
+    Bars that touched those above them would look like one plot.
+    """
+    between = int(room >= 2 * phases - 1)
+    return min(most, max(1, (room - between * (phases - 1)) // max(phases, 1))), between
+
+
+def _title(view: HistogramsView, width: int) -> tuple[Line, Line]:
+    """The title with why the object is shown, and its state."""
     state = view.state_text
     right = [(f"{state} ", view.mark)]
     title: Line = [(" ", ""), (cut(view.title, width - display_width(state) - 3), "strong")]
     room = width - length(title) - length(right) - 3
     note = next((note for note in view.notes if display_width(note) <= room), "")
-    return spread([*title, (f"  {note}", "dim")] if note else title, right, width)
+    return [*title, (f"  {note}", "dim")] if note else title, right
 
 
 def live_histogram(channel: ChannelView, live: ChannelMap | None) -> Histogram:
@@ -148,11 +168,13 @@ def live_histogram(channel: ChannelView, live: ChannelMap | None) -> Histogram:
     return channel.live if live is None else live.get(Channel(channel.phase), channel.live)
 
 
-def legend_runs(channels: Sequence[ChannelView], now: str, behind: str = BASELINE[1]) -> Line:
+def legend_runs(channels: Sequence[ChannelView], now: str, behind: str = BASELINE[1], stalled: str = "") -> Line:
     """The meaning of the characters in use."""
     known = any(channel.baseline is not None for channel in channels)
-    baseline: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if known else []
-    return [*baseline, ("█", "live"), (f" {now}", "dim")]
+    line: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if known else []
+    if any(channel.stalled is not None for channel in channels):
+        line += [("▒", "ghost"), (f" stalled: {stalled}   ", "dim")]
+    return [*line, ("█", "live"), (f" {now}", "dim")]
 
 
 def _beside_plot(channel: ChannelView, plotted: Sequence[Line], label: int, figures: int, behind: str) -> list[Line]:
@@ -165,7 +187,9 @@ def _beside_plot(channel: ChannelView, plotted: Sequence[Line], label: int, figu
         line: Line = [(f" {name:<{label}}", "dim"), *drawn]
         text = texts[number - (rows - len(texts))] if 0 <= number - (rows - len(texts)) < len(texts) else ""
         if figures:
-            line.append((f" {text:<{figures}}", "dim" if text.startswith(behind) else ""))
+            line.append(
+                (f" {text:<{figures}}", "dim" if text.startswith(behind) else "ghost" if text.startswith(_WAS) else "")
+            )
         out.append(line)
     return out
 
@@ -181,6 +205,8 @@ def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
     out = [f"{_LIVE:<5} {middle}", f"{_LIVE:<5} {slowest}"]
     if channel.baseline is not None:
         out.insert(0, f"{behind:<5} {_pair(channel.baseline, 50, 99)}")
+    if channel.stalled is not None:
+        out.insert(-1, f"{_WAS:<5} {_pair(channel.stalled, 50, 99)}")
     return out[:rows]
 
 

@@ -42,6 +42,16 @@ READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
 # The variables of a theme that the styles depend on.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
+# In place of the default themes' own, colors that color-blind people tell apart in one plot (Okabe and Ito): what is
+# quiet, slow, now, and as it should be. Other themes keep theirs.
+_DEFAULT = {
+    ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
+    ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
+}
+# What stalled before, and SM activity: no theme has a variable for them. On a light ground yellow and orange would be
+# as dark as what is slow, and look like it: there ink replaces them.
+_GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
+_LIGHT = 0.5
 # Styles with a background of their own, on which a blank is visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
@@ -57,9 +67,11 @@ def palette(variables: Mapping[str, str]) -> Mapping[str, Style]:
 # Each widget of each screen asks for it, and again after every change of the size.
 @lru_cache(maxsize=4)
 def _palette(*variables: str) -> Mapping[str, Style]:
-    colors = dict(zip(_VARIABLES, map(Color.parse, variables), strict=True))
-    of = colors.__getitem__
+    named = dict(zip(_VARIABLES, variables, strict=True))
+    named |= _DEFAULT.get((named["background"].upper(), named["primary"].upper()), {})
+    of = {name: Color.parse(value) for name, value in named.items()}.__getitem__
     ground, ink = of("background"), of("foreground")
+    light = ground.ansi is None and _luminance(ground) > _LIGHT
 
     def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
         return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
@@ -75,9 +87,11 @@ def _palette(*variables: str) -> Mapping[str, Style]:
         "bad": style(of("error"), bold=True),
         "accent": style(of("accent"), bold=True),
         "key": style(of("primary"), bold=True),
-        "live": style(of("accent"), least=VISIBLE),
+        "live": style(ink if light else of("accent"), least=VISIBLE),
+        "active": style(ink if light else _ACTIVE, least=VISIBLE),
+        "ghost": style(_GHOST),
         "baseline": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
-        "both": style(of("accent"), behind, least=VISIBLE),
+        "both": style(ink if light else of("accent"), behind, least=VISIBLE),
         "heat": style(of("primary"), least=VISIBLE),
         "hot": style(of("error"), least=VISIBLE),
         "focus": style(ink, focused, bold=True),

@@ -15,8 +15,8 @@ from stallscope.tui.common.lines import BLOCKS, Line, runs_of_rows
 # Columns of the longest label of the axis.
 _AXIS_LABEL = 6
 # Styles of the letters of a plot, by number.
-STYLES = ("", "baseline", "live", "both", "bad")
-_BASELINE_ONLY, _LIVE, _BOTH, _IN_FLIGHT = 1, 2, 3, 4
+STYLES = ("", "baseline", "live", "both", "bad", "ghost")
+_BASELINE_ONLY, _LIVE, _BOTH, _IN_FLIGHT, _GHOST = 1, 2, 3, 4, 5
 _LETTERS = np.array(list(BLOCKS))
 
 Letters = NDArray[np.str_]
@@ -29,11 +29,12 @@ def bars(
     in_flight_ns: Sequence[float | None],
     columns: int,
     rows: int,
+    ghosts: Sequence[Histogram | None] = (),
 ) -> tuple[Letters, Heights]:
     """The plots of several histograms, letters and numbers of ``STYLES``, each [histograms][rows][columns].
 
-    ``behind`` is drawn behind each of them, nothing for None. ``in_flight_ns`` is the age of a call that has not
-    returned, which is marked. The top row of a plot comes first.
+    ``behind`` is drawn behind each of them, nothing for None, and behind both that of ``ghosts``. ``in_flight_ns`` is
+    the age of a call that has not returned, which is marked. The top row of a plot comes first.
     """
     # Eighths of a line by row.
     below = np.arange(rows - 1, -1, -1)[:, None] * 8
@@ -44,6 +45,9 @@ def bars(
     )
     letters = np.where((now == 0) & (before > 0), "░", _LETTERS[now])
     styles = np.where(now == 0, np.where(before > 0, _BASELINE_ONLY, 0), np.where(before > now, _BOTH, _LIVE))
+    if any(ghost is not None for ghost in ghosts):
+        free = (now == 0) & (before == 0) & (_baseline_heights(tuple(ghosts), columns, rows)[:, None, :] > below)
+        letters, styles = np.where(free, "▒", letters), np.where(free, _GHOST, styles)
     for number, age_ns in enumerate(in_flight_ns):
         if age_ns is not None:
             at = number, rows - 1, position(age_ns, columns)

@@ -25,7 +25,6 @@ from stallscope.tui.demo.finale import Finale, FinaleView
 from stallscope.tui.demo.tour import PAGE_S, DemoTour
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.monitor.layout import WIDE_COLUMNS
 from stallscope.tui.monitor.multiples import Multiples
 from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
@@ -120,7 +119,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; those of the monitor share what the caption leaves."""
         lines = height - CAPTION_LINES
-        compact = width < WIDE_COLUMNS and height >= _COMPACT_FROM
+        compact = height >= _COMPACT_FROM
         super().place_panels(width, max(lines, _COMPACT_FROM) if compact else lines)
         if self.has_class(ENDED):
             self.query_one(HeatMap).display = False

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
-from stallprobes.live.view_model import MonitorView
+from stallprobes.live.view_model import MonitorView, StalledBefore
 from stallprobes.measurement.blame import plan_of
 from stallprobes.model import Kind, Probe, Role
 from stallprobes.patterns import patterns
-from stallprobes.recording.observation import EngineCondition, Observation
+from stallprobes.recording.observation import EngineCondition, Observation, ProbeSet
+from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.candidates import aggressor_groups
 from stallprobes.verdicts.verdict import Proof
 from stallscope.tui import probe_sets
@@ -24,12 +26,14 @@ _BASELINE = "how long the calls of each victim take while no aggressor runs"
 class Guide:
     """``status`` says what is shown, ``next_step`` which key is next; each is "" where there is nothing to say.
 
-    ``urgent``: the next step is the one that a new user needs.
+    ``urgent``: the next step is the one that a new user needs. ``lines`` compare a remedy with the stall before it, in
+    place of the status: label, its style, text.
     """
 
     status: str = ""
     next_step: str = ""
     urgent: bool = False
+    lines: tuple[tuple[str, str, str], ...] = ()
 
 
 def guide(
@@ -45,9 +49,17 @@ def guide(
 
     In a recording, ``replayed``, no key switches anything.
     """
+    on, before = probe_sets.aggressors_on(observation), None if model is None else model.before
+    starting = observation.engine.state is EngineCondition.STARTING
+    if model is not None and before is not None and (starting or (analyzer is not None and analyzer.without_baseline)):
+        lines = (_starting(before, observation, model), _was(before, model), _remedy(observation))
+        coming = on or [one for one in observation.probe_set.probes if starting and one.role is Role.AGGRESSOR]
+        waits = (
+            f"wait for the baseline, then {_names(coming, 'comes')} on by itself" if coming else "wait for the baseline"
+        )
+        return Guide("", "" if replayed else _steps([waits, f"{keys['go_back']} back"]), lines=lines)
     if observation.engine.state is not EngineCondition.READY:
         return Guide(observation.engine.sentence)
-    on = probe_sets.aggressors_on(observation)
     if analyzer is not None and analyzer.without_baseline:
         left_s = None if model is None else model.baseline_left_s
         return Guide(_measuring(left_s, observation), "" if replayed else _after_baseline(state, observation, keys))
@@ -55,6 +67,11 @@ def guide(
         return Guide("", _at_stall(state, observation, analyzer, on, keys, replayed), not replayed)
     if analyzer is not None and analyzer.worst is not None:
         return Guide("A victim is slower than its baseline. The verdict follows when that has lasted for a moment.")
+    shown = _compared(observation, model, on)
+    if model is not None and before is not None and shown is not None:
+        lines = (shown, ("because", "dim", _variant_why(observation)), _remedy(observation, measured=True))
+        steps = [*_remedy_step(observation, None, on, keys), *_back_step(state, keys), _off_step(on, keys)]
+        return Guide("", "" if replayed else _steps(steps), lines=lines)
     status = "Every victim is as fast as its baseline" + (f" while {_names(on)}." if on else ".")
     if replayed:
         return Guide(status)
@@ -67,6 +84,67 @@ def guide(
     return Guide(
         status, _steps([*_remedy_step(observation, None, on, keys), *_back_step(state, keys), _off_step(on, keys)])
     )
+
+
+def _starting(before: StalledBefore, observation: Observation, model: MonitorView) -> tuple[str, str, str]:
+    """What starts, how it differs from the stall, and how long its baseline takes."""
+    probe_set = observation.probe_set
+    name = before.counterpart or probe_sets.first_victim(probe_set) or ""
+    left_s = model.baseline_left_s
+    baseline = "its baseline" if left_s is None else f"{max(1, round(left_s))} s of baseline"
+    what = f"{_keyed(name, probe_set)}: {before.relation}" if before.relation else _keyed(name, probe_set)
+    if observation.engine.state is EngineCondition.STARTING:
+        return "starting", "strong", f"{what}; then {baseline}"
+    return "baseline", "strong", f"{what}; {baseline} left"
+
+
+def _was(before: StalledBefore, model: MonitorView) -> tuple[str, str, str]:
+    """The stall before the remedy, with its aggressors."""
+    row = before.row
+    verdict = next(
+        (one.verdict for one in model.log if one.verdict.probe == row.name and one.verdict.kind.is_stall), None
+    )
+    by = "" if verdict is None or not verdict.aggressors else f", by {' or '.join(verdict.aggressors)}"
+    word = "" if row.phase is None else row.phase.traits.word
+    word += " p99" if row.quantile is Quantile.P99 else ""
+    figures = f"{word} {duration_ns(row.baseline_ns)} → {duration_ns(row.now_ns)}"
+    ratio = "" if row.ratio is None else f"  {times(row.ratio)}"
+    return "was", "ghost", f"{row.state} {_keyed(row.name, before.probe_set)}  {figures}{ratio}{by}"
+
+
+def _remedy(observation: Observation, *, measured: bool = False) -> tuple[str, str, str]:
+    """Which of the pattern's remedies this is, with what to expect of it; once it is ``measured``, which are left."""
+    probe_set = observation.probe_set
+    remedies = [one.name for one in patterns()[probe_set.pattern].variants if one.kind is Kind.REMEDY]
+    place = remedies.index(probe_set.variant) + 1
+    number, left = f"{place} of {len(remedies)}", remedies[place:]
+    if not measured:
+        return "remedy", "dim", f"{probe_set.variant}, {number}: {probe_set.expect}"
+    return "remedy", "dim", f"{number} measured" + (f"; next: {', '.join(left)}" if left else "")
+
+
+def _compared(observation: Observation, model: MonitorView | None, on: Sequence[Probe]) -> tuple[str, str, str] | None:
+    """The call that was stalled, beside the aggressors that run; None while it is not quiet, or none runs."""
+    before = None if model is None else model.before
+    if model is None or before is None or not on:
+        return None
+    row = model.row(before.counterpart or probe_sets.first_victim(observation.probe_set) or "")
+    if row is None or row.mark != "good" or row.phase is None:
+        return None
+    name, beside = _keyed(row.name, observation.probe_set), " and ".join(one.name for one in on[:2])
+    text = f"{name}  {row.phase.traits.word} {duration_ns(row.p50_ns)} beside {beside}, as without it"
+    if before.counterpart is None:
+        return "quiet", "good", f"{text}; {before.relation}"
+    ratio = "" if before.row.ratio is None else f", {times(before.row.ratio)}"
+    return "helps", "good", f"{text}   was {duration_ns(before.row.now_ns)}{ratio}"
+
+
+def _variant_why(observation: Observation) -> str:
+    return patterns()[observation.probe_set.pattern].variant(observation.probe_set.variant).why
+
+
+def _keyed(name: str, probe_set: ProbeSet) -> str:
+    return f"{probe_keys(probe_set).get(name, '')} {name}".strip()
 
 
 def _measuring(left_s: float | None, observation: Observation) -> str:
@@ -166,6 +244,6 @@ def _aggressor_keys(observation: Observation) -> str:
     return ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
 
 
-def _names(probes: Sequence[Probe]) -> str:
+def _names(probes: Sequence[Probe], verb: str = "runs") -> str:
     """``spin runs``, or ``3 aggressors run``."""
-    return f"{probes[0].name} runs" if len(probes) == 1 else f"{len(probes)} aggressors run"
+    return f"{probes[0].name} {verb}" if len(probes) == 1 else f"{len(probes)} aggressors {verb.removesuffix('s')}"

@@ -12,8 +12,9 @@ from textual.reactive import var
 from stallprobes.live.history import BINS, DECADES, PER_DECADE, position
 from stallprobes.live.view_model import FocusView
 from stallscope.report.columns import by_column, display_width
-from stallscope.tui.common.lines import BLOCKS, SHADES, Line, LineWidget, cut, rule, runs_of_rows, short_duration
+from stallscope.tui.common.lines import BLOCKS, SHADES, Line, LineWidget, Run, cut, runs_of_rows, short_duration
 from stallscope.tui.common.plots import decade_label
+from stallscope.tui.monitor.probe_table import probe_keys
 
 LABEL = 8
 # Columns of the figures beside the rows, in panels of so many columns.
@@ -22,18 +23,30 @@ FIGURE, _FIGURES_FROM = 8, 64
 Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
 _MOST_PARTS = 4
-# From these heights on there are the GPU's values with a time axis, a title, and a row for power.
-_WITH_AXIS, _WITH_TITLE, _WITH_POWER = 8, 11, 16
+# From these heights on there are the GPU's values with a time axis, and a row for power.
+_WITH_AXIS, _WITH_POWER = 8, 16
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
+# Styles of the line above the map: switches, names of stretches, and what is remarked.
+_TITLE_STYLES = ("", "accent", "strong", "dim")
+_MARK, _NAME, _REMARK = 1, 2, 3
+# Shortest time between two movements of the map (s).
+_MOVES_S = 0.8
+# A name that is cut to fewer columns is left out, but for its key.
+_SHORTEST_NAME = 3
+_BASELINE, _RECORDED = "baseline", " ●rec"
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMapView:
-    """The heat map of ``focus``; ``notes`` say why it is shown, the longest one first."""
+    """The heat map of ``focus``, ``without_map`` only what stands above and below the map.
+
+    ``remedy_key`` is the key that measures a remedy.
+    """
 
     focus: FocusView | None = None
-    notes: tuple[str, ...] = ()
+    remedy_key: str = ""
+    without_map: bool = False
 
 
 class HeatMap(LineWidget):
@@ -51,12 +64,13 @@ class HeatMap(LineWidget):
             self.redraw()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A title where there is room, a line for the marks, the map, the GPU's values and the time axis."""
-        if self.view.focus is None or height < 3:
+        """A line for stretches and marks, the map, the GPU's values and the time axis."""
+        view = self.view
+        if view.focus is None or height < 3:
             return []
         # The axis widens when calls leave it, and does not narrow, since it would jump when they come back.
-        self._decades = widened(self.view.focus, self._decades)
-        return heat_lines(self.view.focus, width, height, self._decades, self.view.notes)
+        self._decades = widened(view.focus, self._decades)
+        return heat_lines(view.focus, width, height, self._decades, view.remedy_key, without_map=view.without_map)
 
     @property
     def columns(self) -> int:
@@ -74,7 +88,12 @@ def _drawn_once(view: HeatMapView) -> object:
     focus = view.focus
     if focus is None:
         return None
-    return focus.row.name, focus.first, focus.marks, focus.channels and focus.channels[0].baseline is None, view.notes
+    unjudged = focus.channels and focus.channels[0].baseline is None
+    # Each movement sends the whole map to the terminal: of narrow columns several move at once.
+    moves = int(focus.first * focus.column_s / _MOVES_S)
+    marks = [(focus.first + column, text) for column, text in focus.marks]
+    stretches = [(focus.first + one.first, one.name, one.relation) for one in focus.stretches]
+    return focus.row.name, moves, marks, stretches, unjudged, focus.recorded, view.without_map
 
 
 def widened(view: FocusView, decades: Decades) -> Decades:
@@ -89,37 +108,29 @@ def widened(view: FocusView, decades: Decades) -> Decades:
 
 
 def heat_lines(
-    view: FocusView, width: int, height: int, decades: Decades = FIRST_DECADES, notes: tuple[str, ...] = ()
+    view: FocusView,
+    width: int,
+    height: int,
+    decades: Decades = FIRST_DECADES,
+    remedy_key: str = "",
+    *,
+    without_map: bool = False,
 ) -> list[Line]:
     """The map of ``decades`` in ``height`` lines: darker cells have more calls per second. Cells above three times the
-    baseline's p99 have another color. The first of ``notes`` that fits follows the title."""
+    baseline's p99 have another color."""
     columns = len(view.heat)
-    span = columns * view.column_s
-    below = [*_gpu_lines(view, width, height), _time_axis(columns, span)] if height >= _WITH_AXIS else []
-    out: list[Line] = []
-    if height >= _WITH_TITLE:
-        title = f"time × latency of {cut(view.row.name, max(10, width - 60))}"
-        scale = f"last {span:.0f} s, {view.column_s:g} s per column"
-        # Eight columns of the rule stay.
-        room = width - display_width(title) - display_width(scale) - 16
-        note = next((f", {note}" for note in notes if display_width(note) + 2 <= room), "")
-        out.append(rule(title + note, width, scale))
-    out.append([(" " * LABEL + "│", "faint"), *_marks(view, columns)])
-    room = max(1, height - len(out) - len(below))
-    # Each row is a whole decade or an equal part of one, the slowest calls at the top, so that labels step evenly.
-    low, high = decades
-    # Lines that would stay empty show more of the axis.
-    high = min(DECADES, max(high, low + room)) if room < 2 * (high - low) else high
-    low = max(0, min(low, high - room)) if room < 2 * (high - low) else low
-    parts = min(max(room // (high - low), 1), _MOST_PARTS)
-    bounds = [round(low * PER_DECADE + i * PER_DECADE / parts) for i in range((high - low) * parts + 1)]
-    if len(bounds) - 1 > room:
-        bounds = [round(low * PER_DECADE + i * (high - low) * PER_DECADE / room) for i in range(room + 1)]
+    with_gpu = height >= _WITH_AXIS or without_map
+    below = [*_gpu_lines(view, width, height), _time_axis(columns, columns * view.column_s)] if with_gpu else []
+    recorded: Line = [(_RECORDED, "accent")] if view.recorded else []
+    out: list[Line] = [[(" " * LABEL + "│", "faint"), *_titles(view, columns, remedy_key), *recorded]]
+    room = height - len(out) - len(below)
+    if without_map or room < 1:
+        return [*out, *below]
+    bounds = _bounds(decades, room)
     rows = len(bounds) - 1
-    labels = _labels(rows, bounds)
-    marked = np.isin(np.arange(columns), [column for column, _ in view.marks])
-    empty = "".join("▏" if mark else " " for mark in marked)
-    out += [[(" " * LABEL + "│" + empty, "faint")]] * (room - rows)
+    labels = _labels(bounds)
+    ruled = _ruled(view, columns)
+    out += [[(" " * LABEL + "│" + "".join(ruled), "faint")]] * (room - rows)
     # The step of each column's oldest call in flight.
     where = np.array([position(float(ns), BINS) if ns else -1 for ns in view.ages_ns], dtype=np.int64)
     # Rates, not counts: a column in progress, or observed for part of its time, is as dark as its neighbors.
@@ -130,32 +141,79 @@ def heat_lines(
     lows, highs = np.array([*bounds[-2:0:-1], 0]), np.array(bounds[:0:-1])
     level = _shades((steps[:, highs] - steps[:, lows]).T / seconds)
     in_flight = (where >= lows[:, None]) & (where < highs[:, None])
-    letters = np.where(in_flight, "◆", np.where((level == 0) & marked, "▏", _LETTERS[level]))
+    letters = np.where(in_flight, "◆", np.where(level == 0, ruled, _LETTERS[level]))
+    letters[-1] = np.where((letters[-1] == " ") & _starting(view, columns), "·", letters[-1])
     loud = lows[:, None] >= _slow_steps(view, columns)
     styles = np.where(in_flight, 3, np.where(level > 0, np.where(loud, 2, 1), 0))
-    figures = _figures(view, lows, highs) if width >= _FIGURES_FROM else [""] * rows
+    figures = _figures(view, lows, highs) if width >= _FIGURES_FROM else [("", "")] * rows
     for label, line, figure in zip(labels, runs_of_rows(letters, styles, _STYLES), figures, strict=True):
-        out.append([(f"{label:>{LABEL - 1}} │", "dim"), *line, (figure, "" if view.row.mark != "bad" else "bad")])
+        out.append([(f"{label:>{LABEL - 1}} │", "dim"), *line, figure])
     return [*out, *below]
 
 
-def _figures(view: FocusView, lows: NDArray[np.int64], highs: NDArray[np.int64]) -> list[str]:
-    """The p50 of the last second beside its row."""
-    p50_ns = view.row.p50_ns
-    at = -1 if p50_ns is None else position(p50_ns, BINS)
-    return [f" {short_duration(p50_ns)}" if low <= at < high else "" for low, high in zip(lows, highs, strict=True)]
+def _bounds(decades: Decades, room: int) -> list[int]:
+    """The steps of the axis between the rows, in at most ``room`` rows, each a whole number of decades or an equal part
+    of one, so that labels step evenly. Lines that would stay empty show more of the axis."""
+    low, high = decades
+    if room < 2 * (high - low):
+        high = min(DECADES, max(high, low + room))
+        low = max(0, min(low, high - room))
+    if room < high - low:
+        each = -(-(high - low) // room)
+        return [min(step, DECADES) * PER_DECADE for step in range(low, high + each, each)]
+    parts = min(room // (high - low), _MOST_PARTS)
+    high = min(DECADES, low + room // parts)
+    return [round(low * PER_DECADE + i * PER_DECADE / parts) for i in range((high - low) * parts + 1)]
+
+
+def _ruled(view: FocusView, columns: int) -> NDArray[np.str_]:
+    """The letters of an empty row: a stroke at each switch, a line at each change of the probes."""
+    letters = np.full(columns, " ")
+    letters[[column for column, _ in view.marks if 0 <= column < columns]] = "▏"
+    letters[[one.rule for one in view.stretches if one.rule is not None and 0 <= one.rule < columns]] = "│"
+    return letters
+
+
+def _starting(view: FocusView, columns: int) -> NDArray[np.bool_]:
+    """The columns between two probe sets, in which nothing was measured."""
+    found = np.zeros(columns, dtype=bool)
+    for one in view.stretches[1:]:
+        if one.rule is not None:
+            found[max(one.rule, 0) : max(one.first, 0)] = True
+    return found
+
+
+def _figures(view: FocusView, lows: NDArray[np.int64], highs: NDArray[np.int64]) -> list[Run]:
+    """What is said beside the rows: the p50 of the last second, of a slow call where its baseline is, and where it was
+    before a remedy."""
+    row = view.row
+    found: dict[int, Run] = {}
+    slow: Run = (" quiet", "dim")
+    for ns, run in (
+        (row.p50_ns, (f" {short_duration(row.p50_ns)}", "bad" if row.mark == "bad" else "")),
+        (row.baseline_ns if row.mark == "bad" else None, slow),
+        (view.was_ns, (" was", "ghost")),
+    ):
+        at = -1 if ns is None else position(ns, BINS)
+        place = next(
+            (number for number, (low, high) in enumerate(zip(lows, highs, strict=True)) if low <= at < high), -1
+        )
+        found.setdefault(place, run)
+    return [found.get(number, ("", "")) for number in range(len(lows))]
 
 
 def _gpu_lines(view: FocusView, width: int, height: int) -> list[Line]:
     """A row of blocks for each value of the GPU that is known, with its last figure; power where there is room."""
     out: list[Line] = []
+    starting = _starting(view, len(view.heat))
     for values, (name, style, text, most) in zip(view.gpu, _GPU_ROWS, strict=True):
         known = values[np.isfinite(values)]
         if not len(known) or (name == "power" and height < _WITH_POWER):
             continue
         share = 100 * values / (most or max(float(known.max()), 1.0))
         steps = np.where(share >= 1, np.minimum(1 + share * len(BLOCKS[1:]) // 101, len(BLOCKS) - 1), 0)
-        letters = "".join(BLOCKS[int(step)] if np.isfinite(step) else "·" for step in steps)
+        nothing = starting & ~np.isfinite(values)
+        letters = "".join("·" if gap else BLOCKS[int(step)] for step, gap in zip(steps, nothing, strict=True))
         figure = f" {text(float(known[-1]))}" if width >= _FIGURES_FROM else ""
         out.append([(f"{name:>{LABEL - 1}} │", "dim"), (letters, style), (figure, "")])
     return out
@@ -168,7 +226,7 @@ def _percent(value: float) -> str:
 # Name, style, text of a figure, and the value of a full block (None: the largest one) of each of GPU_VALUES.
 _GPU_ROWS: tuple[tuple[str, str, Callable[[float], str], float | None], ...] = (
     ("util", "heat", _percent, 100.0),
-    ("SM act.", "live", _percent, 100.0),
+    ("SM act.", "active", _percent, 100.0),
     ("power", "dim", lambda watts: f"{watts:.0f} W", None),
 )
 
@@ -200,27 +258,66 @@ def _slow_steps(view: FocusView, columns: int) -> NDArray[np.int64]:
     return steps
 
 
-def _labels(rows: int, bounds: list[int]) -> list[str]:
-    labels = [""] * rows
-    for decade in range(DECADES):
-        for number in range(rows):
-            low, high = bounds[rows - 1 - number], bounds[rows - number]
-            if low <= decade * PER_DECADE < high and not labels[number]:
-                labels[number] = decade_label(decade)
-    return labels
+def _labels(bounds: list[int]) -> list[str]:
+    """The decade that begins in each row, the top row first."""
+    return [decade_label(low // PER_DECADE) if low % PER_DECADE == 0 else "" for low in bounds[-2::-1]]
 
 
-def _marks(view: FocusView, columns: int) -> Line:
-    """The switches; where two texts would overlap, only the newer one's is written."""
-    letters = [" "] * columns
-    for column, label in reversed(view.marks):
-        if not 0 <= column < columns:
-            continue
-        # Near the right edge the text is at the left of its stroke.
-        left = column + display_width(label) + 1 > columns
-        text, start = (label + "▏", column - display_width(label)) if left else ("▏" + label, column)
+def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
+    """What was measured in each stretch and, where there is room, that this was its baseline; and the switches. Where
+    texts would overlap, only the newer one is written."""
+    letters, styles = np.full((1, columns), " "), np.zeros((1, columns), dtype=np.int64)
+
+    def free(begin: int, end: int) -> bool:
+        return begin >= 0 and end <= columns and not styles[0, begin:end].any()
+
+    def write(text: str, begin: int, style: int) -> None:
         places = by_column(text)
-        if start < 0 or any(letter != " " for letter in letters[start : start + len(places) + 1]):
-            places, start = ["▏" if letters[column] == " " else letters[column]], column
-        letters[start : start + len(places)] = places
-    return [("".join(letters), "accent")]
+        letters[0, begin : begin + len(places)], styles[0, begin : begin + len(places)] = places, style
+
+    for one in view.stretches:
+        if one.rule is not None and free(one.rule, one.rule + 1):
+            write("│", one.rule, _MARK)
+    for number, one in reversed(list(enumerate(view.stretches))):
+        begin = max(one.first, 0) if one.rule is None else max(one.rule + 1, 0)
+        later = view.stretches[number + 1].rule if number + 1 < len(view.stretches) else None
+        end = columns if later is None else later
+        marks = [(at, text) for at, text in view.marks if max(one.first, 0) <= at < end]
+        key = probe_keys(one.probe_set).get(one.name, "").strip()
+        name = f"{key} {one.name}".strip()
+        remedy = f"{remedy_key} {name}: {one.relation}".strip() if one.relation else ""
+        title_end = begin
+        if remedy and begin < end:
+            # What is compared matters more than when the same aggressor came on again.
+            text = cut(remedy, end - begin)
+            write(text, begin, _NAME)
+            title_end = begin + display_width(text)
+        for at, text in reversed(marks):
+            _write_mark(text, at, end, free, write)
+        if not remedy and begin < end:
+            # One blank before a mark.
+            room = next((at - 1 for at in range(begin, end) if styles[0, at]), end) - begin
+            text = cut(name, room) if room > _SHORTEST_NAME else key if room > 0 else ""
+            write(text, begin, _NAME)
+            title_end = begin + display_width(text)
+        first = min((at for at, _ in marks), default=end)
+        known = one.rule is not None and one.rule >= 0
+        if known and title_end + 2 + len(_BASELINE) < first and free(title_end, title_end + 2 + len(_BASELINE)):
+            write(_BASELINE, title_end + 2, _REMARK)
+    return runs_of_rows(letters, styles, _TITLE_STYLES)[0]
+
+
+def _write_mark(
+    text: str, column: int, end: int, free: Callable[[int, int], bool], write: Callable[[str, int, int], None]
+) -> None:
+    """A stroke with ``text`` beside it, near the right ``end`` at its left; the stroke alone where there is no room."""
+    wide = display_width(text)
+    if column + wide + 1 <= end:
+        mark, begin = "▏" + text, column
+    else:
+        mark, begin = text + "▏", column - wide
+    # One more column at each end, so that two texts do not touch.
+    if free(begin - (begin < column), min(begin + wide + 2, end)):
+        write(mark, begin, _MARK)
+    elif free(column, column + 1):
+        write("▏", column, _MARK)

@@ -19,6 +19,7 @@ from stallscope.tui.common.histograms import (
     histogram_lines,
     host_and_device,
     legend_runs,
+    lines_of_each,
     live_histogram,
     probe_histograms,
     window_text,
@@ -43,6 +44,8 @@ _HEAD_LINES, _ENOUGH_LINES = 3, 14
 # Call, wait and due.
 _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
+# Lines of a plot in which its shape is seen.
+_HIGH = 3
 # With fewer places than this, one histogram with all its figures says more.
 _LEAST_PLACES = 3
 # Columns of the names of the phases, before the first plot.
@@ -56,6 +59,7 @@ class MultiplesView:
 
     ``notes`` say why the focus is the focus, the longest one first; ``keys`` are those of the probes. ``live`` are
     later histograms by probe: plots move with every frame, figures change with ``plots``, so that they can be read.
+    ``stalled`` names what stalled before a remedy.
     """
 
     focus: FocusView | None = None
@@ -63,6 +67,7 @@ class MultiplesView:
     notes: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     live: Mapping[str, ChannelMap] = field(default_factory=dict)
+    stalled: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,8 @@ class Multiples(LineWidget):
             if cells is not None:
                 return self._side_by_side(cells, phases, width)
         name = view.focus.row.name
-        return histogram_lines(probe_histograms(view.focus, view.notes), width, height, view.live.get(name))
+        found = probe_histograms(view.focus, view.notes, view.stalled)
+        return histogram_lines(found, width, height, view.live.get(name))
 
     def _side_by_side(self, cells: Grid, phases: Sequence[Phase], width: int) -> list[Line]:
         out: list[Line] = []
@@ -142,16 +148,21 @@ def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
 
 def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: Grid) -> list[Line]:
     """The lines of the plots of ``row``: titles, figures, some lines for each phase, and the axis."""
-    each = min(MOST_LINES, (cells.lines - _HEAD_LINES) // len(phases)) if phases else 0
+    room = cells.lines - _HEAD_LINES
+    # The baseline's figures have a line where high plots are left, or where plots leave one.
+    heads = 3 if lines_of_each(room - 1, len(phases), MOST_LINES)[0] >= _HIGH else 2
+    each, between = lines_of_each(room - (heads - 2), len(phases), MOST_LINES) if phases else (0, 0)
     titles: list[list[Line]] = [_titles(plot, view, cells.columns) for plot in row]
-    # Where there is a line left, the baseline's figures have it.
-    heads = 3 if cells.lines - _HEAD_LINES - each * len(phases) > 0 else 2
+    if room > each * len(phases) + between * (len(phases) - 1):
+        heads = 3
     out: list[Line] = [
         [(" " * _BEFORE, ""), *_joined([fit(title[number], cells.columns) for title in titles])]
         for number in range(heads)
     ]
     if phases:
-        out += _plot_lines(view, row, phases, cells.columns, each)
+        plotted = _plot_lines(view, row, phases, cells.columns, each)
+        for number in range(len(phases)):
+            out += [*([[]] * between if number else []), *plotted[number * each : (number + 1) * each]]
     axes = " ".join([axis_labels(cells.columns)] * len(row))
     return [*out, [(" " * _BEFORE + axes, "dim")]]
 
@@ -171,6 +182,7 @@ def _plot_lines(
         [plot.row.in_flight_ns if phase is Phase.CALL else None for phase in phases for plot in row],
         columns,
         each,
+        [None if channel is None else channel.stalled for channel in channels],
     )
     shape = (len(phases), len(row), each, columns)
     wide = np.full((len(phases), each, len(row), columns + 1), " ")
@@ -214,6 +226,9 @@ def _titles(plot: FocusView, view: MultiplesView, columns: int) -> list[Line]:
         pair = f"p50 {short_duration(row.p50_ns)} p99 {short_duration(row.p99_ns)}{ratio}"
         texts = [f"{word} {pair}".lstrip(), pair]
     known = None if row.phase is None else _channel(plot, row.phase)
+    if known is not None and known.stalled is not None and row.baseline_ns:
+        was_ns = known.stalled.percentile(50) or 0.0
+        texts.insert(0, f"{texts[0]}  was p50 {short_duration(was_ns)} ×{short_ratio(was_ns / row.baseline_ns)}")
     base: Line = []
     if known is not None and known.baseline is not None:
         p50, p99 = (short_duration(known.baseline.percentile(q)) for q in (50, 99))
@@ -234,7 +249,10 @@ def _legend(view: MultiplesView, width: int) -> Line:
     """The meaning of the characters in use, and why the focus is the focus."""
     channels = [channel for plot in view.plots for channel in plot.channels]
     periods = {window_text(plot.row.period_ns) for plot in view.plots}
-    line: Line = [(" " * _BEFORE, ""), *legend_runs(channels, periods.pop() if len(periods) == 1 else "now")]
+    line: Line = [
+        (" " * _BEFORE, ""),
+        *legend_runs(channels, periods.pop() if len(periods) == 1 else "now", stalled=view.stalled),
+    ]
     room = width - length(line) - len(_LEGEND_GAP) - 2
     note = next((note for note in view.notes if display_width(note) <= room), "")
     return [*line, (_LEGEND_GAP, ""), ("▸ ", "accent"), (note, "dim")] if note else line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stallprobes.live.analyzer import Analyzer
@@ -12,6 +13,7 @@ from stallprobes.recording.observation import CUDA, EngineCondition, Observation
 from stallscope.tui import probe_sets
 from stallscope.tui.monitor.guide import guide
 from stallscope.tui.monitor.header import HeaderView
+from stallscope.tui.monitor.multiples import MultiplesView
 from stallscope.tui.monitor.probe_table import ProbeTableView, probe_keys
 from stallscope.tui.monitor.state import MonitorState
 from stallscope.tui.monitor.verdict_log import VerdictLogView
@@ -34,11 +36,33 @@ def header_view(
 
 
 def table_view(
-    state: MonitorState, observation: Observation, model: MonitorView | None, *, compact: bool
+    state: MonitorState,
+    observation: Observation,
+    model: MonitorView | None,
+    keys: Mapping[str, str],
+    *,
+    compact: bool,
 ) -> ProbeTableView:
-    """The probe table."""
-    keys_of = probe_keys(observation.probe_set)
-    return ProbeTableView(model, keys_of, state.focus_name, observation.engine.sentence, compact)
+    """The probe table; ``keys`` are those of the actions by name."""
+    keys_of, before = probe_keys(observation.probe_set), None
+    if model is not None and model.before is not None:
+        row = replace(model.before.row, on=True, state=f"before {keys['remedy']}", mark="ghost")
+        before = probe_keys(model.before.probe_set)[row.name], row
+    return ProbeTableView(model, keys_of, state.focus_name, observation.engine.sentence, compact, before)
+
+
+def histograms_view(
+    state: MonitorState, observation: Observation, model: MonitorView | None, keys: Mapping[str, str]
+) -> MultiplesView:
+    """The histograms; ``keys`` are those of the actions by name."""
+    focus, plots = (None, ()) if model is None else (model.focus, model.plots)
+    notes, stalled = choice_notes(state, keys), ""
+    if model is not None and model.before is not None:
+        before = model.before
+        stalled = f"{probe_keys(before.probe_set)[before.row.name]} {before.row.name}, before {keys['remedy']}".strip()
+        if before.counterpart is None:
+            notes = (before.relation, *notes)
+    return MultiplesView(focus, plots, notes, probe_keys(observation.probe_set), stalled=stalled)
 
 
 def header_lines(observation: Observation | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from textual.reactive import var
@@ -27,22 +27,25 @@ from stallscope.tui.common.lines import (
 )
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-STRIP = 20
-STRIP_FROM = 108
-# Columns of a compact row: of its strip, and of its figures.
-COMPACT_STRIP, _COMPACT_FIGURES = 12, 30
+# Columns of the last minute, each of an equal part of it in tenths of a second; from this width of the table on.
+_STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
+# Columns that a row has beside it, from this width on with more figures, and in a compact table.
+_WIDE_FROM, _FEWER_FROM, _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 108, 88, 96, 68
+_COMPACT_FIGURES = 30
 _STATE = 11
 # Columns of focus mark, key and box; and of a name at least where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
-_COLUMNS = (("calls/s", 8), ("", 10), ("p50", 9), ("p99", 9), ("×", 8))
-_NARROW = (("calls/s", 7), ("", 7), ("p50", 8), ("p99", 8), ("×", 6))
+_COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
+_FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))
+_NARROW = (("calls/s", 7), ("", 7), ("base", 0), ("p50", 8), ("p99", 8), ("×", 6))
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeTableView:
     """The rows of ``model``, or the text ``empty`` without any. ``keys_of`` maps names of probes to keys.
 
-    ``compact``: without titles, with the aggressors side by side.
+    ``compact``: without titles, with the aggressors side by side. ``before`` is the victim that stalled before a
+    remedy, with its key there: a row that nothing selects.
     """
 
     model: MonitorView | None = None
@@ -50,6 +53,15 @@ class ProbeTableView:
     focus_name: str | None = None
     empty: str = ""
     compact: bool = False
+    before: tuple[str, ProbeRow] | None = None
+
+
+def strip_columns(width: int, *, compact: bool) -> int:
+    """The number of columns of the last minute in a table of ``width`` columns, 0 for none."""
+    if width < _STRIP_FROM:
+        return 0
+    room = width - (_COMPACT_BESIDE_STRIP if compact else _BESIDE_STRIP)
+    return max((columns for columns in _STRIPS if columns <= room), default=_STRIPS[0])
 
 
 class ProbeTable(LineWidget):
@@ -68,18 +80,17 @@ class ProbeTable(LineWidget):
             self.targets = []
             return [[(f" {self.view.empty}", "dim")]]
         aggressors, victims = self.view.model.aggressors, self.view.model.victims
-        rows = (*aggressors, *victims)
+        rows = (*aggressors, *victims, *(() if self.view.before is None else (self.view.before[1],)))
         room = max(1, _title_room(width) - _BOX_END - 1)
         titles = shortened([row.name for row in rows], room)
         self._titles = {row.name: padded(title, room) + " " for row, title in zip(rows, titles, strict=True)}
         out: list[tuple[Targets, Line]] = []
         if self.view.compact:
             chips = self._chips(aggressors, width, max(1, height - 1 - len(victims))) if aggressors else []
-            shown = self._most_important(victims, height - len(chips))
-            out = [*chips, *((_spans(row.name, 0, width), self._compact_row(row, width)) for row in shown)]
+            out = [*chips, *self._rows(victims, width, height - len(chips), self._compact_row)]
             self.targets = [spans for spans, _ in out]
             return [line for _, line in out]
-        if aggressors and len(aggressors) + len(victims) + 2 > height:
+        if aggressors and len(rows) + 2 > height:
             # What their keys switch stays visible.
             out += self._chips(aggressors, width, max(1, height - 1))
         elif aggressors:
@@ -117,10 +128,25 @@ class ProbeTable(LineWidget):
 
     def _victim_lines(self, victims: tuple[ProbeRow, ...], width: int, height: int) -> list[tuple[Targets, Line]]:
         """Title and rows of the victims, the most important ones where ``height`` is too low for all."""
-        hidden = max(0, len(victims) + 1 - height)
-        shown = self._most_important(victims, height - 1) if hidden else victims
-        rows = [(_spans(row.name, 0, width), self._row(row, width)) for row in shown]
-        return [([], _head(f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS, width)), *rows]
+        hidden = max(0, len(victims) + (self.view.before is not None) + 1 - height)
+        title = f"{_VICTIMS} +{hidden}" if hidden else _VICTIMS
+        return [([], _head(title, width)), *self._rows(victims, width, height - 1, self._row)]
+
+    def _rows(
+        self, victims: tuple[ProbeRow, ...], width: int, height: int, drawn: Callable[[ProbeRow, int], Line]
+    ) -> list[tuple[Targets, Line]]:
+        """The most important rows of the victims in ``height`` lines, with what stalled before a remedy above the
+        host."""
+        before = self.view.before
+        shown = self._most_important(victims, height - (before is not None))
+        out = [(_spans(row.name, 0, width), drawn(row, width)) for row in shown]
+        if before is not None and height > 0:
+            place = sum(row.role is Role.VICTIM for row in shown)
+            # Of the same columns as other rows, but dim, and with another key and box.
+            line = drawn(before[1], width)
+            text = "".join(part for part, _ in line)[_BOX_END:]
+            out.insert(place, ([], [(f" {before[0]:1}", "dim"), (" ▒ ", "ghost"), (text, "ghost")]))
+        return out
 
     def _most_important(self, rows: tuple[ProbeRow, ...], count: int) -> list[ProbeRow]:
         """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""
@@ -141,8 +167,9 @@ class ProbeTable(LineWidget):
         mark = f"focus-{row.mark}" if focused and row.mark else row.mark or plain
         line: Line = [("▸" if focused else " ", "accent"), (self.view.keys_of.get(row.name, " "), "key")]
         line += [(" ■ " if row.on else " □ ", mark)]
-        strip = strip_text(row.strip[-COMPACT_STRIP:])
-        room = width - _BOX_END - _STATE - _COMPACT_FIGURES - COMPACT_STRIP - 2
+        columns = strip_columns(width, compact=True)
+        strip = strip_text(row.strip[-columns:]) if columns else ""
+        room = width - _BOX_END - _STATE - _COMPACT_FIGURES - columns - 2
         line += [(padded(cut(row.name, room), room) + " ", plain), (padded(cut(_state(row), _STATE), _STATE), mark)]
         line.append((padded(cut(_compact_figures(row), _COMPACT_FIGURES), _COMPACT_FIGURES) + " ", plain))
         line.append((strip, mark if row.mark == "bad" else "heat"))
@@ -155,18 +182,20 @@ class ProbeTable(LineWidget):
         key = self.view.keys_of.get(row.name, " ")
         line: Line = [("▸" if focused else " ", "accent"), (key, "key"), (" ■ " if row.on else " □ ", mark)]
         columns = _columns(width)
-        strip = len(row.strip) if width >= STRIP_FROM else 0
+        strip = strip_columns(width, compact=False)
         values = _values(row)
         line.append((self._titles[row.name], plain))
         line.append((padded(cut(_state(row), _STATE), _STATE), mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
-            worst = row.mark in ("bad", "warn") and number in (4, 3 if row.quantile == "p99" else 2)
+            worst = row.mark in ("bad", "warn") and number in (5, 4 if row.quantile == "p99" else 3)
+            if not size:
+                continue
             if len(text) >= size:
                 text = text.removeprefix("in ")
             line.append((f"{cut(text, size - 1):>{size}}", mark if worst else plain if row.on else dim))
         if strip:
             line.append((" ", plain))
-            line.append((strip_text(row.strip), mark if row.mark == "bad" else "heat"))
+            line.append((strip_text(row.strip[-strip:]), mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)
 
 
@@ -189,34 +218,37 @@ def strip_text(strip: tuple[int, ...]) -> str:
 
 
 def _columns(width: int) -> tuple[tuple[str, int], ...]:
-    return _COLUMNS if width >= 88 else _NARROW
+    return _COLUMNS if width >= _WIDE_FROM else _FEWER if width >= _FEWER_FROM else _NARROW
 
 
 def _title_room(width: int) -> int:
     """Columns before the state."""
-    return width - _STATE - sum(size for _, size in _columns(width)) - (STRIP + 1 if width >= STRIP_FROM else 0)
+    strip = strip_columns(width, compact=False)
+    return width - _STATE - sum(size for _, size in _columns(width)) - (strip + 1 if strip else 0)
 
 
 def _head(title: str, width: int) -> Line:
     columns = _columns(width)
-    strip = STRIP + 1 if width >= STRIP_FROM else 0
+    strip = strip_columns(width, compact=False)
     room = max(_title_room(width) - 1, 1)
     line: Line = [(f" {cut(title, room):<{room}}", "strong"), (f"{'state':<{_STATE}}", "dim")]
-    line += [(f"{name:>{size}}", "dim") for name, size in columns]
+    line += [(f"{name:>{size}}", "dim") for name, size in columns if size]
     if strip:
-        line.append((f" {cut('last minute', STRIP)}", "dim"))
+        line.append((f" {cut('last minute', strip)}", "dim"))
     return line
 
 
-def _values(row: ProbeRow) -> tuple[str, str, str, str, str]:
+def _values(row: ProbeRow) -> tuple[str, str, str, str, str, str]:
     rate = "–" if row.calls_per_s is None else f"{row.calls_per_s:.{1 if 0 < row.calls_per_s < 0.95 else 0}f}"
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
+    base = short_duration(row.baseline_ns)
     if row.in_flight_ns is not None:
         # The age of a call that has not returned matters more than those that have.
-        return rate, "in flight", short_duration(row.in_flight_ns), "–", ratio
+        return rate, "in flight", base, short_duration(row.in_flight_ns), "–", ratio
     return (
         rate,
         row.phase.traits.word if row.phase else "–",
+        base,
         short_duration(row.p50_ns),
         short_duration(row.p99_ns),
         ratio,
@@ -230,9 +262,8 @@ def _compact_figures(row: ProbeRow) -> str:
     if row.in_flight_ns is not None:
         now = f"in flight {short_duration(row.in_flight_ns)}"
     else:
-        ns = row.p99_ns if row.quantile == "p99" else row.p50_ns
         before = "" if row.baseline_ns is None else f"{short_duration(row.baseline_ns)} → "
-        now = f"{row.phase.traits.word} {'p99 ' if row.quantile == 'p99' else ''}{before}{short_duration(ns)}"
+        now = f"{row.phase.traits.word} {'p99 ' if row.quantile == 'p99' else ''}{before}{short_duration(row.now_ns)}"
     ratio = "" if row.ratio is None else f"×{short_ratio(row.ratio)}"
     return f"{now} {ratio:>{max(_COMPACT_FIGURES - len(now) - 1, 0)}}"
 

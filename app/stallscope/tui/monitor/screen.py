@@ -30,8 +30,8 @@ from stallscope.tui.monitor.blame import BlameControl
 from stallscope.tui.monitor.header import Header
 from stallscope.tui.monitor.heatmap import HeatMap, HeatMapView
 from stallscope.tui.monitor.layout import layout
-from stallscope.tui.monitor.multiples import Multiples, MultiplesView
-from stallscope.tui.monitor.probe_table import COMPACT_STRIP, STRIP, STRIP_FROM, ProbeTable, probe_keys, table_height
+from stallscope.tui.monitor.multiples import Multiples
+from stallscope.tui.monitor.probe_table import ProbeTable, probe_keys, strip_columns, table_height
 from stallscope.tui.monitor.state import MonitorState, WayBack
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 from stallscope.tui.sources.live import LiveSource
@@ -165,6 +165,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         engine_state, self.state = self.state.engine_state, self.state.observed(observation)
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation, followed)
+            self.mark_changed()
+            # The table has a row for what stalled before a remedy.
+            self.rearrange()
         self.analyzer.feed(observation)
         if replay is not None:
             self.analyzer.follow_recorded(replay.baselines(observation))
@@ -181,8 +184,6 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         """An analyzer for the observation's probe set; its history continues that of the one before, in which the
         victim ``followed`` was followed, and live its log does too."""
         probe_set, previous, replay = observation.probe_set, self.analyzer, self.source.playback
-        self.mark_changed()
-        self.rearrange()
         return Analyzer(
             probe_set,
             baseline_s=self.settings.quiet_seconds,
@@ -252,19 +253,18 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
                 self.state.focus_name,
                 columns=heat_map.columns,
                 span_s=self.span_s,
-                strip=COMPACT_STRIP if self._compact else STRIP if self.size.width >= STRIP_FROM else 0,
+                strip=strip_columns(self.size.width, compact=self._compact),
                 plots=histograms.places,
             )
             stopped = panel_views.STOPPED_STATES.get(observation.engine.state)
             if stopped is not None and not self.frozen:
                 self.monitor_view = self.monitor_view.with_state(stopped)
         model = self.monitor_view
-        focus, plots = (None, ()) if model is None else (model.focus, model.plots)
-        self.query_one(ProbeTable).view = panel_views.table_view(self.state, observation, model, compact=self._compact)
-        notes = panel_views.choice_notes(self.state, self._key_labels)
-        heat_map.view = HeatMapView(focus, notes)
+        keys, table = self._key_labels, self.query_one(ProbeTable)
+        table.view = panel_views.table_view(self.state, observation, model, keys, compact=self._compact)
+        heat_map.view = HeatMapView(None if model is None else model.focus, keys["remedy"], self.state.larger)
         self.query_one(VerdictLog).view = replace(self.log_view(observation), titled=not self._compact)
-        histograms.view = MultiplesView(focus, plots, notes, probe_keys(observation.probe_set))
+        histograms.view = panel_views.histograms_view(self.state, observation, model, keys)
 
     def log_view(self, observation: Observation) -> VerdictLogView:
         """The view of the verdict log."""
@@ -298,24 +298,17 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         histograms.view = replace(histograms.view, live=live)
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes and their order."""
+        """Set the panels' sizes."""
         table, heat_map, log = self.query_one(ProbeTable), self.query_one(HeatMap), self.query_one(VerdictLog)
         probe_set, header = self.state.probe_set, panel_views.header_lines(self.state.observation)
         victims = 0 if probe_set is None else sum(probe.role is not Role.AGGRESSOR for probe in probe_set.probes)
-        sizes = layout(width, height, table_height(probe_set), victims, header)
+        # The victim that stalled before a remedy has a row too.
+        more = 0 if self.analyzer is None or self.analyzer.before is None else 1
+        rows = table_height(probe_set) + more
+        sizes = layout(width, height, rows, victims + more, header, larger=self.state.larger)
         self._compact, self._header = sizes.compact, header if sizes.compact else 2
         self.query_one(Header).styles.height = self._header
-        self.set_class(sizes.wide, "wide")
-        self.set_class(sizes.spacious, "spacious")
-        # A grid places its panels in their order.
-        if sizes.spacious:
-            self.move_child(log, before=heat_map)
-            rows = (2, sizes.upper, sizes.log, sizes.heat_map)
-        else:
-            self.move_child(log, after=heat_map)
-            rows = (2, sizes.upper, sizes.heat_map, sizes.log)
-        self.styles.grid_rows = " ".join(str(lines) for lines in rows if lines)
-        table.styles.height = sizes.upper if sizes.table is None else sizes.table
+        table.styles.height = sizes.table
         self.query_one(Multiples).styles.height = sizes.histograms
         heat_map.styles.height = sizes.heat_map
         heat_map.display = sizes.heat_map > 0
@@ -492,6 +485,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
         self._load_variant(live, remedy.pattern, remedy.variant)
 
+    def action_larger(self) -> None:
+        """Give the rows of the heat map to the histograms, or give them back."""
+        self.show(replace(self.state, larger=not self.state.larger))
+        self.rearrange()
+
     def action_change_span(self, steps: int) -> None:
         """Take the next shorter or longer time axis of SPANS_S and the settings."""
         spans = sorted({*SPANS_S, self.settings.history_seconds})
@@ -545,8 +543,9 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def has_way_back(self) -> bool:
-        """Whether a blame experiment runs, or probes of a remedy or pattern are loaded."""
-        return self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
+        """Whether a blame experiment runs, the histograms are larger, or probes of a remedy or pattern are loaded."""
+        back = self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
+        return back or self.state.larger
 
     @property
     def urgent(self) -> tuple[str, ...]:
@@ -555,11 +554,14 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return ("blame",) if several else ()
 
     def action_go_back(self) -> None:
-        """Stop the blame experiment; without one, return from a remedy or pattern to the probes before it.
+        """Stop the blame experiment, else close the larger histograms, else return from a remedy or pattern.
 
-        With neither the key does what else it has.
+        Without any of them the key does what else it has.
         """
         if self.blame.stop():
+            return
+        if self.state.larger:
+            self.action_larger()
             return
         if self.live is None or self.state.way_back is None:
             raise SkipAction

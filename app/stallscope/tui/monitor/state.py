@@ -30,7 +30,8 @@ class MonitorState(MovingState):
     ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim.
     ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
     1970). ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time
-    axis in s, None for that of the settings. ``way_back`` leads to the probes before remedies and patterns.
+    axis in s, None for that of the settings. ``larger``: the histograms have the rows of the heat map. ``way_back``
+    leads to the probes before remedies and patterns.
     """
 
     observation: Observation | None = None
@@ -41,6 +42,7 @@ class MonitorState(MovingState):
     ready_at: float = 0.0
     tried: bool = False
     span_s: float | None = None
+    larger: bool = False
     way_back: WayBack | None = None
 
     @property

@@ -52,8 +52,13 @@ class VerdictLog(LineWidget):
         when = "last known" if view.engine_stopped else "current"
         note = f"{len(current)} {when}, {len(view.entries) - len(current)} past" if view.entries else ""
         out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))] if view.titled else []
+        for label, style, text in view.guide.lines:
+            # What is folded in a high panel is cut in a low one.
+            folded = wrapped(text, room - _LABEL) if height > _ROOMY else [cut(text, width - _LABEL - 1)]
+            for number, part in enumerate(folded[:2]):
+                out.append((None, [(f" {'' if number else label:<{_LABEL - 1}}", style), (part, "")]))
         # In a low panel verdicts are more important.
-        if view.expect and (height >= _ROOMY or not current):
+        if view.expect and not view.guide.lines and (height >= _ROOMY or not current):
             lines = wrapped(view.expect, room)
             if len(lines) > 2:
                 lines = [lines[0], cut(f"{lines[1]} {lines[2]}", room)]
@@ -61,9 +66,9 @@ class VerdictLog(LineWidget):
         if height >= _ROOMY or not current:
             out += [(None, [(f" {line}", "")]) for text in view.progress for line in wrapped(text, room)]
         # A verdict needs the lines more than a hint.
-        next_step = _next_step(view.guide, room, 1 if current and height < _ROOMY else 2)
+        next_step = _next_step(view.guide, room, 1 if (current or view.guide.lines) and height < _ROOMY else 2)
         if not current:
-            if not view.progress:
+            if not view.progress and view.guide.status:
                 out += [(None, [(f" {line}", "dim")]) for line in wrapped(view.guide.status, room)]
             out += [(None, line) for line in next_step]
         for number, entry in enumerate(worst_first(view.entries)):
