@@ -290,7 +290,7 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
 
 
 # Styles of symbols, light to dark by severity; others are white.
-_SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "warn", "░": "heat", "!": "warn"}
+_SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
 _CHANGE_STYLES = {
     CellOutcome.WORSE: "alarm",

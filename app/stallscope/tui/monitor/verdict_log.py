@@ -11,7 +11,7 @@ from textual.reactive import var
 from stallprobes.live.view_model import LogEntry
 from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
-from stallscope.tui.common.verdict_lines import explanation_lines, figures, keyed
+from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
 # From this height on the expected result is shown above the verdicts.
@@ -54,9 +54,9 @@ class VerdictLog(LineWidget):
         out: list[tuple[LogEntry | None, Line]] = [(None, rule("verdicts", width, note))] if view.titled else []
         for label, style, text in view.guide.lines:
             # What is folded in a high panel is cut in a low one.
-            folded = wrapped(text, room - _LABEL) if height > _ROOMY else [cut(text, width - _LABEL - 1)]
+            folded = wrapped(text, room - LABEL) if height > _ROOMY else [cut(text, width - LABEL - 1)]
             for number, part in enumerate(folded[:2]):
-                out.append((None, [(f" {'' if number else label:<{_LABEL - 1}}", style), (part, "")]))
+                out.append((None, [(f" {'' if number else label:<{LABEL - 1}}", style), (part, "")]))
         # In a low panel verdicts are more important.
         if view.expect and not view.guide.lines and (height >= _ROOMY or not current):
             lines = wrapped(view.expect, room)
