@@ -180,7 +180,7 @@ def listed_lines() -> tuple[ListedLine, ...]:
     found = []
     for pattern in patterns().values():
         for variant in pattern.variants:
-            word, style = _KINDS[variant.kind], "reverse" if variant.kind is Kind.STALL else "italic"
+            word, style = _KINDS[variant.kind], "bold" if variant.kind is Kind.STALL else "italic"
             searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
             line = f"{pattern.name}/{variant.name}"
             found.append(ListedLine(line, pattern.name, variant.name, word, style, searched.casefold()))
