@@ -136,7 +136,7 @@ def test_a_program_is_attached_from_the_monitor_whose_engine_ends_first(
     program: RunningProgram, machine: dict[str, str], terminal: OpenTerminal
 ) -> None:
     shown = terminal("--sim", size=(120, 40), **machine)
-    shown.wait_for("AGGRESSORS")
+    shown.wait_for("d2d@secondary")
     # Once: a second one returns to the monitor.
     shown.press("P")
     shown.wait_for("listed by NVML")
