@@ -170,7 +170,7 @@ class ProbeTable(LineWidget):
         columns = strip_columns(width, compact=True)
         strip = strip_text(row.strip[-columns:]) if columns else ""
         room = width - _BOX_END - _STATE - _COMPACT_FIGURES - columns - 2
-        line += [(padded(cut(row.name, room), room) + " ", plain), (padded(cut(_state(row), _STATE), _STATE), mark)]
+        line += [(padded(cut(row.name, room), room) + " ", plain), (padded(cut(_state(row, _STATE - 1), _STATE - 1), _STATE), mark)]
         line.append((padded(cut(_compact_figures(row), _COMPACT_FIGURES), _COMPACT_FIGURES) + " ", plain))
         line.append((strip, mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)
@@ -185,7 +185,7 @@ class ProbeTable(LineWidget):
         strip = strip_columns(width, compact=False)
         values = _values(row)
         line.append((self._titles[row.name], plain))
-        line.append((padded(cut(_state(row), _STATE), _STATE), mark))
+        line.append((padded(cut(_state(row, _STATE), _STATE), _STATE), mark))
         for number, (text, (_, size)) in enumerate(zip(values, columns, strict=True)):
             worst = row.mark in ("bad", "warn") and number in (5, 4 if row.quantile == "p99" else 3)
             if not size:
@@ -268,9 +268,9 @@ def _compact_figures(row: ProbeRow) -> str:
     return f"{now} {ratio:>{max(_COMPACT_FIGURES - len(now) - 1, 0)}}"
 
 
-def _state(row: ProbeRow) -> str:
+def _state(row: ProbeRow, most: int) -> str:
     """The state; the range of an unsteady probe without blanks where it is too long with them."""
-    return row.state if row.range_ns is None or len(row.state) <= _STATE else row.state.replace(" ", "")
+    return row.state if row.range_ns is None or len(row.state) <= most else row.state.replace(" ", "")
 
 
 def probe_keys(probe_set: ProbeSet) -> dict[str, str]:
