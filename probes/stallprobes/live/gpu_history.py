@@ -11,7 +11,7 @@ from stallprobes.live.history import MOST_SLOTS, SLOT_NS
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
 # The values that are kept, by name of their reading.
-GPU_VALUES = ("utilisation_percent", "sm_active_percent", "power_w")
+GPU_VALUES = ("utilisation_percent", "sm_active_percent", "power_w", "power_limit_w")
 
 
 class GpuHistory:

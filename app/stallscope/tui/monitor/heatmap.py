@@ -206,11 +206,12 @@ def _gpu_lines(view: FocusView, width: int, height: int) -> list[Line]:
     """A row of blocks for each value of the GPU that is known, with its last figure; power where there is room."""
     out: list[Line] = []
     starting = _starting(view, len(view.heat))
-    for values, (name, style, text, most) in zip(view.gpu, _GPU_ROWS, strict=True):
+    *rows, limits = view.gpu
+    for values, (name, style, text, most) in zip(rows, _GPU_ROWS, strict=True):
         known = values[np.isfinite(values)]
         if not len(known) or (name == "power" and height < _WITH_POWER):
             continue
-        share = 100 * values / (most or max(float(known.max()), 1.0))
+        share = 100 * values / (most or max(float(known.max()), *limits[np.isfinite(limits)].tolist(), 1.0))
         steps = np.where(share >= 1, np.minimum(1 + share * len(BLOCKS[1:]) // 101, len(BLOCKS) - 1), 0)
         nothing = starting & ~np.isfinite(values)
         letters = "".join("·" if gap else BLOCKS[int(step)] for step, gap in zip(steps, nothing, strict=True))
@@ -223,7 +224,8 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"
 
 
-# Name, style, text of a figure, and the value of a full block (None: the largest one) of each of GPU_VALUES.
+# Name, style, text of a figure, and the value of a full block (None: the power limit) of each of GPU_VALUES but that
+# limit.
 _GPU_ROWS: tuple[tuple[str, str, Callable[[float], str], float | None], ...] = (
     ("util", "heat", _percent, 100.0),
     ("SM act.", "active", _percent, 100.0),
