@@ -170,7 +170,10 @@ class ProbeTable(LineWidget):
         columns = strip_columns(width, compact=True)
         strip = strip_text(row.strip[-columns:]) if columns else ""
         room = width - _BOX_END - _STATE - _COMPACT_FIGURES - columns - 2
-        line += [(padded(cut(row.name, room), room) + " ", plain), (padded(cut(_state(row, _STATE - 1), _STATE - 1), _STATE), mark)]
+        line += [
+            (padded(cut(row.name, room), room) + " ", plain),
+            (padded(cut(_state(row, _STATE - 1), _STATE - 1), _STATE), mark),
+        ]
         line.append((padded(cut(_compact_figures(row), _COMPACT_FIGURES), _COMPACT_FIGURES) + " ", plain))
         line.append((strip, mark if row.mark == "bad" else "heat"))
         return fit(line, width, plain)

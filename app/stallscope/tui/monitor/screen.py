@@ -281,7 +281,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.show_note(self.blame.status or panel_views.warning_text(self.recorder, self.trigger.armed))
 
     def _show_plots(self) -> None:
-        """Draw the histograms as they are now: all of them after an observation, else that of the probe in focus."""
+        """Draw the histogram of the probe in focus as it is now; the others move with the tables."""
         analyzer, name = self.analyzer, self.state.focus_name
         if analyzer is None or name is None or self.monitor_view is None:
             return
@@ -290,12 +290,11 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             part = self.live.probe_snapshot(analyzer.probe_set, name)
             if part is None:
                 return
-            live = {**histograms.view.live, name: analyzer.channels_until(part)}
+            channels = analyzer.channels_until(part)
         else:
             self._plotted_last_observation = True
-            names = [name, *(plot.row.name for plot in histograms.view.plots)]
-            live = {one: analyzer.channels(one) for one in names}
-        histograms.view = replace(histograms.view, live=live)
+            channels = analyzer.channels(name)
+        histograms.view = replace(histograms.view, live={name: channels})
 
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes."""
