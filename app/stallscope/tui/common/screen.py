@@ -43,7 +43,7 @@ from stallscope.tui.sources.source import Source
 
 SEEK_S = 5.0
 # A person reads tables and headers no faster.
-TABLES_PER_S, HEADERS_PER_S = 4.0, 2.0
+TABLES_PER_S, HEADERS_PER_S = 2.5, 2.0
 
 
 class Closeable(Protocol):
