@@ -43,12 +43,22 @@ METRICS = {
     "nvlink_to_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
     "nvlink_from_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
 }
+# Counters that take the place of readings which block for 20 ms each.
+PCIE = {
+    "pcie_to_gpu_kb_s": "NVML_GPM_METRICPCIE_RX_PER_SEC",
+    "pcie_from_gpu_kb_s": "NVML_GPM_METRICPCIE_TX_PER_SEC",
+}
+_KB_OF_MIB = 1048.576
 
 
 class GpmCounters:
-    """The counters of one GPU between the last two samples; a thread of its own reads them."""
+    """The counters of one GPU between the last two samples; a thread of its own reads them.
+
+    ``pcie_kb_s`` has the traffic of the last reading, nothing where there is none.
+    """
 
     def __init__(self) -> None:
+        self.pcie_kb_s: dict[str, float] = {}
         self._handle: Any = None
         self._before: Any = None
         self._now: Any = None
@@ -65,11 +75,15 @@ class GpmCounters:
         module.nvmlGpmSampleGet(handle, self._now)
         request = module.c_nvmlGpmMetricsGet_t()
         request.version = module.NVML_GPM_METRICS_GET_VERSION
-        request.sample1, request.sample2, request.numMetrics = self._before, self._now, len(METRICS)
-        for place, constant in enumerate(METRICS.values()):
+        wanted = {**METRICS, **PCIE}
+        request.sample1, request.sample2, request.numMetrics = self._before, self._now, len(wanted)
+        for place, constant in enumerate(wanted.values()):
             request.metrics[place].metricId = getattr(module, constant)
         module.nvmlGpmMetricsGet(request)
-        return {name: _number(request.metrics[place]) for place, name in enumerate(METRICS)}
+        values = {name: _number(request.metrics[place]) for place, name in enumerate(wanted)}
+        traffic = {name: values.pop(name) for name in PCIE}
+        self.pcie_kb_s = {name: mib * _KB_OF_MIB for name, mib in traffic.items() if mib is not None}
+        return values
 
     def _open(self, module: Any, handle: Any) -> None:
         """Take the first sample of ``handle``."""

@@ -81,6 +81,18 @@ def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
     return tuple(words for bit, words in _THROTTLE_REASONS.items() if bits & bit)
 
 
+def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField:
+    """The traffic over PCIe in one direction: of ``counters`` where they have it, else by a call that blocks 20 ms."""
+
+    def read(module: Any, handle: Any) -> float:
+        known = counters.pcie_kb_s.get(name)
+        if known is None:
+            known = module.nvmlDeviceGetPcieThroughput(handle, getattr(module, constant))
+        return float(known)
+
+    return TelemetryField(name, 1.0, read, slow=True)
+
+
 FIELDS = (
     TelemetryField("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
     TelemetryField("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),
@@ -92,25 +104,22 @@ FIELDS = (
     TelemetryField("clock_reasons", 0.5, _clock_reasons),
     TelemetryField("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
     TelemetryField("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
-    TelemetryField(
-        "pcie_to_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_RX_BYTES), slow=True
-    ),
-    TelemetryField(
-        "pcie_from_gpu_kb_s", 1.0, lambda m, h: m.nvmlDeviceGetPcieThroughput(h, m.NVML_PCIE_UTIL_TX_BYTES), slow=True
-    ),
     TelemetryField("processes", 2.0, processes_on, slow=True),
 )
+_PCIE = {"pcie_to_gpu_kb_s": "NVML_PCIE_UTIL_RX_BYTES", "pcie_from_gpu_kb_s": "NVML_PCIE_UTIL_TX_BYTES"}
 # Every name of a reading.
-NAMES = (*(one.name for one in FIELDS), *gpm.METRICS)
+NAMES = (*(one.name for one in FIELDS), *_PCIE, *gpm.METRICS)
 
 
 def all_fields(gpm_counters: bool = True) -> tuple[TelemetryField, ...]:
-    """FIELDS and the GPM counters, which have samples of their own. Reading them takes milliseconds: so they are slow.
+    """FIELDS, the GPM counters, and the traffic over PCIe. Reading these takes milliseconds: so they are slow.
 
     Without ``gpm_counters`` their readings say only that they are not read.
     """
-    read, period_s = (gpm.GpmCounters().read, gpm.PERIOD_S) if gpm_counters else (_not_read, _REPEATED_S)
-    return (*FIELDS, TelemetryField("gpm", period_s, read, slow=True, names=tuple(gpm.METRICS)))
+    counters = gpm.GpmCounters()
+    read, period_s = (counters.read, gpm.PERIOD_S) if gpm_counters else (_not_read, _REPEATED_S)
+    traffic = (_pcie(counters, name, constant) for name, constant in _PCIE.items())
+    return (*FIELDS, TelemetryField("gpm", period_s, read, slow=True, names=tuple(gpm.METRICS)), *traffic)
 
 
 def _not_read(module: Any, handle: Any) -> Any:

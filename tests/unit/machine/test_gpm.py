@@ -10,10 +10,11 @@ import pytest
 
 from factories.gpu_machine import FakeNvmlError
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.machine.gpm import METRICS, NO_FUNCTION, UNSUPPORTED, GpmCounters, ask
+from stallprobes.machine.gpm import METRICS, NO_FUNCTION, PCIE, UNSUPPORTED, GpmCounters, ask
 from stallprobes.machine.telemetry import all_fields
 
 NOT_SUPPORTED, NAN = 3, float("nan")
+READ = {**METRICS, **PCIE}
 
 
 class Module:
@@ -27,9 +28,9 @@ class Module:
         self.samples: list[list[int]] = []
         self.pairs: list[tuple[int, int]] = []
         self.taken = 0
-        for number, constant in enumerate(METRICS.values()):
+        for number, constant in enumerate(READ.values()):
             setattr(self, constant, number)
-        self.by_id = {number: values.get(name, (0, 0.0)) for number, name in enumerate(METRICS)}
+        self.by_id = {number: values.get(name, (0, 0.0)) for number, name in enumerate(READ)}
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
         return uuid
@@ -46,11 +47,11 @@ class Module:
         sample[0] = self.taken
 
     def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
-        metrics = [SimpleNamespace(metricId=None, nvmlReturn=0, value=0.0) for _ in METRICS]
+        metrics = [SimpleNamespace(metricId=None, nvmlReturn=0, value=0.0) for _ in READ]
         return SimpleNamespace(version=0, sample1=None, sample2=None, numMetrics=0, metrics=metrics)
 
     def nvmlGpmMetricsGet(self, request: Any) -> None:
-        assert request.numMetrics == len(METRICS)
+        assert request.numMetrics == len(READ)
         self.pairs.append((request.sample1[0], request.sample2[0]))
         for metric in request.metrics:
             metric.nvmlReturn, metric.value = self.by_id[metric.metricId]
@@ -71,6 +72,26 @@ def test_a_value_that_nvml_cannot_compute_is_none() -> None:
     counters.read(module, handle)
     found = counters.read(module, handle)
     assert (found["dram_percent"], found["tensor_percent"], found["fp32_percent"]) == (None, None, 63.0)
+
+
+def test_traffic_over_pcie_takes_the_place_of_a_reading_that_blocks() -> None:
+    module = Module({"pcie_to_gpu_kb_s": (0, 10.0), "pcie_from_gpu_kb_s": (NOT_SUPPORTED, 0.0)})
+    asked: list[str] = []
+
+    def throughput(_: object, direction: str) -> int:
+        asked.append(direction)
+        return 7
+
+    module.NVML_PCIE_UTIL_RX_BYTES, module.NVML_PCIE_UTIL_TX_BYTES = "to", "from"  # type: ignore[attr-defined]
+    module.nvmlDeviceGetPcieThroughput = throughput  # type: ignore[attr-defined]
+    fields, handle = {one.name: one.read for one in all_fields()}, object()
+    names = ("pcie_to_gpu_kb_s", "pcie_from_gpu_kb_s")
+    assert [fields[name](module, handle) for name in names] == [7, 7]
+    for _ in range(2):
+        assert set(fields["gpm"](module, handle)) == set(METRICS)
+    asked.clear()
+    assert [fields[name](module, handle) for name in names] == [pytest.approx(10 * 1048.576), 7]
+    assert asked == ["from"]
 
 
 @pytest.mark.parametrize(
