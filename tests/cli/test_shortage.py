@@ -15,7 +15,7 @@ from factories.waiting import LIMIT_S
 COMMANDS = {
     "run": ("run", "launch", "--sim", "--seconds", "0.5"),
     "check": ("check", "--sim", "--quick", "--victims", "launch", "--aggressors", "spin"),
-    "replay": ("replay", str(STALL), "--json"),
+    "replay": ("replay", str(STALL), "--trace", "never-written.json"),
 }
 # From less than numpy's own libraries to less than an engine takes.
 LIMITS_MIB = (60, 80, 100, 140, 180)
