@@ -43,6 +43,11 @@ def test_a_command_with_little_memory_is_one_sentence(name: str, mib: int) -> No
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["list", "explain launch", "settings", "fleet slurm"])
+def test_a_command_that_measures_nothing_needs_little_memory(words: str) -> None:
+    assert limited(f"ulimit -v {LIMITS_MIB[0] * 1024}", *words.split()).returncode == 0
+
+
 def test_a_recording_with_little_memory_leaves_no_file(tmp_path: Path) -> None:
     file = tmp_path / "a.rec"
     words = ("record", str(file), "secondary-context-d2d", "--variant", "kernel-other-context", "--sim")

@@ -22,7 +22,7 @@ import click
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.process import diagnostics, limits, signals, streams
+from stallscope.cli.process import diagnostics, signals, streams
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import ClosedPipeError
 
@@ -187,7 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     signals.wait_for_children()
-    limits.guard_numpy()
     try:
         with signals.CommandSignals() as received:
             code = _run(given, received)

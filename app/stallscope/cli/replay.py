@@ -11,7 +11,7 @@ import click
 
 from stallprobes.errors import FileNotWritten
 from stallscope.cli import options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stallprobes.watch.live.recording import WatchRecording
 
 
-@click.command("replay", cls=CliCommand)
+@click.command("replay", cls=MeasuringCommand)
 @click.argument("file", type=options.INPUT_FILE)
 @click.option(
     "--json",
