@@ -40,7 +40,7 @@ from stallprobes.matrix.check.cell_runner import CellRunner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
-from stallprobes.matrix.comparing.quantile_test import P50
+from stallprobes.matrix.comparing.quantile_comparison import P50
 from stallprobes.matrix.matrix import QUIET, Matrix
 
 HALF, NINE_OF_TEN, UNSURE, FOUND, FALSE = 1.5, 3.0, 0.05, 0.9, 0.01

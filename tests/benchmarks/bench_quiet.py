@@ -67,7 +67,7 @@ def watch(gpu: bool, seconds: float, record: Path | None) -> Analyzer:
     session = Session(probes, backend=probe_set.backend, options=Options(gpu=uuid))
     telemetry = Telemetry(uuid) if uuid is not None else None
     recorder = None if record is None else Recorder(record)
-    analyzer = Analyzer(probe_set, log_limit=10_000)
+    analyzer = Analyzer(probe_set)
     try:
         session.start()
         if telemetry is not None:

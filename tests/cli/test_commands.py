@@ -261,7 +261,7 @@ def test_without_a_terminal_the_screens_name_what_needs_none(stallscope_command:
         (("replay", str(missing)), f"{missing} cannot be read: No such file or directory"),
         (
             ("replay", str(STALL)),
-            "the screen needs a terminal for input and output; without one use: stallscope replay FILE --json",
+            "the screen needs a terminal for input and output; without one use: stallscope replay FILE --trace OUT",
         ),
         (
             ("demo", "--sim"),

@@ -123,13 +123,16 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "every.rec", folder / "readable.rec"
 
 
-def test_a_hostile_recording_as_json(stallscope_command: Command, recordings: tuple[Path, Path]) -> None:
+def test_traces_of_a_hostile_recording(
+    stallscope_command: Command, recordings: tuple[Path, Path], tmp_path: Path
+) -> None:
     """The first one may be refused: then the message is clean too."""
-    assert clean(stallscope_command("replay", "--json", str(recordings[0])))
-    done = stallscope_command("replay", "--json", str(recordings[1]))
+    path = tmp_path / "traces.json"
+    assert clean(stallscope_command("replay", str(recordings[0]), "--trace", str(path)))
+    done = stallscope_command("replay", str(recordings[1]), "--trace", str(path), "--force")
     assert done.returncode == 0, done.stderr
     assert clean(done)
-    assert READABLE in json.loads(done.stdout)["probe_sets"][0]["why_simulated"]
+    assert READABLE in json.loads(path.read_bytes())["otherData"]["patterns"][0]
 
 
 def test_a_hostile_recording_in_a_terminal(terminal: OpenTerminal, recordings: tuple[Path, Path]) -> None:

@@ -11,7 +11,7 @@ from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
-from stallprobes.matrix.comparing.quantile_test import P50
+from stallprobes.matrix.comparing.quantile_comparison import P50
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.model import Channel
 

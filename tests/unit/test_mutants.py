@@ -6,16 +6,16 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from factories import matrices, mutations, recordings, runs
+from factories import matrices, mutations, recordings, replayed, runs
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
-from stallprobes.live import replay_document
 from stallprobes.matrix import check_file, reference_document, reference_maker
 from stallprobes.matrix import document as check_document
 from stallprobes.matrix.reference import FINGERPRINT_KEYS
@@ -96,9 +96,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def replay(path: Path, _passed: int) -> None:
-    damage = replay_document.document(path)["damage"]
-    if damage is not None:
-        raise RecordingError(damage)
+    replayed.replayed(path)
+    replayed.read_all(path)
 
 
 def seek(path: Path, _passed: int) -> None:
@@ -126,8 +125,8 @@ def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, 
     assert set(trace) | {"simulated", "kernels", "unrecorded"} == set(StoredTrace.__struct_fields__)
     observed = [line["observation"] for line in lines if "observation" in line]
     path = file.write(recordings.recording_of(lines))
-    document = replay_document.document(path)
-    assert (document["observations"], document["cut_off"]) == (len(observed), False)
+    with closing(Recording(path)) as read:
+        assert (len(read), read.cut_off) == (len(observed), False)
     seek(path, 0)
 
 

@@ -17,14 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from stallprobes.files import schemas
+from factories import replayed as replays
+from factories.replayed import Replayed
+from stallprobes.files import codec
 from stallprobes.latency.baseline import Baseline
-from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.recording import Recording
+from stallprobes.verdicts.verdict_document import VerdictDocument
 
 TESTS = Path(__file__).parents[1]
 LOGS = TESTS / "data" / "recorded_logs.json.gz"
@@ -76,24 +77,24 @@ class RowsAnalyzer(Analyzer):
 
 
 @cache
-def replayed_with_rows(name: str) -> tuple[Mapping[str, Json], Json]:
-    """The document of a recording, and the rows of the screen at every ROWS_EVERY-th observation."""
-    made: list[RowsAnalyzer] = []
-
-    def analyzer(*arguments: Any, **named: Any) -> RowsAnalyzer:
-        made.append(RowsAnalyzer(*arguments, **named))
-        return made[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        # The rows of the long one would take most of the time of this module.
-        if name != NOISY:
-            patch.setattr(replay_document, "Analyzer", analyzer)
-        document = replay_document.document(RECORDINGS[name])
-    return document, [rows for one in made for rows in one.rows]
+def replayed(name: str) -> Replayed:
+    # The rows of the long one would take most of the time of this module.
+    return replays.replayed(RECORDINGS[name], Analyzer if name == NOISY else RowsAnalyzer)
 
 
-def replayed(name: str) -> Mapping[str, Json]:
-    return replayed_with_rows(name)[0]
+def entries(recording: Replayed) -> list[Mapping[str, Json]]:
+    """The log: members of a verdict as documents have them, and the entry's own."""
+    return [
+        {
+            **codec.plain(VerdictDocument.of_verdict(entry.verdict)),
+            "number": entry.number,
+            "at_s": round(entry.began_s - recording.begun_s, 3),
+            "duration_s": round(max((entry.ended_s or recording.last_s) - entry.began_s, 0.0), 3),
+            "ended": entry.ended_s is not None,
+            "onset": entry.onset,
+        }
+        for entry in recording.analyzer.log
+    ]
 
 
 def three(value: float | None) -> float | None:
@@ -107,9 +108,10 @@ def figures(name: str) -> Json:
             *(three(entry[key]) for key in ("at_s", "duration_s", "ratio", "detectable")),
             entry["range_us"],
         ]
-        for entry in replayed(name)["verdicts"]
+        for entry in entries(replayed(name))
     ]
-    return {"log": log, "rows": replayed_with_rows(name)[1]}
+    analyzer = replayed(name).analyzer
+    return {"log": log, "rows": analyzer.rows if isinstance(analyzer, RowsAnalyzer) else []}
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -121,17 +123,12 @@ def test_a_recording_gives_the_same_log_and_rows(name: str) -> None:
     assert json.loads(json.dumps(figures(name))) == json.loads(gzip.decompress(LOGS.read_bytes()))[name]
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_the_document_of_a_recording_keeps_to_its_schema(name: str) -> None:
-    jsonschema.Draft202012Validator(schemas.schema(replay_document.REPLAY_SCHEMA)).validate(replayed(name))
-
-
 @pytest.mark.parametrize("name", REPORTED)
 def test_every_stall_that_was_reported_before_is_reported_as_soon(name: str) -> None:
     wanted = REPORTED[name]
     found = [
         (entry["probe"], entry["phase"], entry["at_s"])
-        for entry in replayed(name)["verdicts"]
+        for entry in entries(replayed(name))
         if entry["kind"] in ("stalled", "starved")
     ]
     assert len(found) == len(wanted)
@@ -141,7 +138,7 @@ def test_every_stall_that_was_reported_before_is_reported_as_soon(name: str) -> 
 
 
 def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_wait_for_each_other() -> None:
-    verdicts = replayed(NOISY)["verdicts"]
+    verdicts = entries(replayed(NOISY))
     (change_over,) = (entry for entry in verdicts if entry["kind"] != "unsteady")
     assert change_over["kind"] == "overhead"
     assert "change-over" in change_over["sentence"]
@@ -152,7 +149,7 @@ def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_
 
 
 def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_reports_the_stall_alone() -> None:
-    verdicts = replay_document.document(SLOTS)["verdicts"]
+    verdicts = entries(replays.replayed(SLOTS))
     alone = [entry for entry in verdicts if entry["at_s"] < SLOTS_ALONE_S]
     assert {entry["kind"] for entry in alone} == {"unsteady"}
     assert len({entry["probe"] for entry in alone}) == len(alone)
@@ -170,7 +167,7 @@ def test_a_recording_holds_how_long_each_thread_polled() -> None:
 
 def test_every_stall_of_a_pattern_is_proven_by_its_switch() -> None:
     stalls = [
-        entry for name in RECORDINGS for entry in replayed(name)["verdicts"] if entry["kind"] in ("stalled", "starved")
+        entry for name in RECORDINGS for entry in entries(replayed(name)) if entry["kind"] in ("stalled", "starved")
     ]
     assert len(stalls) >= 5
     assert {entry["proof"] for entry in stalls} == {"switching"}

@@ -16,7 +16,7 @@ import click
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import UNUSUAL
 from stallscope.cli import check_results, gpu_choice, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
@@ -49,7 +49,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
     return value if value is None else value.strip()
 
 
-@click.command("check", cls=CliCommand)
+@click.command("check", cls=MeasuringCommand)
 @click.option(
     "--victims",
     multiple=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stallscope.cli import options
+from stallscope.cli.process import limits
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
@@ -60,6 +61,15 @@ class CliCommand(click.Command):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The options, also before the first letter of one."""
         return super().shell_complete(ctx, incomplete or "-")
+
+
+class MeasuringCommand(CliCommand):
+    """A command that measures, or reads what was measured."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's. Raises CommandError where too little memory is left."""
+        limits.require_numpy()
+        return super().invoke(ctx)
 
 
 def print_and_exit(context: click.Context, text: str) -> None:

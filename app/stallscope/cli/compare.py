@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from stallscope.cli import check_results, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 
-@click.command("compare", cls=CliCommand)
+@click.command("compare", cls=MeasuringCommand)
 @click.argument("old", type=options.INPUT_FILE)
 @click.argument("new", type=options.INPUT_FILE)
 @options.json("stallscope.compare/2")

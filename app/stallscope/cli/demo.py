@@ -10,7 +10,7 @@ import click
 
 from stallprobes.errors import NoGpu, UnknownName
 from stallscope.cli import gpu_choice, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
@@ -25,7 +25,7 @@ SECONDS = 8.0
 _WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all"
 
 
-@click.command("demo", cls=CliCommand)
+@click.command("demo", cls=MeasuringCommand)
 @click.option(
     "--pattern",
     "names",

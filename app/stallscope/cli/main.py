@@ -22,9 +22,9 @@ import click
 from stallscope.cli import command, options
 from stallscope.cli.command import CliCommand
 from stallscope.cli.options import SimulationOptions
-from stallscope.cli.process import diagnostics, limits, signals, streams
+from stallscope.cli.process import diagnostics, signals, streams
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
-from stallscope.cli.process.stdout import ClosedPipeError
+from stallscope.cli.process.stdout import ClosedPipeError, Output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -187,7 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with ``arguments``, by default those of the process. Ends the process with an ExitCode."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     signals.wait_for_children()
-    limits.guard_numpy()
     try:
         with signals.CommandSignals() as received:
             code = _run(given, received)
@@ -206,9 +205,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
     instruction = os.environ.get(COMPLETION_VARIABLE)
     try:
         if instruction:
-            from stallscope.cli.completion import shell
-
-            return shell.answer(cli, COMPLETION_VARIABLE, instruction)
+            return _complete(instruction)
         # click's own main has different exit codes (1 for a closed pipe).
         with cli.make_context("stallscope", arguments) as context:
             cli.invoke(context)
@@ -252,6 +249,28 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
 
             traceback.print_exc()
         return ExitCode.FAILED
+    return ExitCode.SUCCESS
+
+
+def _complete(instruction: str) -> ExitCode:
+    """Write the script or the words for which a shell asks. Raises CommandError for what no shell asks for."""
+    from click import shell_completion
+
+    name, _, what = instruction.partition("_")
+    shell = shell_completion.get_completion_class(name)
+    if shell is None or what not in ("source", "complete"):
+        values = "bash_source, fish_source, zsh_source"
+        sentence = f"{COMPLETION_VARIABLE}={instruction} asks for no completion script; use {values}"
+        raise CommandError(ExitCode.USAGE, sentence)
+    answers = shell(cli, {}, "stallscope", COMPLETION_VARIABLE)
+    with Output() as out:
+        if what == "source":
+            out.write(answers.source())
+            return ExitCode.SUCCESS
+        words, last = answers.get_completion_args()
+        # zsh would replace all of --option=value with the value. bash divides that, and victim@context, into words.
+        if not (last.startswith("-") and "=" in last) and words[-1:] not in (["="], ["@"]):
+            out.write(f"{answers.complete()}\n")
     return ExitCode.SUCCESS
 
 

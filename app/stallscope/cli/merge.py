@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from stallscope.cli import check_results, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.process.progress import Progress
 
 if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
 
 
-@click.command("merge", cls=CliCommand)
+@click.command("merge", cls=MeasuringCommand)
 @click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.save

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stallscope.cli import gpu_choice, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stallprobes.model import Variant
 
 
-@click.command("record", cls=CliCommand)
+@click.command("record", cls=MeasuringCommand)
 @click.argument("file", type=options.OUTPUT_FILE)
 @click.argument("pattern", shell_complete=completers.patterns)
 @click.option(

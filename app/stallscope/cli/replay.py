@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from stallprobes.errors import FileNotWritten
 from stallscope.cli import options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from stallprobes.watch.live.recording import WatchRecording
 
 
-@click.command("replay", cls=CliCommand)
+@click.command("replay", cls=MeasuringCommand)
 @click.argument("file", type=options.INPUT_FILE)
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Write the verdict log and the list of traces as JSON (schema stallscope.replay/1), without a screen.",
+    help="Write the report of a watched program as JSON (schema stallscope.watch/2), without a screen.",
 )
 @click.option(
     "--trace",
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_only: bool) -> None:
     """Show the recording FILE on the screen, with pause and seek. Needs no GPU.
 
-    A damaged or truncated recording is shown or written up to that place; the exit code is then 5. Of a recording that
-    "stallscope watch --record" made, --json writes the report of the program (schema stallscope.watch/2).
+    A damaged or truncated recording is shown or written up to that place; the exit code is then 5. --json takes a
+    recording that "stallscope watch --record" made, and refuses one of probes with exit code 2.
 
     \b
     Examples:
       stallscope replay stall.rec
-      stallscope replay stall.rec --json
       stallscope replay stall.rec --trace stall.json.gz
+      stallscope replay train.rec --json
     """
     from stallprobes.watch.live.recording import is_watch_recording
     from stallscope.cli import screen
@@ -57,41 +57,48 @@ def command(file: Path, as_json: bool, trace: Path | None, force: bool, ascii_on
     # With --force the recording would be lost.
     output_files.require_different({"FILE": file, output_files.TRACE: trace})
     watched = is_watch_recording(file)
+    if as_json and not watched:
+        _refuse_json(file)
     if not as_json and trace is None:
         diagnostics.exit_process(screen.run_replay(file, ascii_only, watched=watched))
     whole = True
     if trace is not None:
         whole = _write_trace(file, trace, force, watched)
     if as_json:
-        whole = _write_json(file, watched) and whole
+        whole = _write_json(file) and whole
     if not whole:
         diagnostics.exit_process(ExitCode.DAMAGED)
 
 
-def _write_json(file: Path, watched: bool) -> bool:
-    """Write the document of the recording; False if the recording is damaged or truncated. Raises RecordingError."""
+def _refuse_json(file: Path) -> NoReturn:
+    """Raise CommandError with what replaces the JSON of probes, or RecordingError for a file that is no recording."""
+    from stallprobes.recording.line_reader import RecordingLines
+
+    RecordingLines(file).close()
+    raise CommandError(
+        ExitCode.USAGE,
+        f"--json: {file} is not a file that `stallscope watch --record` wrote; `stallscope replay` without --json "
+        "shows its verdicts, and `stallscope run --json` measures a pattern",
+    )
+
+
+def _write_json(file: Path) -> bool:
+    """Write the report of a watched program; False if the recording is damaged or truncated. Raises RecordingError."""
+    from stallprobes.watch.live.recording import WatchRecording
+    from stallscope.cli.watching import replay
+
     with Progress() as progress:
-        if watched:
-            from stallprobes.watch.live.recording import WatchRecording
-            from stallscope.cli.watching import replay
-
-            progress.part(1, 2)
-            with contextlib.closing(WatchRecording(file, progress.shower(f"reading {file.name}"))) as recording:
-                progress.part(2, 2)
-                document = replay.document(recording, progress.shower("analyzing the program"))
-                cut_off, damage = recording.cut_off, recording.damage
-        else:
-            from stallprobes.live import replay_document
-
-            document = replay_document.document(file, progress.shower(f"analyzing {file.name}"))
-            cut_off, damage = document["cut_off"], document["damage"]
+        progress.part(1, 2)
+        with contextlib.closing(WatchRecording(file, progress.shower(f"reading {file.name}"))) as recording:
+            progress.part(2, 2)
+            document = replay.document(recording, progress.shower("analyzing the program"))
     with Output() as out:
         out.json(document)
-    if damage is not None:
-        diagnostics.print_message(f"{damage}; everything before that place was read")
-    elif cut_off:
+    if recording.damage is not None:
+        diagnostics.print_message(f"{recording.damage}; everything before that place was read")
+    elif recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was read")
-    return damage is None and not cut_off
+    return recording.damage is None and not recording.cut_off
 
 
 def _write_trace(file: Path, path: Path, force: bool, watched: bool) -> bool:

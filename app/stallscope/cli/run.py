@@ -12,7 +12,7 @@ import click
 
 from stallprobes.errors import FileNotWritten, UnknownName
 from stallscope.cli import check_results, gpu_choice, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stallprobes.measurement.run_clock import RunProgress
 
 
-@click.command("run", cls=CliCommand)
+@click.command("run", cls=MeasuringCommand)
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completers.run_names)
 @click.option(
     "--variant",

@@ -93,7 +93,8 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
     """
     # Before the terminal, which nobody can blame for a missing file.
     input_file.opened(file).close()
-    known = load_settings(ascii_only, "without one use: stallscope replay FILE --json")
+    instead = "--json" if watched else "--trace OUT"
+    known = load_settings(ascii_only, f"without one use: stallscope replay FILE {instead}")
     recording: Recording | WatchRecording
     source: ReplaySource | WatchReplaySource
     with Progress() as progress:

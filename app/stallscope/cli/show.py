@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from stallscope.cli import check_results, options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.process.progress import Progress
 
 
-@click.command("show", cls=CliCommand)
+@click.command("show", cls=MeasuringCommand)
 @click.argument("file", type=options.INPUT_FILE)
 @options.full
 @options.json("stallscope.check/2")

@@ -11,7 +11,7 @@ import click
 from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
 from stallscope.cli import options, output_files
-from stallscope.cli.command import CliCommand
+from stallscope.cli.command import MeasuringCommand
 from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics, foreground, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -31,7 +31,7 @@ DEFAULT_COST_PERCENT = 5.0
 MAX_SLOW_US = 3_600_000_000
 
 
-class WatchCommand(CliCommand):
+class WatchCommand(MeasuringCommand):
     """A command whose usage errors exit with a code that the program, which it may start, hardly has."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -31,7 +31,6 @@ from stallprobes.recording.observation import SIM, EngineCondition, Observation,
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
-_LOG = 200
 # A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
 _CLOSEST_NS = 16 * MS
 
@@ -47,11 +46,10 @@ class Analyzer:
         keep_s: float = 120.0,
         baselines: Mapping[str, Baseline] | None = None,
         log: Sequence[LogEntry] = (),
-        log_limit: int = _LOG,
         earlier: Sequence[EarlierSet] = (),
     ) -> None:
-        """A baseline is complete after ``baseline_s`` seconds; ``keep_s`` seconds of history and ``log_limit`` entries
-        are kept. ``baselines`` are those known at the start, ``log`` the entries of the probe set before this one,
+        """A baseline is complete after ``baseline_s`` seconds; ``keep_s`` seconds of history are
+        kept. ``baselines`` are those known at the start, ``log`` the entries of the probe set before this one,
         oldest first, ``earlier`` the histories of the sets before it."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
@@ -60,7 +58,7 @@ class Analyzer:
         self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
         self._unjudged = False
-        self.judgement = Judgement(probe_set, log, log_limit, partial(_effects, probe_set))
+        self.judgement = Judgement(probe_set, log, partial(_effects, probe_set))
         # Probes with a baseline in the recording that is replayed.
         self._recorded = frozenset(baselines or ())
         self._recent: deque[Snapshot] = deque()
@@ -171,10 +169,6 @@ class Analyzer:
     def known_baselines(self) -> Mapping[str, Baseline]:
         """The complete baselines by probe, of the other state of the timeline where there is none of the present."""
         return {**self._other_collector.baselines, **self._collector.baselines}
-
-    def baselines_with(self, timeline: bool) -> Mapping[str, Baseline]:
-        """The complete baselines by probe, of the state of the timeline."""
-        return (self._collector if timeline == self.timeline else self._other_collector).baselines
 
     @property
     def timeline(self) -> bool:

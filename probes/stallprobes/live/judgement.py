@@ -38,10 +38,10 @@ class Judgement:
     ``tracker`` makes the log of them.
     """
 
-    def __init__(self, probe_set: ProbeSet, log: Sequence[LogEntry], log_limit: int, effects: EffectsSource) -> None:
+    def __init__(self, probe_set: ProbeSet, log: Sequence[LogEntry], effects: EffectsSource) -> None:
         self.verdicts: tuple[Verdict, ...] = ()
         self.calls: Mapping[str, int] = {}
-        self.tracker = VerdictTracker(log, log_limit)
+        self.tracker = VerdictTracker(log)
         self._probes = probe_set.probes
         self._roles = {probe.name: probe.role for probe in probe_set.probes}
         # The board's time at which each aggressor was last found running, and of the last judgement.

@@ -31,6 +31,8 @@ _MISSING = 3
 # is found or missing, and the time that an aggressor's work takes to start or to end.
 _WITH_SWITCH_NS = 3_000 * MS
 _SWITCHES = 64
+# Entries of the log that are kept.
+MOST_ENTRIES = 200
 # The range of an unsteady entry is updated when it has grown by this factor.
 _WIDER = 1.05
 
@@ -65,15 +67,10 @@ class _Pending:
 
 
 class VerdictTracker:
-    """The log of verdicts: at most ``limit`` entries, continuing ``log`` (oldest first).
+    """The log of verdicts: the last MOST_ENTRIES, continuing ``log`` (oldest first)."""
 
-    ``dropped`` counts the entries that the limit removed.
-    """
-
-    def __init__(self, log: Sequence[LogEntry], limit: int) -> None:
-        self._limit = limit
-        self.dropped = 0
-        self._log: deque[LogEntry] = deque(log, maxlen=limit)
+    def __init__(self, log: Sequence[LogEntry] = ()) -> None:
+        self._log: deque[LogEntry] = deque(log, maxlen=MOST_ENTRIES)
         self._last_number = max((entry.number for entry in log), default=0)
         self._pending: dict[_Key, _Pending] = {}
         self._unsteady: dict[str, LogEntry] = {}
@@ -83,7 +80,7 @@ class VerdictTracker:
     def copy(self) -> VerdictTracker:
         """A copy whose entries do not change."""
         other = copy(self)
-        other._log, other._pending, other._unsteady = deque(self._log, self._limit), {}, dict(self._unsteady)
+        other._log, other._pending, other._unsteady = self._log.copy(), {}, dict(self._unsteady)
         return other
 
     @property
@@ -123,12 +120,7 @@ class VerdictTracker:
         for verdict in proven:
             if _key(verdict) not in current:
                 self._last_number += 1
-                self._append(LogEntry(self._last_number, wall_s, verdict, ended_s=wall_s))
-
-    def _append(self, entry: LogEntry) -> None:
-        if len(self._log) == self._limit:
-            self.dropped += 1
-        self._log.append(entry)
+                self._log.append(LogEntry(self._last_number, wall_s, verdict, ended_s=wall_s))
 
     def feed(
         self,
@@ -211,7 +203,7 @@ class VerdictTracker:
         began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
         words, since = onset(found)
         state.entry = LogEntry(self._last_number, began_s, found, onset=words, since=since)
-        self._append(state.entry)
+        self._log.append(state.entry)
         if found.kind is VerdictKind.UNSTEADY:
             self._unsteady[found.probe] = state.entry
 

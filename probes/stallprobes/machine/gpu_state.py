@@ -66,9 +66,6 @@ class GpuSamples:
         self._rows: list[tuple[Any, ...]] = []
         self._seen, self._step = 0, 1
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def add(self, telemetry: TelemetrySnapshot) -> None:
         """Add the values of ``telemetry``."""
         if self._seen % self._step == 0:

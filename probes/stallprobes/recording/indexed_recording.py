@@ -26,15 +26,13 @@ _MOST_TRACES = 1 << 16
 class LineIndex:
     """Times (seconds since 1970) and positions of the lines of one kind in the recording ``path``, in their order.
 
-    More than ``most`` are refused with the sentence ``excess``, by default that the file is damaged. Each takes 16
-    bytes.
+    More than ``most`` are refused. Each takes 16 bytes.
     """
 
-    def __init__(self, path: Path, kind: type[Line], most: int, excess: str = "") -> None:
+    def __init__(self, path: Path, kind: type[Line], most: int) -> None:
         self.kind = kind
         self._time_start = kind.start + _TIME
         self._path, self._most = path, most
-        self._excess = excess or f"{path} is damaged: it has more than {most} {kind.key}s; record again"
         self.wall_s, self.at = array("d"), array("q")
 
     def __len__(self) -> int:
@@ -43,7 +41,7 @@ class LineIndex:
     def add(self, line: RecordedLine) -> None:
         """Add a line of the kind. Raises RecordingError for a damaged time, and for too many lines."""
         if len(self) == self._most:
-            raise RecordingError(self._excess)
+            raise RecordingError(f"{self._path} has more than {self._most} {self.kind.key}s; record a shorter time")
         wall_s = -1.0
         with suppress(ValueError):
             wall_s = float(line.text.removeprefix(self._time_start).partition(b",")[0])
@@ -72,7 +70,6 @@ class IndexedRecording:
         kind: type[Line],
         content: str,
         most: int,
-        excess: str = "",
         progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Read the whole file once; ``progress`` is called with the share (0 to 1) of it that is read.
@@ -82,7 +79,7 @@ class IndexedRecording:
         """
         self.path = path
         self._lines = RecordingLines(path)
-        self._entries = LineIndex(path, kind, most, excess)
+        self._entries = LineIndex(path, kind, most)
         self._traces = LineIndex(path, TraceLine, _MOST_TRACES)
         try:
             for line in self._lines.read():

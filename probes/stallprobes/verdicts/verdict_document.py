@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from stallprobes.files.codec import Document, Figure, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
-from stallprobes.units import rounded
+from stallprobes.units import rounded, us_of
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 
@@ -67,15 +67,7 @@ class VerdictDocument(Document, kw_only=True):
     @classmethod
     def of_verdict(cls, verdict: Verdict, **others: Any) -> Self:
         """The document of ``verdict``; ``others`` are the members that a subclass adds."""
-        others["range_us"] = range_us(verdict.range_ns)
+        others["range_us"] = None if verdict.range_ns is None else tuple(map(us_of, verdict.range_ns))
         others["aggressors"] = list(verdict.aggressors)
         figures = {"ratio": rounded(verdict.ratio), "detectable": rounded(verdict.detectable)}
         return cls.of(verdict, **figures, **others)
-
-
-def range_us(range_ns: tuple[float, float] | None) -> tuple[float, float] | None:
-    """A range of nanoseconds in microseconds with three decimals; None for None."""
-    if range_ns is None:
-        return None
-    low, high = (round(float(ns) / 1000, 3) for ns in range_ns)
-    return low, high

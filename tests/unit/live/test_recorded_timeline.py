@@ -6,25 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
 from factories.recordings import WALL_S, probe_set_of
+from factories.replayed import replayed
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.backend import Options
-from stallprobes.files import schemas
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.ratio import Quantile
-from stallprobes.live import replay_document
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.capture import capture
 from stallprobes.model import Channel, Phase
 from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
-from stallprobes.recording.recording import Recording, RecordingStream
+from stallprobes.recording.recording import Recording
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -113,17 +110,8 @@ def test_a_switch_in_the_middle_is_in_the_recording(switched: Recorded) -> None:
 
 
 def test_a_replay_gives_the_verdicts_of_the_live_session(switched: Recorded) -> None:
-    replayed: Analyzer | None = None
-    for moment in RecordingStream(switched.file).items():
-        if isinstance(moment, Trace):
-            continue
-        if replayed is None:
-            replayed = Analyzer(moment.observation.probe_set)
-        replayed.feed(moment.observation)
-        replayed.follow_recorded(moment.baselines)
-    assert replayed is not None
     assert [entry.verdict.kind for entry in switched.analyzer.log] == [VerdictKind.STALLED]
-    assert log_of(replayed) == log_of(switched.analyzer)
+    assert log_of(replayed(switched.file).analyzer) == log_of(switched.analyzer)
 
 
 def test_baselines_are_of_one_state_of_the_timeline(switched: Recorded) -> None:
@@ -133,7 +121,8 @@ def test_baselines_are_of_one_state_of_the_timeline(switched: Recorded) -> None:
         assert set(known) == set(switched.baselines[number])
         has_start = any(START in one.channels and one.channels[START].count for one in known.values())
         assert not (has_start and not observation.timeline)
-    on, off = switched.analyzer.baselines_with(True)[VICTIM], switched.analyzer.baselines_with(False)[VICTIM]
+    last_on = max(number for number, observation in enumerate(switched.observations) if observation.timeline)
+    on, off = switched.baselines[last_on][VICTIM], switched.analyzer.baselines[VICTIM]
     assert on.percentile_ns(START, Quantile.P50) is not None
     assert START not in off.channels or not off.channels[START].count
 
@@ -154,7 +143,7 @@ def test_a_seek_compares_only_within_one_state(switched: Recorded, number: int, 
     assert analyzer is not None
     if timeline:
         assert VICTIM not in analyzer.baselines
-        assert analyzer.baselines_with(True)[VICTIM].at_ns == baselines[VICTIM].at_ns
+        assert analyzer.known_baselines[VICTIM].at_ns == baselines[VICTIM].at_ns
 
 
 def test_a_capture_keeps_the_trace_of_the_first_slow_call(captured: Path) -> None:
@@ -175,23 +164,6 @@ def test_a_capture_keeps_the_trace_of_the_first_slow_call(captured: Path) -> Non
     assert trace.simulated
     assert trace.names.contexts
     assert (np.diff(trace.calls["began_ns"]) >= 0).all()
-
-
-def test_the_document_lists_the_traces_and_the_state_of_the_timeline(captured: Path, switched: Recorded) -> None:
-    validator = jsonschema.Draft202012Validator(schemas.schema("stallscope.replay/1"))
-    document = replay_document.document(captured)
-    validator.validate(document)
-    (listed,) = document["traces"]
-    assert (listed["probe"], listed["call"], listed["phase"]) == (VICTIM, "cuMemcpyDtoDAsync", "start")
-    assert listed["delay_us"] > 1000
-    assert listed["cause"] == "context primary had the engine"
-    assert document["traces_dropped"] == 0
-    assert {one["timeline"] for one in document["verdicts"]} == {True}
-    other = replay_document.document(switched.file)
-    validator.validate(other)
-    assert other["traces"] == []
-    assert [one["timeline"] for one in other["verdicts"]] == [True]
-    assert {one["timeline"] for one in other["probe_sets"][0]["ranges"]} == {True, False}
 
 
 def test_the_replay_finds_the_trace_nearest_to_a_position(captured: Path, switched: Recorded) -> None:
@@ -225,5 +197,5 @@ def test_a_probe_set_that_changes_keeps_its_traces(captured: Path, tmp_path: Pat
     recorder.put_trace_blocking(replace(trace, wall_offset_s=trace.wall_offset_s + 10))
     recorder.close(10.0)
     assert (recorder.written, recorder.traces, recorder.traces_dropped) == (2, 2, 1)
-    assert [one["probe_set"] for one in replay_document.document(path)["traces"]] == [0, 1]
-    assert len(Recording(path).traces()) == 2
+    kept = Recording(path)
+    assert [kept.number_at(one.at_s) for one in kept.traces()] == [0, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from factories.verdicts import verdict
-from stallprobes.live.tracker import Switch, VerdictTracker
+from stallprobes.live.tracker import MOST_ENTRIES, Switch, VerdictTracker
 from stallprobes.live.view_model import LogEntry
 from stallprobes.verdicts.verdict import Verdict
 
@@ -18,8 +18,8 @@ UNSTEADY = replace(verdict("unsteady", probe="d2d", ratio=2.0), range_ns=(4_500.
 class Log:
     """A tracker that is fed a judgement every 0.2 s."""
 
-    def __init__(self, limit: int = 100) -> None:
-        self.tracker = VerdictTracker((), limit)
+    def __init__(self) -> None:
+        self.tracker = VerdictTracker()
         self.ticks = 0
 
     def feed(self, ticks: int, *verdicts: Verdict, after: bool = False, extended_s: int = 0) -> None:
@@ -141,22 +141,21 @@ def test_an_unsteady_probe_is_said_once_with_its_widest_range() -> None:
     assert log.entry.verdict.range_ns == (4_500.0, 12_700.0)
 
 
-def test_entries_beyond_the_limit_are_counted() -> None:
-    log = Log(limit=3)
-    for _ in range(5):
+def test_the_last_entries_are_kept() -> None:
+    log = Log()
+    for _ in range(MOST_ENTRIES + 2):
         log.feed(2, STALLED)
         log.feed(3)
-    assert [entry.number for entry in log.tracker.entries] == [3, 4, 5]
-    assert log.tracker.dropped == 2
+    assert [entry.number for entry in log.tracker.entries] == list(range(3, MOST_ENTRIES + 3))
 
 
 def test_a_judgement_counts_for_as_many_as_its_time_had() -> None:
-    seldom = VerdictTracker((), 100)
+    seldom = VerdictTracker()
     for number in range(1, 5):
         assert not seldom.entries
         seldom.feed([SLOWER], number * 400_000_000, number * 0.4, after=False, onset=lambda _: ("", ""))
     assert len(seldom.entries) == 1
     # A stall is still found in two windows, since one may contain a single outlier.
-    once = VerdictTracker((), 100)
+    once = VerdictTracker()
     once.feed([STALLED], 10**9, 1.0, after=False, onset=lambda _: ("", ""))
     assert not once.entries

@@ -15,7 +15,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing import modes
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
-from stallprobes.matrix.comparing.quantile_test import QuantileTest
+from stallprobes.matrix.comparing.quantile_comparison import QuantileTest
 from stallprobes.matrix.matrix import Cell, Matrix
 
 Key = tuple[str, str]

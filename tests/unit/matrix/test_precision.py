@@ -14,7 +14,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
-from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, P50, RATIO
+from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, P50, RATIO
 from stallprobes.matrix.matrix import QUIET, Repeat
 from stallprobes.model import Channel
 

@@ -1,4 +1,4 @@
-"""Shell completion: the script for each shell, and the words that complete a value.
+"""Shell completion: the words that complete a value. The scripts for the shells are click's.
 
 Imports process and below.
 """

@@ -22,7 +22,7 @@ NONE = "none"
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, by the shell."""
+    """Files, by the shell. They come before other items: bash forgets those before them."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type=FILE_TYPE)]
@@ -71,12 +71,7 @@ def variants(context: click.Context, _parameter: click.Parameter, incomplete: st
 
 
 def profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Profiles of simulated GPUs, and files. The value is optional, so a word after ``--sim`` may also be an argument.
-
-    Items for such a word have ``argument`` True; they do not complete ``--sim=``.
-    """
-    from click.shell_completion import CompletionItem
-
+    """Files, and profiles of simulated GPUs. The value is optional: a word after ``--sim`` may also be an argument."""
     from stallprobes.engine.sim import profile
 
     others: list[CompletionItem] = []
@@ -85,11 +80,8 @@ def profiles(context: click.Context, parameter: click.Parameter, incomplete: str
     for argument in context.command.params:
         if isinstance(argument, click.Argument) and argument.nargs < 0:
             others += argument.shell_complete(context, incomplete)
-    return [
-        *items(incomplete, {name: profile.load(name).title for name in profile.names()}),
-        *(CompletionItem(item.value, item.type, item.help, argument=True) for item in others),
-        *files(context, parameter, incomplete),
-    ]
+    profiles = items(incomplete, {name: profile.load(name).title for name in profile.names()})
+    return [*files(context, parameter, incomplete), *profiles, *others]
 
 
 def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -108,11 +100,11 @@ def simulation_settings(context: click.Context, _parameter: click.Parameter, inc
 
 
 def references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """References in the package, ``none``, and files."""
+    """Files, references in the package, and ``none``."""
     from stallprobes.matrix import references
 
     words = {**dict.fromkeys(references.names(), ""), NONE: "no reference"}
-    return [*items(incomplete, words), *files(context, parameter, incomplete)]
+    return [*files(context, parameter, incomplete), *items(incomplete, words)]
 
 
 def failures(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:

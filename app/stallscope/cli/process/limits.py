@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from types import ModuleType
-
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
@@ -17,27 +13,11 @@ _SCREEN_BYTES = 896 * _MIB
 _SCREEN_FILES = 24
 
 
-class _BeforeNumpy:
-    """Finder of no module, which Python asks for every module that it does not have.
+def require_numpy() -> None:
+    """Raise CommandError if too little memory is left for numpy and what follows it: numpy would end the process."""
+    from stallprobes.machine.shortage import memory_shortage
 
-    Raises CommandError when numpy is to be loaded and too little memory is left for it and what follows.
-    """
-
-    def find_spec(self, name: str, _path: object = None, _target: ModuleType | None = None) -> None:
-        """None: other finders know the module."""
-        if name == "numpy":
-            from stallprobes.machine.shortage import memory_shortage
-
-            _require(memory_shortage(_NUMPY_BYTES))
-            # Another thread may have passed here too.
-            with contextlib.suppress(ValueError):
-                sys.meta_path.remove(self)
-
-
-def guard_numpy() -> None:
-    """Let the command end with one sentence where numpy would fail for lack of memory."""
-    if "numpy" not in sys.modules:
-        sys.meta_path.insert(0, _BeforeNumpy())
+    _require(memory_shortage(_NUMPY_BYTES))
 
 
 def screen_shortage() -> str | None:

@@ -398,6 +398,26 @@ class Paragraphs(LineWidget):
         return paragraph_lines(self.view, width, height, self._indent, self._edge)
 
 
+class RowsWidget(LineWidget):
+    """A line of titles, and below it the rows that fit, of which the selected one is."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._first = 0
+
+    @property
+    def page(self) -> int:
+        """Number of rows that fit."""
+        return max(self.size.height - 1, 1)
+
+    def scrolled(self, rows: Sequence[Any], selected: object, height: int) -> Sequence[Any]:
+        """The visible ones of ``rows`` in ``height`` lines, among them that with the key ``selected``."""
+        page = height - 1
+        place = next((number for number, row in enumerate(rows) if row.key == selected), 0)
+        self._first = min(max(self._first, place - page + 1), place, max(len(rows) - page, 0))
+        return rows[self._first : self._first + max(page, 0)]
+
+
 class WheelWidget(LineWidget):
     """A widget that moves what it shows when the mouse wheel is turned."""
 

@@ -10,7 +10,7 @@ from textual.reactive import var
 from stallprobes.machine.gpu_processes import ListedProcess
 from stallprobes.wording import process_wording
 from stallscope.report.columns import display_width, padded, wrapped
-from stallscope.tui.common.lines import Line, LineWidget, cut, fit
+from stallscope.tui.common.lines import Line, RowsWidget, cut, fit
 
 _ENDED_WORD = "ENDED"
 _STYLES = {"yes": "good", "no": "warn", "own": "dim", _ENDED_WORD: "warn"}
@@ -67,19 +67,10 @@ _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
 _WIDE_USER = 24
 
 
-class ProcessTable(LineWidget):
-    """Draws the table; the selected row stays visible. The target of a click is the key of a row."""
+class ProcessTable(RowsWidget):
+    """Draws the table. The target of a click is the key of a row."""
 
     view = var(ProcessTableView())
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._first = 0
-
-    @property
-    def page(self) -> int:
-        """The number of rows that fit."""
-        return max(self.size.height - 1, 1)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Titles and rows."""
@@ -90,8 +81,7 @@ class ProcessTable(LineWidget):
         )
         columns = [user if column is _USER else column for column in _COLUMNS if width >= column.least]
         room = max(width - 1 - sum(column.size for column in columns), 1)
-        self._scroll(height - 1)
-        visible = view.rows[self._first : self._first + max(height - 1, 0)]
+        visible = self.scrolled(view.rows, view.selected, height)
         left_out = len(view.rows) - len(visible)
         head: Line = [(" ", "")]
         head += [(_cell(column.title, column), "dim") for column in columns]
@@ -102,11 +92,6 @@ class ProcessTable(LineWidget):
         out: list[tuple[tuple[int, int] | None, Line]] = [(None, head)]
         out += [(row.key, self._line(row, columns, room, width)) for row in visible]
         return self.with_targets(out, width)
-
-    def _scroll(self, page: int) -> None:
-        """Scroll so that the selected row is visible."""
-        place = next((number for number, row in enumerate(self.view.rows) if row.key == self.view.selected), 0)
-        self._first = min(max(self._first, place - page + 1), place, max(len(self.view.rows) - page, 0))
 
     def _line(self, row: ProcessRow, columns: Sequence[_Column], room: int, width: int) -> Line:
         chosen = row.key == self.view.selected

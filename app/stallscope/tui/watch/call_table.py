@@ -11,7 +11,7 @@ from textual.reactive import var
 from stallprobes.units import format_count
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
-from stallscope.tui.common.lines import Line, LineWidget, cut, fit, short_duration, shortened
+from stallscope.tui.common.lines import Line, RowsWidget, cut, fit, short_duration, shortened
 
 # Title, columns at most, and the least width of the panel in which it is shown.
 _COLUMNS = (
@@ -43,19 +43,10 @@ class CallTableView:
     empty: str = ""
 
 
-class WatchTable(LineWidget):
-    """Draws the table; the selected row stays visible. The target of a click is the key of a row."""
+class WatchTable(RowsWidget):
+    """Draws the table. The target of a click is the key of a row."""
 
     view = var(CallTableView())
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._first = 0
-
-    @property
-    def page(self) -> int:
-        """The number of rows that fit."""
-        return max(self.size.height - 1, 1)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title and rows."""
@@ -67,8 +58,7 @@ class WatchTable(LineWidget):
         columns = _columns(width, min(longest + 1, _LONGEST_THREAD) + function)
         room = max(width - 2 - sum(size for _, size, _ in columns), 2 * _LEAST_NAME)
         thread = min(longest + 1, max(room * 2 // 5, room - function, _LEAST_THREAD), _LONGEST_THREAD)
-        self._scroll(height - 1)
-        visible = view.rows[self._first : self._first + max(height - 1, 0)]
+        visible = self.scrolled(view.rows, view.selected, height)
         left_out = len(view.rows) + view.hidden - len(visible)
         more = f" ({left_out} more)" if left_out else ""
         title = cut(f"{padded(_THREAD, thread)}call{more}", room)
@@ -82,11 +72,6 @@ class WatchTable(LineWidget):
             label = padded(cut(labels[row.key], thread - 1), thread)
             out.append((row.key, self._line(row, f"{label}{padded(name, room - thread)}", columns, width)))
         return self.with_targets(out, width)
-
-    def _scroll(self, page: int) -> None:
-        """Scroll so that the selected row is visible."""
-        place = next((number for number, row in enumerate(self.view.rows) if row.key == self.view.selected), 0)
-        self._first = min(max(self._first, place - page + 1), place, max(len(self.view.rows) - page, 0))
 
     def _line(self, row: WatchRow, name: str, columns: Sequence[tuple[str, int, int]], width: int) -> Line:
         chosen = row.key == self.view.selected

@@ -24,7 +24,7 @@ from stallprobes.latency.window import ChannelMap, merged_groups
 from stallprobes.matrix.comparing.comparability import differences, mismatch, timeline_mismatch
 from stallprobes.matrix.comparing.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.comparing.modes import Modes
-from stallprobes.matrix.comparing.quantile_test import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
+from stallprobes.matrix.comparing.quantile_comparison import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.comparing.sensitivity import detectable, power_sd, student_t_limit, tail_distance
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_range

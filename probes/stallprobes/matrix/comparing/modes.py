@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from stallprobes.latency.statistics import Int64s
-from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, ChannelRepeats, QuantileTest
+from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, ChannelRepeats, QuantileTest
 from stallprobes.matrix.matrix import QUIET
 
 # A single repeat may be an outlier, two alike are a mode.

@@ -13,7 +13,7 @@ import numpy as np
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.latency.statistics import prior_variance, variance_of_mean
 from stallprobes.matrix.comparing.compare import LIKELY, SELECTION
-from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, P50, RATIO
+from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, P50, RATIO
 from stallprobes.matrix.comparing.sensitivity import power_sd, student_t_limit
 from stallprobes.matrix.matrix import PHASES, Repeat
 from stallprobes.model import Channel

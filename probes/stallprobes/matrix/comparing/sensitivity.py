@@ -16,7 +16,7 @@ import numpy as np
 
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import student_t_two_sided
-from stallprobes.matrix.comparing.quantile_test import DIFFERENCE_NS, QuantileTest
+from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, QuantileTest
 
 # A change of the stated size is missed with this probability.
 _MISSED = 0.1

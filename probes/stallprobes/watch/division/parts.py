@@ -48,11 +48,6 @@ class Part(StrEnum):
         """Its name in a list: ``host``."""
         return self.traits.word
 
-    @property
-    def is_gpu_work(self) -> bool:
-        """Whether the GPU works for the sequence."""
-        return self in GPU_PARTS
-
 
 @dataclass(frozen=True)
 class PartTraits:

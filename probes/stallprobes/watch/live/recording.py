@@ -84,7 +84,7 @@ class WatchRecording(IndexedRecording):
         """Open it as ``IndexedRecording`` does. Raises RecordingError."""
         self._next, self._state = 0, _State()
         self.damage: str | None = None
-        super().__init__(path, MomentLine, "moment of a watched program", MOST_MOMENTS, progress=progress)
+        super().__init__(path, MomentLine, "moment of a watched program", MOST_MOMENTS, progress)
 
     def _read_first(self) -> None:
         self.at(0)

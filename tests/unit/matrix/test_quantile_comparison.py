@@ -12,7 +12,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import fisher_exact_at_cut
 from stallprobes.latency.window import Window
-from stallprobes.matrix.comparing.quantile_test import (
+from stallprobes.matrix.comparing.quantile_comparison import (
     BASELINE_RATIO,
     CALLS,
     DIFFERENCE_NS,
