@@ -24,6 +24,8 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource, refusal_of
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
     """A process that uses no CUDA."""
     with subprocess.Popen(["sleep", "600"]) as process:
+        # For an instant after its start the kernel has no command line of it.
+        wait_until(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes())
         yield process
         process.kill()
 
