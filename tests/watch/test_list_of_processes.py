@@ -25,7 +25,7 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
     """A process that uses no CUDA."""
     with subprocess.Popen(["sleep", "600"]) as process:
         # For an instant after its start the kernel has no command line of it.
-        wait_until(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        wait_until(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes(), "it has a command line")
         yield process
         process.kill()
 
