@@ -1,12 +1,12 @@
 """Outliers: hosts of a merged matrix with a figure that differs from that of the other hosts.
 
-A host is an outlier if three conditions hold. The host that differs most is tested first. Its figure differs from the
-median of the others by at least half as much again. It differs by more than the others differ among themselves (their
-median absolute deviation, on logarithms), with a limit that grows with the number of comparisons. And more of its calls
-lie beyond that limit than chance gives (Fisher's exact test), at the same level. The last condition excludes a p99 that
-depends on a few calls, and so varies from run to run.
+The distance of a host is the ratio of its figure to the median of the others. Of the confidence interval of its
+figure, the end nearer to that median counts, so that a p99 that depends on a few calls makes no outlier. A host is one
+if its distance is at least half as much again, and exceeds what the others differ among themselves (their median
+absolute deviation, on logarithms), with a limit that grows with the number of comparisons. The host that differs most
+is tested first.
 
-A rare stall that delays tens of consecutive calls can still make one of few hosts an outlier: measure again.
+A rare stall that delays ten or more consecutive calls can still make one of few hosts an outlier: measure again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.latency.histogram import Histogram, HistogramBlock, index
+from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.ratio import Quantile
-from stallprobes.latency.statistics import fisher_exact
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.units import duration_ns, times
 
 HOSTS = 3
 FLOOR = 1.5
-# Probability that a merge of equal hosts names an outlier, if calls are independent.
+# Highest probability that a merge of equal hosts names an outlier, if calls are independent.
 FALSE_ALARMS = 0.01
 # Minimum number of calls for a percentile to be compared.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _SIGMA = 1.4826
-# With fewer other hosts, the median spread of all cells replaces their own.
+# Number of other hosts below which the median spread of all cells is the least spread of a cell.
 _FEW = 8
-# Consecutive calls are not independent: so many count as one, more if the spread of the other hosts requires it.
+# Number of consecutive calls that count as one in a confidence interval, as they are not independent.
 _CALLS_PER_SAMPLE = 4
 
 
@@ -63,7 +62,8 @@ class Outlier:
 class _Figures:
     """One percentile of one channel in one cell on each host with enough calls.
 
-    ``hosts`` are their numbers, int64[n], and ``logs`` the logarithms of ns, float64[n].
+    ``hosts`` are their numbers, int64[n]. ``logs``, float64[n], are the logarithms of ns, and ``ends``, float64[n, 2],
+    those of both ends of its confidence interval.
     """
 
     row: str
@@ -72,146 +72,97 @@ class _Figures:
     quantile: Quantile
     hosts: NDArray[np.int64]
     logs: NDArray[np.float64]
+    ends: NDArray[np.float64]
 
+    def outside(self, typical_spread: float, deviations: float) -> Iterator[tuple[int, float, float]]:
+        """Each outlier: the host's number, the logarithm of the others' median, and its distance from it.
 
-@dataclass(frozen=True, eq=False)
-class _Calls:
-    """The histograms of several hosts, one after the other: places and counts of the buckets in use, int64[m].
-
-    ``starts`` and ``totals``, int64[n], are where each host begins and the number of its calls.
-    """
-
-    places: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    totals: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, held: Sequence[Histogram]) -> _Calls:
-        """Those of ``held``, none of which is empty."""
-        block = HistogramBlock.of(held)
-        places, counts = block.used
-        return cls(places, counts, np.array(block.borders[:-1]), np.array(block.totals))
-
-    def beyond(self, place: int, above: bool) -> NDArray[np.int64]:
-        """Number of calls of each host in buckets above ``place``, or below it."""
-        outside = self.places > place if above else self.places < place
-        return np.asarray(np.add.reduceat(np.where(outside, self.counts, 0), self.starts))
+        The distance of an outlier is more than ``deviations`` times the spread of the others.
+        """
+        left = np.arange(len(self.hosts))
+        # At most half of the hosts are outliers.
+        while len(left) > max(HOSTS - 1, len(self.hosts) // 2 + 1):
+            logs = self.logs[left]
+            place = int(np.argmax(np.abs(logs - _median(logs))))
+            host, left, others = left[place], np.delete(left, place), np.delete(logs, place)
+            middle = _median(others)
+            spread = max(typical_spread, _spread(others) if len(others) >= _FEW else 0.0)
+            # Median and spread of few hosts are uncertain estimates, so the limit grows.
+            limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(others)))
+            low, high = self.ends[host].tolist()
+            if max(low - middle, middle - high) <= limit:
+                return
+            yield int(self.hosts[host]), middle, float(self.logs[host]) - middle
 
 
 def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> tuple[Outlier, ...]:
     """The outliers of a merged ``matrix``, the farthest from the others first; none with fewer than 3 hosts.
 
-    The first pass computes the figures, the second one compares the calls in the cells where a host is far from the
-    others; each has the histograms of one cell in memory. ``progress`` is called with the share that is done.
+    The histograms of one cell at a time are in memory. ``progress`` is called with the share that is done.
     """
     if len(matrix.hosts) < HOSTS:
         return ()
     names = list(matrix.hosts)
     numbers = {name: number for number, name in enumerate(names)}
-    steps = 2 * max(len(matrix.cells), 1)
-    figures: dict[tuple[str, str], list[_Figures]] = {}
-    for step, (key, cell) in enumerate(matrix.cells.items()):
-        progress(step / steps)
-        figures[key] = list(_figures(cell, numbers))
-    every = [one for found in figures.values() for one in found]
-    alpha = FALSE_ALARMS / max(sum(len(one.hosts) for one in every), 1)
+    comparisons = max(len(matrix.cells), 1) * len(names) * len(PHASES) * len(ENOUGH)
+    deviations = NormalDist().inv_cdf(1 - FALSE_ALARMS / comparisons / 2)
+    far: list[_Figures] = []
     spreads: dict[tuple[Channel, Quantile], list[float]] = {}
-    for one in every:
-        spreads.setdefault((one.channel, one.quantile), []).append(_spread(one.logs))
-    typical = {kind: _median(np.array(found)) for kind, found in spreads.items()}
-    outliers: list[Outlier] = []
-    for step, (key, cell) in enumerate(matrix.cells.items()):
-        progress(0.5 + step / steps)
-        tests = [_Test(figure, typical[figure.channel, figure.quantile], alpha) for figure in figures[key]]
-        far = [test for test in tests if test.farthest(np.arange(len(test.figures.logs))) is not None]
-        channels = {test.figures.channel for test in far}
-        held = {channel: _held(cell, channel, numbers) for channel in channels}
-        for test in far:
-            known = held[test.figures.channel]
-            calls = _Calls.of([known[number] for number in test.figures.hosts.tolist()])
-            outliers += (_outlier(matrix, test.figures, names, *found) for found in test.outside(calls))
+    for step, cell in enumerate(matrix.cells.values()):
+        progress(step / len(matrix.cells))
+        for figures, histograms in _figures(cell, numbers):
+            spreads.setdefault((figures.channel, figures.quantile), []).append(_spread(figures.logs))
+            # Those that the intervals and the typical spread may exclude: an interval takes longer than all else.
+            candidates = [number for number, _, _ in figures.outside(0.0, deviations)]
+            for number in candidates:
+                figures.ends[figures.hosts == number] = _interval(histograms[number], figures.quantile, deviations)
+            if candidates:
+                far.append(figures)
+    typical = {kind: _median(np.array(known)) for kind, known in spreads.items()}
+    outliers = [
+        _outlier(matrix, figures, names, *found)
+        for figures in far
+        for found in figures.outside(typical[figures.channel, figures.quantile], deviations)
+    ]
     return tuple(sorted(outliers, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
 
-def _held(cell: Cell, channel: Channel, numbers: Mapping[str, int]) -> dict[int, Histogram]:
-    """The histogram of ``channel`` on each host, by the host's number."""
-    return {
-        numbers[repeat.host]: repeat.window.channels[channel]
-        for repeat in cell.repeats
-        if repeat.host in numbers and channel in repeat.window.channels
-    }
-
-
-def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[_Figures]:
-    kinds = [(channel, quantile) for channel in map(Channel, PHASES) for quantile in ENOUGH]
-    found: dict[tuple[Channel, Quantile], dict[int, float]] = {kind: {} for kind in kinds}
+def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[tuple[_Figures, dict[int, Histogram]]]:
+    """The figures of a cell, with intervals of no length, and the histograms by the hosts' numbers."""
+    held: dict[Channel, dict[int, Histogram]] = {Channel(phase): {} for phase in PHASES}
+    # Once: the repeats may be in a file.
     for repeat in cell.repeats:
-        number = numbers.get(repeat.host)
         channels = repeat.window.channels
-        for channel, quantile in kinds if number is not None else ():
-            if channel in channels:
-                held = found[channel, quantile]
-                histogram = channels[channel]
-                if histogram.count >= ENOUGH[quantile]:
-                    held[number] = histogram.percentile(quantile.percent) or 0.0  # type: ignore[index]
-                else:
-                    held.pop(number, None)  # type: ignore[arg-type]
-    for (channel, quantile), held in found.items():
-        if len(held) >= HOSTS:
-            values = np.array(list(held.values()))
-            # The logarithm needs at least 1 ns.
-            logs = np.log(np.maximum(values, 1.0))
-            yield _Figures(cell.row, cell.column, channel, quantile, np.array(list(held)), logs)
+        if repeat.host in numbers:
+            for channel in held.keys() & channels.keys():
+                held[channel][numbers[repeat.host]] = channels[channel]
+    for channel, histograms in held.items():
+        for quantile, enough in ENOUGH.items():
+            known = {number: histogram for number, histogram in histograms.items() if histogram.count >= enough}
+            if len(known) >= HOSTS:
+                values = [histogram.percentile(quantile.percent) or 0.0 for histogram in known.values()]
+                # The logarithm needs at least 1 ns.
+                logs = np.log(np.maximum(values, 1.0))
+                hosts, ends = np.array(list(known)), np.stack((logs, logs), axis=1)
+                yield _Figures(cell.row, cell.column, channel, quantile, hosts, logs, ends), known
 
 
-@dataclass(frozen=True, eq=False)
-class _Far:
-    """The host of some that is farthest from the others: its index in the figures, and its distance as a logarithm.
+def _interval(histogram: Histogram, quantile: Quantile, deviations: float) -> tuple[float, float]:
+    """Logarithms (ns) of both ends of the confidence interval of a percentile; infinite where it has no end.
 
-    ``border`` is the logarithm of ns beyond which its calls are counted.
+    The number of calls below a percentile is binomial; its quantile is corrected for skewness (Cornish-Fisher).
     """
-
-    at: int
-    distance: float
-    border: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Test:
-    """Test for outliers of one percentile in one cell."""
-
-    figures: _Figures
-    typical_spread: float
-    alpha: float
-
-    def farthest(self, left: NDArray[np.int64]) -> _Far | None:
-        """The farthest of the hosts with the indices ``left``; None if it is not far enough to be an outlier."""
-        logs = self.figures.logs[left]
-        # At most half of the hosts are outliers.
-        if len(logs) <= max(HOSTS - 1, len(self.figures.logs) // 2 + 1):
-            return None
-        farthest = int(np.argmax(np.abs(logs - _median(logs))))
-        here, others = float(logs[farthest]), np.delete(logs, farthest)
-        distance = here - _median(others)
-        spread = max(self.typical_spread, _spread(others) if len(others) >= _FEW else 0.0)
-        # Median and spread of few hosts are uncertain estimates, so the limit grows.
-        deviations = NormalDist().inv_cdf(1 - self.alpha / 2)
-        limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(others)))
-        if abs(distance) <= limit:
-            return None
-        return _Far(int(left[farthest]), distance, here - distance + math.copysign(limit, distance))
-
-    def outside(self, calls: _Calls) -> Iterator[tuple[int, float, float]]:
-        """Each outlier: the host's number, the logarithm of the others' median, and its distance from it."""
-        left = np.arange(len(self.figures.logs))
-        # The host that differs most is tested first, and excluded from the spread.
-        while (far := self.farthest(left)) is not None:
-            left = left[left != far.at]
-            if _p_value(calls, far, left) >= self.alpha:
-                return
-            log = float(self.figures.logs[far.at])
-            yield int(self.figures.hosts[far.at]), log - far.distance, far.distance
+    share = quantile.percent / 100
+    samples = histogram.count / _CALLS_PER_SAMPLE
+    error = deviations * math.sqrt(share * (1 - share) / samples) + (deviations**2 - 1) / (6 * samples)
+    places, counts = histogram.used
+    sums = counts.cumsum()
+    low_high = sums.searchsorted(np.array([share - error, share + error]) * histogram.count)
+    low, high = MIDDLE[places[np.minimum(low_high, len(sums) - 1)]].tolist()
+    return (
+        math.log(max(low, 1.0)) if share > error else -math.inf,
+        math.log(max(high, 1.0)) if share + error < 1 else math.inf,
+    )
 
 
 def _spread(logs: NDArray[np.float64]) -> float:
@@ -223,21 +174,6 @@ def _median(values: NDArray[np.float64]) -> float:
     """What ``numpy.median`` returns, in a fifth of its time for a few values."""
     ordered = np.sort(values)
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
-def _p_value(calls: _Calls, far: _Far, others: NDArray[np.int64]) -> float:
-    """One-sided p-value of the number of the host's calls beyond the border, compared with those of ``others``."""
-    beyond = calls.beyond(index(int(math.exp(far.border))), far.distance > 0)
-    there_of, of_each = beyond[others], calls.totals[others]
-    here, of = int(beyond[far.at]), int(calls.totals[far.at])
-    there, of_there = int(there_of.sum()), int(of_each.sum())
-    share = there / of_there
-    per_sample = float(_CALLS_PER_SAMPLE)
-    if 0 < share < 1:
-        terms = (there_of - of_each * share) ** 2 / (of_each * share * (1 - share))
-        # Summed in order, as a pairwise sum depends on the number of hosts.
-        per_sample = max(per_sample, float(np.cumsum(terms)[-1]) / (len(terms) - 1))
-    return fisher_exact(*(int(count / per_sample) for count in (here, of, there, of_there))).more
 
 
 def _outlier(

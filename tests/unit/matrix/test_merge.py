@@ -223,7 +223,7 @@ def test_a_fast_host_is_named_too_and_quiet_is_called_so() -> None:
 
 
 def test_a_tail_on_one_host_is_found_at_p99_only() -> None:
-    known = [(f"node-{i}", host(i, tails={ALLOC: 50.0} if i == 3 else {})) for i in range(8)]
+    known = [(f"node-{i}", host(i, tails={ALLOC: 50.0} if i == 3 else {}, calls=1000)) for i in range(8)]
     found = of(*known).outliers
     assert {(one.host, one.row, one.column, one.quantile.percent) for one in found} == {("node-3", *ALLOC, 99)}
 
@@ -267,9 +267,15 @@ def test_of_a_hundred_hosts_that_are_alike_none_is_named(drift: float, tail: flo
     assert sum(bool(of(*dice.sample(known, 100)).outliers) for _ in range(3)) == 0
 
 
-@pytest.mark.parametrize(("hosts", "share", "burst"), [(100, 0.005, 4), (100, 0.01, 1), (6, 0.008, 4)])
-def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, burst: int) -> None:
-    """About one call in a hundred is 30 times slower, ``burst`` in a row: which host's p99 is in it is chance."""
+@pytest.mark.parametrize(
+    ("merges", "hosts", "share", "burst"),
+    [(8, 100, 0.005, 4), (8, 100, 0.01, 1), (100, 6, 0.008, 4), (100, 3, 0.01, 1)],
+)
+def test_rare_stalls_that_every_host_has_name_nobody(merges: int, hosts: int, share: float, burst: int) -> None:
+    """About one call in a hundred is 30 times slower, ``burst`` in a row: which host's p99 is in it is chance.
+
+    The promise is one merge of a hundred at most.
+    """
     dice = np.random.default_rng(3)
 
     def repeat(host: str) -> Repeat:
@@ -280,19 +286,21 @@ def test_rare_stalls_that_every_host_has_name_nobody(hosts: int, share: float, b
 
     names = [f"node-{i}" for i in range(hosts)]
     whole = replace(host(1, calls=1, repeats=1), hosts={name: {} for name in names})
-    for _ in range(8):
+    named = 0
+    for _ in range(merges):
         keys = [(row.name, "spin") for row in matrices.ROWS]
         cells = {key: Cell(*key, status=Status.OK, repeats=tuple(map(repeat, names))) for key in keys}
-        assert outliers.find(replace(whole, cells=cells)) == ()
+        named += bool(outliers.find(replace(whole, cells=cells)))
+    assert named == 0
 
 
 def test_a_thousand_hosts_are_merged_with_one_check_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # Their repeats are in a file.
     monkeypatch.setattr(repeat_spool, "_IN_MEMORY", 1 << 16)
     rows, columns = matrices.ROWS[:2], matrices.COLUMNS[:2]
-    drawn = [host(seed, rows=rows, columns=columns, calls=30, repeats=1).cells for seed in range(7)]
-    slow = host(8, times={("d2d", "spin"): 9.0}, rows=rows, columns=columns, calls=30, repeats=1).cells
-    alike = host(1, rows=rows, columns=columns, calls=30, repeats=1)
+    drawn = [host(seed, rows=rows, columns=columns, calls=200, repeats=1).cells for seed in range(7)]
+    slow = host(8, times={("d2d", "spin"): 9.0}, rows=rows, columns=columns, calls=200, repeats=1).cells
+    alike = host(1, rows=rows, columns=columns, calls=200, repeats=1)
     alive: list[weakref.ref[Matrix]] = []
 
     def checks() -> Iterator[tuple[str, Matrix]]:
@@ -308,7 +316,7 @@ def test_a_thousand_hosts_are_merged_with_one_check_in_memory(monkeypatch: pytes
     shares: list[float] = []
     found = merge.merge(checks(), progress=shares.append)
     assert len(found.matrix.hosts) == 1000
-    assert counts(found.matrix, ("d2d", "spin"))[0] == 30_000
+    assert counts(found.matrix, ("d2d", "spin"))[0] == 200_000
     assert [repeat.host for repeat in found.matrix.cells["d2d", "spin"].repeats] == list(found.matrix.hosts)
     assert {(one.host, one.row, one.column) for one in found.outliers} == {("node-500", "d2d", "spin")}
     assert shares == sorted(shares)
