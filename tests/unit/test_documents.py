@@ -15,6 +15,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "app" / "README.md",
     ROOT / "probes" / "README.md",
+    ROOT / "probes" / "MEASUREMENTS.md",
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
     ROOT / "screenshots" / "README.md",
