@@ -62,8 +62,8 @@ class Outlier:
 class _Figures:
     """One percentile of one channel in one cell on each host with enough calls.
 
-    ``hosts`` are their numbers, int64[n]. ``logs``, float64[n, 3], are logarithms of ns: the low end of the confidence
-    interval, the percentile, and the high end.
+    ``hosts`` are their numbers, int64[n]. ``logs``, float64[n], are the logarithms of ns, and ``ends``, float64[n, 2],
+    those of both ends of its confidence interval.
     """
 
     row: str
@@ -72,6 +72,7 @@ class _Figures:
     quantile: Quantile
     hosts: NDArray[np.int64]
     logs: NDArray[np.float64]
+    ends: NDArray[np.float64]
 
     def outside(self, typical_spread: float, deviations: float) -> Iterator[tuple[int, float, float]]:
         """Each outlier: the host's number, the logarithm of the others' median, and its distance from it.
@@ -81,17 +82,17 @@ class _Figures:
         left = np.arange(len(self.hosts))
         # At most half of the hosts are outliers.
         while len(left) > max(HOSTS - 1, len(self.hosts) // 2 + 1):
-            logs = self.logs[left, 1]
+            logs = self.logs[left]
             place = int(np.argmax(np.abs(logs - _median(logs))))
             host, left, others = left[place], np.delete(left, place), np.delete(logs, place)
             middle = _median(others)
             spread = max(typical_spread, _spread(others) if len(others) >= _FEW else 0.0)
             # Median and spread of few hosts are uncertain estimates, so the limit grows.
             limit = max(math.log(FLOOR), deviations * spread * (1 + _FEW / len(others)))
-            low, log, high = self.logs[host].tolist()
+            low, high = self.ends[host].tolist()
             if max(low - middle, middle - high) <= limit:
                 return
-            yield int(self.hosts[host]), middle, log - middle
+            yield int(self.hosts[host]), middle, float(self.logs[host]) - middle
 
 
 def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> tuple[Outlier, ...]:
@@ -105,43 +106,49 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
     numbers = {name: number for number, name in enumerate(names)}
     comparisons = max(len(matrix.cells), 1) * len(names) * len(PHASES) * len(ENOUGH)
     deviations = NormalDist().inv_cdf(1 - FALSE_ALARMS / comparisons / 2)
-    every: list[_Figures] = []
+    far: list[_Figures] = []
     spreads: dict[tuple[Channel, Quantile], list[float]] = {}
     for step, cell in enumerate(matrix.cells.values()):
         progress(step / len(matrix.cells))
-        for figures in _figures(cell, numbers, deviations):
-            every.append(figures)
-            spreads.setdefault((figures.channel, figures.quantile), []).append(_spread(figures.logs[:, 1]))
+        for figures, histograms in _figures(cell, numbers):
+            spreads.setdefault((figures.channel, figures.quantile), []).append(_spread(figures.logs))
+            # Those that the intervals and the typical spread may exclude: an interval takes longer than all else.
+            candidates = [number for number, _, _ in figures.outside(0.0, deviations)]
+            for number in candidates:
+                figures.ends[figures.hosts == number] = _interval(histograms[number], figures.quantile, deviations)
+            if candidates:
+                far.append(figures)
     typical = {kind: _median(np.array(known)) for kind, known in spreads.items()}
     outliers = [
         _outlier(matrix, figures, names, *found)
-        for figures in every
+        for figures in far
         for found in figures.outside(typical[figures.channel, figures.quantile], deviations)
     ]
     return tuple(sorted(outliers, key=lambda one: abs(math.log(one.ratio)), reverse=True))
 
 
-def _figures(cell: Cell, numbers: Mapping[str, int], deviations: float) -> Iterator[_Figures]:
-    for channel in map(Channel, PHASES):
-        held = {
-            numbers[repeat.host]: repeat.window.channels[channel]
-            for repeat in cell.repeats
-            if repeat.host in numbers and channel in repeat.window.channels
-        }
+def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[tuple[_Figures, dict[int, Histogram]]]:
+    """The figures of a cell, with intervals of no length, and the histograms by the hosts' numbers."""
+    held: dict[Channel, dict[int, Histogram]] = {Channel(phase): {} for phase in PHASES}
+    # Once: the repeats may be in a file.
+    for repeat in cell.repeats:
+        channels = repeat.window.channels
+        if repeat.host in numbers:
+            for channel in held.keys() & channels.keys():
+                held[channel][numbers[repeat.host]] = channels[channel]
+    for channel, histograms in held.items():
         for quantile, enough in ENOUGH.items():
-            logs = {
-                number: _interval(histogram, quantile, deviations)
-                for number, histogram in held.items()
-                if histogram.count >= enough
-            }
-            if len(logs) >= HOSTS:
-                yield _Figures(
-                    cell.row, cell.column, channel, quantile, np.array(list(logs)), np.array(list(logs.values()))
-                )
+            known = {number: histogram for number, histogram in histograms.items() if histogram.count >= enough}
+            if len(known) >= HOSTS:
+                values = [histogram.percentile(quantile.percent) or 0.0 for histogram in known.values()]
+                # The logarithm needs at least 1 ns.
+                logs = np.log(np.maximum(values, 1.0))
+                hosts, ends = np.array(list(known)), np.stack((logs, logs), axis=1)
+                yield _Figures(cell.row, cell.column, channel, quantile, hosts, logs, ends), known
 
 
-def _interval(histogram: Histogram, quantile: Quantile, deviations: float) -> tuple[float, float, float]:
-    """Logarithms (ns) of the low end of the confidence interval of a percentile, the percentile, and the high end.
+def _interval(histogram: Histogram, quantile: Quantile, deviations: float) -> tuple[float, float]:
+    """Logarithms (ns) of both ends of the confidence interval of a percentile; infinite where it has no end.
 
     The number of calls below a percentile is binomial; its quantile is corrected for skewness (Cornish-Fisher).
     """
@@ -152,10 +159,8 @@ def _interval(histogram: Histogram, quantile: Quantile, deviations: float) -> tu
     sums = counts.cumsum()
     low_high = sums.searchsorted(np.array([share - error, share + error]) * histogram.count)
     low, high = MIDDLE[places[np.minimum(low_high, len(sums) - 1)]].tolist()
-    # The logarithm needs at least 1 ns.
     return (
         math.log(max(low, 1.0)) if share > error else -math.inf,
-        math.log(max(histogram.percentile(quantile.percent) or 0.0, 1.0)),
         math.log(max(high, 1.0)) if share + error < 1 else math.inf,
     )
 
