@@ -33,6 +33,8 @@ _STEPS = {
     ("process_page_up", "process_page_down"): "process_page",
     ("process_first", "process_last"): "process_end",
     ("previous_view", "next_view"): "change_view",
+    ("demo_back", "demo_next"): "demo_step",
+    ("demo_page_up", "demo_page_down"): "focus_row",
 }
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},

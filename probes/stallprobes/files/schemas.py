@@ -13,7 +13,6 @@ _TYPES = {
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
     "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
     "stallscope.replay/1": "stallprobes.live.replay_document:ReplayDocument",
-    "stallscope.demo/1": "stallprobes.demo.document:DemoDocument",
     "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
     "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
 }
