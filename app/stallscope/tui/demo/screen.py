@@ -22,11 +22,13 @@ from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.demo.panels import CAPTION_LINES, DemoCaption, Finale, FinaleView, caption
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.monitor.heatmap import HeatMap
+from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Height from which the monitor's compact layout fits without the caption, and the log's heights there and below.
-_COMPACT_FROM, _LOG, _LEAST_LOG = 24, 3, 2
+# Lowest height of a compact layout, whose log and heat map make room for the caption: lines of a verdict, its cause and
+# its remedy, and those of header, histogram, heat map with its time axis, and key bar.
+_COMPACT_FROM, _LOG, _WITHOUT_LISTS = 24, 3, 1 + 4 + 8 + 1
 
 
 class DemoScreen(Monitor, inherit_bindings=False):
@@ -103,10 +105,9 @@ class DemoScreen(Monitor, inherit_bindings=False):
         """Set the panels' sizes; those of the monitor share what the caption leaves."""
         lines = height - CAPTION_LINES
         super().place_panels(width, max(lines, _COMPACT_FROM) if height >= _COMPACT_FROM else lines)
-        if self._compact:
-            # Log and heat map give the lines of the caption.
-            self.query_one(VerdictLog).styles.height = _LOG if lines >= _COMPACT_FROM else _LEAST_LOG
-            self.query_one(HeatMap).styles.height = "1fr"
+        table, heat_map, log = (self.query_one(panel).styles for panel in (ProbeTable, HeatMap, VerdictLog))
+        if self._compact and table.height is not None:
+            log.height, heat_map.height = min(_LOG, lines - _WITHOUT_LISTS - int(table.height.value)), "1fr"
 
     # Actions.
 
