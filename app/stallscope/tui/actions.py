@@ -131,8 +131,8 @@ _WORDS = {
     "process_up": "select a process",
     "process_page_up": "page up, down",
     "process_first": "first, last",
-    "demo_next": "next step",
-    "demo_back": "previous step",
+    "demo_back": "previous, next step",
+    "demo_page_up": "page up, down",
     "demo_end": "results",
 }
 
