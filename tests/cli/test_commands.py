@@ -265,7 +265,7 @@ def test_without_a_terminal_the_screens_name_what_needs_none(stallscope_command:
         ),
         (
             ("demo", "--sim"),
-            "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all",
+            "stdout may be a file (stallscope demo > FILE); without a terminal use: stallscope run all",
         ),
     ):
         done = stallscope_command(*arguments, env={"TERM": "xterm"})

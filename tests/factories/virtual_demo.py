@@ -8,7 +8,7 @@ from pathlib import Path
 
 from factories.virtual_session import VirtualSession
 from factories.waiting import LIMIT_S
-from stallprobes.demo.plan import DemoStep
+from stallprobes.demo import DemoStep
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.errors import Unsupported
 from stallprobes.live.analyzer import Analyzer
@@ -50,6 +50,11 @@ class VirtualDemo:
         self._recorder = None if record is None else Recorder(record)
         self._start(replace(self._set, backend=SIM), {})
 
+    @property
+    def probe_set(self) -> ProbeSet:
+        """The probe set that runs."""
+        return self._set
+
     def load(self, step: DemoStep) -> None:
         """Start the session of ``step``."""
         new = for_variant(self._set, step.pattern, step.variant)
@@ -67,7 +72,10 @@ class VirtualDemo:
         self._set = replace(probe_set, gpus=(), details=())
         options = Options(profile="h200", sim_set={"machine.gpus": self._machine})
         self._engine = LiveEngine.of(self._set, on)
-        self._session, self._analyzer = VirtualSession(probe_set.probes, backend=SIM, options=options), None
+        self._session, self._analyzer = (
+            VirtualSession(probe_set.probes, backend=SIM, options=options),
+            Analyzer(self._set),
+        )
         try:
             info = self._session.start()
         except Unsupported as error:
@@ -91,7 +99,9 @@ class VirtualDemo:
         session, analyzer = self._session, self._analyzer
         failures: tuple[ProbeFailure, ...] = ()
         snapshot = None
-        if session is not None and analyzer is not None and self._status.state is EngineCondition.READY:
+        assert session is not None
+        assert analyzer is not None
+        if self._status.state is EngineCondition.READY:
             if self._set.variant == self._lost:
                 self._status = EngineStatus(EngineCondition.LOST, 0.0, "the engine was killed")
             if self._set.variant == self._failing:
@@ -100,15 +110,15 @@ class VirtualDemo:
             session.run_for(STEP_S)
             snapshot = session.snapshot()
         observation = Observation(self.now_s, self._set, self._status, snapshot, probe_failures=failures)
-        if analyzer is not None:
-            analyzer.feed(observation)
-            if self._recorder is not None:
-                self._recorder.put_blocking(observation, analyzer.baselines)
+        analyzer.feed(observation)
+        if self._recorder is not None:
+            self._recorder.put_blocking(observation, analyzer.baselines)
         self.tour.tick(self.now_s, observation, analyzer, watched)
+        on = self.tour.step.aggressors_on and not self.tour.ended
         if not self.tour.ended and not self.tour.step.is_shown_by(self._set):
             self.load(self.tour.step)
-        elif any(self._engine.switches.get(one, False) is not self.tour.aggressors_on for one in aggressors(self._set)):
-            self.switch(self.tour.aggressors_on)
+        elif any(self._engine.switches.get(one, False) is not on for one in aggressors(self._set)):
+            self.switch(on)
 
     def close(self) -> None:
         """End the session, and close the recording."""

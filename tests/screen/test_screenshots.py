@@ -14,7 +14,6 @@ import pytest
 
 from factories.timeline_traces import recorded, report_1
 from factories.virtual_demo import VirtualDemo
-from stallprobes.demo.plan import steps
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
@@ -135,7 +134,7 @@ def test_the_moving_picture_of_a_recorded_demo_shows_the_stall_and_the_remedy(
     without_terminal_updates: None, maker: ModuleType, tmp_path: Path
 ) -> None:
     file = tmp_path / "demo.rec"
-    demo = VirtualDemo(DemoTour(steps([patterns()["secondary-context-d2d"]]), 5.0), record=file)
+    demo = VirtualDemo(DemoTour([patterns()["secondary-context-d2d"]], 5.0), record=file)
     demo.run()
     demo.close()
     ((name, svg),) = asyncio.run(maker.draw_demo(file)).items()

@@ -19,10 +19,10 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
 if TYPE_CHECKING:
-    from stallprobes.demo.plan import DemoStep
+    from stallprobes.model import Pattern
 
 SECONDS = 8.0
-_WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without a terminal use: stallscope run all"
+_WITHOUT_SCREEN = "stdout may be a file (stallscope demo > FILE); without a terminal use: stallscope run all"
 
 
 @click.command("demo", cls=MeasuringCommand)
@@ -38,7 +38,6 @@ _WITHOUT_SCREEN = "stdout may be a file (stallscope demo --json > FILE); without
 @click.option("--loop", is_flag=True, help="Begin again after the finale, until you quit.")
 @options.gpu()
 @options.record
-@options.json("stallscope.demo/1")
 @options.allow_shared
 @options.together
 @options.simulation
@@ -49,7 +48,6 @@ def command(
     loop: bool,
     gpu: str | None,
     record: Path | None,
-    as_json: bool,
     allow_shared: bool,
     together: bool,
     simulation: SimulationOptions,
@@ -71,35 +69,27 @@ def command(
       stallscope demo --loop
     """
     from stallscope.cli import screen
+    from stallscope.report import demo_text
     from stallscope.tui.demo.tour import DemoTour
 
-    steps = _steps(names)
+    tour = DemoTour(_patterns(names), seconds, loop)
     session = simulation.session_options(gpu, together=together)
     # Before the question about other processes.
     screen.load_settings(ascii_only, _WITHOUT_SCREEN)
     if record is not None:
         output_files.require_new_file("--record", record)
     if simulation.profile is None and not allow_shared:
-        allow_shared = _confirm_shared(gpu, max(variant.needs.gpus for step in steps for variant in step.variants))
-    tour = DemoTour(steps, seconds, loop)
+        allow_shared = _confirm_shared(gpu, max(step.variant.needs.gpus for step in tour.steps))
     code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
     with Output() as out:
-        if as_json:
-            from stallprobes.demo import document
-
-            out.json(document.document(tour.result))
-        else:
-            from stallscope.report import demo_text
-
-            demo_text.write_demo(out, tour.result)
+        demo_text.write_demo(out, tour.machine, tour.outcomes.values())
     if tour.problem and not code:
         raise CommandError(ExitCode.FAILED, tour.problem)
     diagnostics.exit_process(code)
 
 
-def _steps(names: Sequence[str]) -> tuple[DemoStep, ...]:
-    """The steps of the patterns called ``names``, by default of all. Raises UnknownName."""
-    from stallprobes.demo import plan
+def _patterns(names: Sequence[str]) -> list[Pattern]:
+    """The patterns called ``names``, by default all. Raises UnknownName."""
     from stallprobes.patterns import patterns
 
     known = patterns()
@@ -108,7 +98,7 @@ def _steps(names: Sequence[str]) -> tuple[DemoStep, ...]:
             from stallprobes.patterns.naming import unknown_name_message
 
             raise UnknownName(unknown_name_message("pattern", name, known))
-    return plan.steps(known[name] for name in dict.fromkeys(names or known))
+    return [known[name] for name in dict.fromkeys(names or known)]
 
 
 def _confirm_shared(gpu: str | None, count: int) -> bool:

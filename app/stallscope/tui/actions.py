@@ -33,6 +33,8 @@ _STEPS = {
     ("process_page_up", "process_page_down"): "process_page",
     ("process_first", "process_last"): "process_end",
     ("previous_view", "next_view"): "change_view",
+    ("demo_back", "demo_next"): "demo_step",
+    ("demo_page_up", "demo_page_down"): "focus_row",
 }
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},
@@ -129,8 +131,8 @@ _WORDS = {
     "process_up": "select a process",
     "process_page_up": "page up, down",
     "process_first": "first, last",
-    "demo_next": "next step",
-    "demo_back": "previous step",
+    "demo_back": "previous, next step",
+    "demo_page_up": "page up, down",
     "demo_end": "results",
 }
 

@@ -12,7 +12,6 @@ _TYPES = {
     "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
     "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
-    "stallscope.demo/1": "stallprobes.demo.document:DemoDocument",
     "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
     "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stallprobes.demo.plan import DemoPhase, steps
+from stallprobes.demo import DemoPhase, steps
 from stallprobes.model import SYMPTOM_TITLES, Kind, Pattern, Variant
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
@@ -62,11 +62,16 @@ def test_every_pattern_has_its_steps_in_their_order() -> None:
 
 
 def test_the_next_alternative_takes_the_place_of_a_variant() -> None:
-    stall = next(step for step in steps([PATTERN]) if step.phase is DemoPhase.STALL)
-    other = stall.without(_STALL)
-    assert other is not None
-    assert other.variant is stall.variants[1]
-    assert replace(stall, variants=(_STALL,)).without(_STALL) is None
+    pattern = pattern_of((Kind.STALL, _STALL), (Kind.STALL, _STALL), (Kind.REMEDY, _ALONE), (Kind.REMEDY, _ALONE))
+    first, second, remedy, other = pattern.variants
+
+    def shown(*refused: Variant) -> list[str]:
+        return [step.variant.name for step in steps([pattern], refused)]
+
+    assert shown(first) == ["v1", "v1", "v2"]
+    assert shown(remedy) == ["v0", "v0", "v3"]
+    assert shown(remedy, other) == ["v0", "v0"]
+    assert shown(first, second) == []
 
 
 def test_a_step_is_shown_by_the_probe_set_of_its_variant() -> None:

@@ -21,8 +21,6 @@ from factories.virtual_demo import VirtualDemo
 from factories.watched_programs import findings_of
 from stallprobes import doctor
 from stallprobes.catalog import entries
-from stallprobes.demo.outcome import DemoResult
-from stallprobes.demo.plan import steps
 from stallprobes.engine.sim import profile
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix import merge as merging
@@ -101,12 +99,12 @@ def compared(old: str, new: str, out: TextWriter) -> None:
 
 
 @cache
-def demonstrated() -> DemoResult:
+def demonstrated() -> DemoTour:
     names = ("secondary-context-d2d", "pageable-d2h-vs-launch", "peer-copy-behind-kernel", "scalar-readback")
-    demo = VirtualDemo(DemoTour(steps(patterns()[name] for name in names), 1.0, False), machine="1")
+    demo = VirtualDemo(DemoTour((patterns()[name] for name in names), 1.0, False), machine="1")
     try:
         demo.run()
-        return demo.tour.result
+        return demo.tour
     finally:
         demo.close()
 
@@ -161,7 +159,7 @@ REPORTS: dict[str, Report] = {
     "compare": partial(compared, "check-h200x2-1", "check-h200x2-5"),
     "compare, another host": partial(compared, "check-h200-noisy-1", "check-h200x2-5"),
     "doctor": lambda out: run_text.show_findings(out, doctor.examine()),
-    "demo": lambda out: demo_text.write_demo(out, demonstrated()),
+    "demo": lambda out: demo_text.write_demo(out, demonstrated().machine, demonstrated().outcomes.values()),
     "explain": explained,
     "list": listed,
     "list --sim": lambda out: catalog_text.write_profile(out, profile.load("h200"), profile.settable("h200")),
