@@ -301,6 +301,13 @@ class _CallTable(NamedTuple):
         """The times in which a thread is in a chosen call."""
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
+    def held(self, at: Int64s, rows: Int64s) -> Flags:
+        """Which of the calls in ``rows`` wait for calls of other threads, at times that ascend."""
+        found = np.zeros(rows.shape, dtype=np.bool_)
+        for context, spans in self.holding.items():
+            found |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
+        return found
+
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
         found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
@@ -332,16 +339,14 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         parts[works & away & ~copied.contain_ascending(begins)] = NUMBERS[Part.SHARED]
     active = calls.active(times, begins)
     kinds, long = calls.kinds[active], calls.long[active]
-    held = np.zeros_like(long)
-    for context, spans in calls.holding.items():
-        held |= long & (calls.contexts[active] == context) & spans.contain_ascending(begins)
     gap = np.flatnonzero(~works)
     if len(gap):
-        of_gap = held.take(gap, axis=1), calls, active.take(gap, axis=1)
-        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], *of_gap)
+        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], calls, active.take(gap, axis=1))
     waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
     waits |= (kinds == int(CallKind.FREES)) & works
-    full = long & works & ~held
+    full = long & works
+    if calls.holding:
+        full &= ~calls.held(begins, active)
     waits |= full
     # The end is apart.
     counts = parts != NUMBERS[Part.END]
@@ -403,10 +408,9 @@ def _elementary(
 
 
 def _gaps(
-    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _CallTable, active: Int64s
+    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, calls: _CallTable, active: Int64s
 ) -> NDArray[np.int8]:
-    """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``, and
-    ``held`` says which of these wait for calls of other threads."""
+    """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``."""
     work, limits, none = times.work, times.limits, len(times.work)
     # The operation with which the gap ends, and the end of the work with which it began.
     following = count_until(work.starts, at)
@@ -418,16 +422,16 @@ def _gaps(
     open_ = (starts > until) | (following == none)
     returned = np.append(work.returned, -1)[following]
     # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
-    call, is_held = active[0], held[0]
+    call = active[0]
     owner = np.where(open_, -1, np.append(work.threads, -1)[following])
     if len(active) > 1:
         rank = np.where(calls.kinds[active] >= 0, 1 + (calls.threads[active] == owner), 0)
-        chosen = np.argmax(rank, axis=0), np.arange(len(at))
-        call, is_held = active[chosen], held[chosen]
+        call = active[np.argmax(rank, axis=0), np.arange(len(at))]
     kinds, begins, long = calls.kinds[call], calls.begins[call], calls.long[call]
     parts: NDArray[np.int8] = _PART_OF_KIND[kinds]
     parts[long] = NUMBERS[Part.BLOCKED]
-    parts[is_held] = NUMBERS[Part.LOCK]
+    if calls.holding:
+        parts[calls.held(at, call)] = NUMBERS[Part.LOCK]
     waits, copies = kinds == int(CallKind.WAITS), kinds == int(CallKind.COPIES)
     if waits.any() or copies.any():
         # A wait with nothing to wait for is a call like others.

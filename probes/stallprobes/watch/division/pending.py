@@ -259,7 +259,8 @@ def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
         begin, end = begins[first:last], ends[first:last]
         # A call of which nobody noted that it was made in another one begins where that ends.
         begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
-        kept = end > begin
+        kept: Any = end > begin
+        kept = slice(None) if kept.all() else kept
         found[int(threads[first])] = ThreadCalls(
             spans=Spans(begin[kept], end[kept]), **{name: of[first:last][kept] for name, of in columns.items()}
         )
