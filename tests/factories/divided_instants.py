@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, SequenceTimes, Spans
 from stallprobes.watch.division.parts import Part
 
@@ -29,6 +29,7 @@ class Call(NamedTuple):
     begin: int
     end: int
     kind: CallKind
+    context: int
 
 
 class Operation(NamedTuple):
@@ -70,10 +71,10 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
         return None
     calls = [one for one in _calls(times) if one.begin <= at < one.end]
     running = [one for one in _operations(times) if one.start <= at < one.end]
-    held, away = _in(times.holding, at), _in(times.away, at)
-    part = _of_running(running, away) if running else _of_gap(times, at, recorded_until, calls, held, away)
+    away = _in(times.away, at)
+    part = _of_running(running, away) if running else _of_gap(times, at, recorded_until, calls, away)
     blocked = [one for one in calls if _long(times, one)]
-    full = [one for one in blocked if running and not held]
+    full = [one for one in blocked if running and not _held(times, one, at)]
     waits = [one for one in calls if one.kind in (CallKind.WAITS, CallKind.COPIES)]
     waits += [one for one in calls if one.kind is CallKind.FREES and running]
     every = waits + full
@@ -93,7 +94,7 @@ def _of_running(running: list[Operation], away: bool) -> Part:
     return Part.COMMUNICATION if COMMUNICATION in kinds else Part.COPIES
 
 
-def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call], held: bool, away: bool) -> Part:
+def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call], away: bool) -> Part:
     if _in(times.lost, at):
         return Part.UNKNOWN
     later = [one for one in _operations(times) if one.start > at]
@@ -127,13 +128,21 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
     if call.kind in (CallKind.SUBMITS, CallKind.QUEUES):
         if not _long(times, call):
             return Part.SUBMITTING
-        return Part.LOCK if held else Part.BLOCKED
+        return Part.LOCK if _held(times, call, at) else Part.BLOCKED
     return _CAUSES[call.kind]
 
 
 def _long(times: SequenceTimes, one: Call) -> bool:
     took = one.end - one.begin
     return one.kind is CallKind.QUEUES or (one.kind is CallKind.SUBMITS and took >= times.limits.blocked_ns)
+
+
+def _held(times: SequenceTimes, one: Call, at: int) -> bool:
+    """Whether a call of another thread holds one up: a lock of its context, or the making of a context."""
+    for begin, end, holds, context in zip(*(column.tolist() for column in times.holding), strict=True):
+        if begin <= at < end and holds and (context == one.context != 0 or holds == HostTask.CONTEXT):
+            return True
+    return False
 
 
 def _pairs(spans: Spans) -> list[tuple[int, int]]:
@@ -146,8 +155,9 @@ def _in(spans: Spans, at: int) -> bool:
 
 def _calls(times: SequenceTimes) -> Iterator[Call]:
     for thread, calls in times.threads.items():
-        for (begin, end), kind in zip(_pairs(calls.spans), calls.kinds.tolist(), strict=True):
-            yield Call(thread, begin, end, CallKind(kind))
+        columns = _pairs(calls.spans), calls.kinds.tolist(), calls.contexts.tolist()
+        for (begin, end), kind, context in zip(*columns, strict=True):
+            yield Call(thread, begin, end, CallKind(kind), context)
 
 
 def _operations(times: SequenceTimes) -> list[Operation]:

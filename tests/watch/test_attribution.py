@@ -32,12 +32,14 @@ from factories.watch_calls import (
     slow,
 )
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, function_of
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
 from stallprobes.watch.causes.attribute import attribute
+from stallprobes.watch.causes.blame import OTHER_THREADS
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.causes.order import CAUSES, cause_of
@@ -368,12 +370,19 @@ def test_the_boundaries_of_an_overlap(begin: float, end: float, blamed: bool) ->
     assert found.cause is (WaitCause.PAGEABLE_COPY if blamed else WaitCause.UNATTRIBUTED)
 
 
+@pytest.mark.parametrize("function", ["cuMemAllocAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemFreeAsync"])
+def test_what_a_stream_orders_holds_nothing_up(function: str) -> None:
+    calls = [slow(LAUNCH, 10, 10_000, correlation=2), slow(function, 0, 9990, thread=OTHER, correlation=1)]
+    assert first(calls).cause is WaitCause.UNATTRIBUTED
+
+
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
         (ALLOC, WaitCause.ALLOCATION),
         (FREE, WaitCause.FREE),
-        ("cuMemAllocAsync", WaitCause.ASYNC_ALLOCATION),
+        ("cuMemPoolTrimTo", WaitCause.ASYNC_ALLOCATION),
+        ("cuMemMapArrayAsync", WaitCause.ALLOCATION),
         ("cuMemHostAlloc", WaitCause.HOST_ALLOCATION),
         ("cuMemFreeHost", WaitCause.HOST_ALLOCATION),
         (REGISTER, WaitCause.HOST_REGISTRATION),
@@ -544,7 +553,8 @@ def test_every_cause_has_words_and_all_but_the_last_a_remedy() -> None:
     assert [cause.name for cause in CAUSES] == list(WaitCause)
     assert [cause.name for cause in CAUSES if not (cause.word and cause.clause)] == []
     assert [cause.name for cause in CAUSES if not cause.remedy] == [WaitCause.UNATTRIBUTED]
-    assert [cause.name for cause in CAUSES if cause.blames] == [cause for cause in WaitCause if cause.is_other_thread]
+    of_tasks = [cause_of_task(task) for task in HostTask if task]
+    assert of_tasks == [cause.name for cause in OTHER_THREADS] == [one for one in WaitCause if one.is_other_thread]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
@@ -17,7 +18,8 @@ SECOND = 1000 * MS
 def calls(kind: CallKind, *spans: tuple[int, int]) -> ThreadCalls:
     """Calls of a thread, from and to (ms)."""
     begins, ends = int64s([begin * MS for begin, _ in spans]), int64s([end * MS for _, end in spans])
-    return ThreadCalls(spans=Spans(begins, ends), kinds=int64s([int(kind)] * len(spans)))
+    none = np.zeros_like(begins)
+    return ThreadCalls(spans=Spans(begins, ends), kinds=none + int(kind), contexts=none, holds=none)
 
 
 def cpu(*samples: tuple[float, float]) -> Int64s:

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.divided_instants import divided_one_by_one, totals
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import (
     COLUMNS,
     NO_SPANS,
     QUEUE_FULL,
     SUBMITS,
     WAITING,
+    Holding,
     Limits,
     Operations,
     SequenceTimes,
@@ -46,7 +47,17 @@ def thread_calls(draw: st.DrawFn) -> ThreadCalls:
     spans = draw(disjoint(8))
     count = len(spans.begins)
     kinds = draw(st.lists(st.sampled_from(list(CallKind)), min_size=count, max_size=count))
-    return ThreadCalls(spans=spans, kinds=int64s(kinds))
+    contexts = int64s(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
+    return ThreadCalls(spans=spans, kinds=int64s(kinds), contexts=contexts, holds=np.zeros_like(contexts))
+
+
+@st.composite
+def holding(draw: st.DrawFn) -> Holding:
+    spans = draw(disjoint())
+    count = len(spans.begins)
+    holds = draw(st.lists(st.sampled_from(list(HostTask)), min_size=count, max_size=count))
+    contexts = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    return Holding(*spans, int64s(holds), int64s(contexts))
 
 
 @st.composite
@@ -81,7 +92,7 @@ def sequences(draw: st.DrawFn) -> SequenceTimes:
         work=draw(operations(threads)),
         recorded=recorded,
         other_work=draw(disjoint()),
-        holding=draw(disjoint()),
+        holding=draw(holding()),
         away=draw(disjoint()),
         lost=draw(st.one_of(st.just(NO_SPANS), disjoint(2))),
         last_end_ns=draw(st.integers(-5, 5)),

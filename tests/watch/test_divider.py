@@ -19,12 +19,21 @@ from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, WatchState, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
-from stallprobes.watch.division.call_kinds import kind_of
 from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, MOST_SEQUENCES, ProcessDivider
-from stallprobes.watch.division.instants import COPY, KERNEL, Limits, Operations, SequenceTimes, Spans, ThreadCalls
+from stallprobes.watch.division.instants import (
+    COPY,
+    KERNEL,
+    Holding,
+    Limits,
+    Operations,
+    SequenceTimes,
+    Spans,
+    ThreadCalls,
+)
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import ProcessDivision, WaitShare
@@ -32,7 +41,13 @@ from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, DriverCall, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-FUNCTIONS = (LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4")
+INSTANTIATE, POOL_ALLOC = "cuGraphInstantiateWithFlags", "cuMemAllocAsync"
+FUNCTIONS = (
+    LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4", INSTANTIATE, POOL_ALLOC,
+    "cuStreamCreate", "cuModuleGetFunction",
+)  # fmt: skip
+# Those that are no event of the start-up.
+STEADY = [name for name in FUNCTIONS if not (function_of(name).loads or function_of(name).creates)]
 # An instant of the reference: a tenth of a second.
 UNIT = 100_000_000
 LENGTH = 60
@@ -48,6 +63,7 @@ class Call:
     end: int
     thread: int = 1
     work: tuple[tuple[int, int, int], ...] = ()
+    context: int = 1
 
 
 def at(units: float) -> int:
@@ -69,7 +85,7 @@ def readings(
                 BASE_NS + call.end * unit,
             )
             rows[number]["thread"], rows[number]["correlation"] = call.thread, number + 1
-            rows[number]["function"] = FUNCTIONS.index(call.function)
+            rows[number]["function"], rows[number]["context"] = FUNCTIONS.index(call.function), call.context
             rows[number]["target"] = MemoryKind.PAGEABLE if call.function == D2H else 0
             records += [
                 {
@@ -97,7 +113,14 @@ def readings(
 
 def _in_flight(call: Call, number: int, unit: int) -> DriverCall:
     target = MemoryKind.PAGEABLE if call.function == D2H else MemoryKind.UNKNOWN
-    return in_flight(call.function, call.begin * unit / 1000, correlation=number, thread=call.thread, target=target)
+    return in_flight(
+        call.function,
+        call.begin * unit / 1000,
+        correlation=number,
+        thread=call.thread,
+        target=target,
+        context=call.context,
+    )
 
 
 def divided(calls: list[Call], times: list[float], **of: Any) -> ProcessDivision | None:
@@ -119,14 +142,14 @@ def programs(draw: st.DrawFn, most_threads: int = 3) -> list[Call]:
     for thread in range(1, 1 + draw(st.integers(1, most_threads))):
         borders = sorted(draw(st.lists(st.integers(1, LENGTH), min_size=4, max_size=16, unique=True)))
         for begin, end in zip(borders[::2], borders[1::2], strict=False):
-            function = draw(st.sampled_from(FUNCTIONS[:6]))
+            function = draw(st.sampled_from(STEADY))
             work = []
             if function in (LAUNCH, D2H, "cuGraphLaunch"):
                 for _ in range(draw(st.integers(0, 1 if function == D2H else 3))):
                     start = draw(st.integers(begin, min(end + 6, LENGTH)))
                     kind = COPY if function == D2H else KERNEL
                     work.append((start, draw(st.integers(start, min(start + 6, LENGTH))), kind))
-            calls.append(Call(function, begin, end, thread, tuple(work)))
+            calls.append(Call(function, begin, end, thread, tuple(work), draw(st.sampled_from((1, 1, 2)))))
     return calls
 
 
@@ -137,19 +160,23 @@ def expected(
     ends = {number: max(end for _, end, _ in call.work) for number, call in enumerate(calls) if call.work}
 
     def kind(number: int, call: Call) -> int:
-        made = kind_of(call.function, call.function == D2H)
-        waited = ends.get(number, LENGTH + 1) <= call.end or call.end - call.begin >= 6
-        return int(kind_of(LAUNCH, False)) if call.function == D2H and not waited else int(made)
+        made = function_of(call.function).kind_of(call.function == D2H)
+        return int(CallKind.SUBMITS) if returned_at_once(number, call) else int(made)
 
-    own: dict[int, list[tuple[int, int, int]]] = {thread: [] for thread in threads}
-    rows, other, holding = [], [], []
+    def returned_at_once(number: int, call: Call) -> bool:
+        waited = ends.get(number, LENGTH + 1) <= call.end or call.end - call.begin >= 6
+        return call.function == D2H and not waited
+
+    own: dict[int, list[tuple[int, int, int, int]]] = {thread: [] for thread in threads}
+    rows, other, holding = [], [], [(0, 0, 0, 0)]
     for number, call in enumerate(calls):
         if call.thread in own:
-            own[call.thread].append((call.begin, call.end, kind(number, call)))
+            own[call.thread].append((call.begin, call.end, kind(number, call), call.context))
             rows += [(start, end, what, what == KERNEL, call.end, call.thread) for start, end, what in call.work]
         else:
             other += [(start, end) for start, end, _ in call.work]
-            holding += [(call.begin, call.end)] if kind(number, call) >= kind_of(D2H, True) else []
+            holds = function_of(call.function).holds(call.function == D2H)
+            holding += [(call.begin, call.end, holds, call.context)] if not returned_at_once(number, call) else []
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
     work = Operations(
         starts=columns[0], ends=columns[1], kinds=columns[2], engine=columns[3] != 0, returned=columns[4],
@@ -159,6 +186,8 @@ def expected(
         thread: ThreadCalls(
             spans=Spans(int64s([one[0] for one in sorted(of)]), int64s([one[1] for one in sorted(of)])),
             kinds=int64s([one[2] for one in sorted(of)]),
+            contexts=int64s([one[3] for one in sorted(of)]),
+            holds=int64s([0] * len(of)),
         )
         for thread, of in own.items()
     }
@@ -167,7 +196,7 @@ def expected(
         work=work,
         recorded=Spans(int64s([0]), int64s([2**62])),
         other_work=_spans(other),
-        holding=_spans(holding),
+        holding=Holding(*int64s(holding).T),
         last_end_ns=-100,
         ended=True,
         limits=Limits(blocked_ns=6, wake_up_ns=4),
@@ -655,3 +684,25 @@ def test_sequences_with_about_as_many_calls_keep_their_order() -> None:
     found = divided([*first, *more, *most], [50])
     assert found is not None
     assert [one.threads[0] for one in found.sequences] == [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("function", "verdict"),
+    [
+        (INSTANTIATE, Bound.LOCK), ("cuStreamCreate", Bound.LOCK), ("cuModuleGetFunction", Bound.LOCK),
+        # Checks of an H200 agree that no call of another stream takes longer beside these.
+        (POOL_ALLOC, Bound.SUBMISSION),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("context", [1, 2])
+def test_launches_wait_for_what_another_thread_does_in_their_context(
+    function: str, verdict: Bound, context: int
+) -> None:
+    calls = [
+        Call(LAUNCH, 1, 2, 1, ((2, 3, KERNEL),)), Call(function, 3, 20, 2, context=context),
+        Call(LAUNCH, 4, 20, 1, ((20, 24, KERNEL),)),
+    ]  # fmt: skip
+    division = divided(calls, [25])
+    assert division is not None
+    (found,) = (each for each in division.sequences if 1 in each.threads)
+    assert found.verdict is (verdict if context == 1 else Bound.SUBMISSION)

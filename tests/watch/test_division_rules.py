@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallprobes.native.layouts.driver_calls import family_of, prefixes
+from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
-from stallprobes.watch.division.call_kinds import CallKind, creates_context, kind_of, loads
 from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
@@ -85,17 +84,15 @@ def test_every_watched_function_has_a_kind() -> None:
         "cuLibraryGetKernel": CallKind.WORKS, "cuGraphInstantiateWithFlags": CallKind.WORKS,
         "cuStreamCreate": CallKind.WORKS, "cuFunctionOfAnotherDriver": CallKind.SUBMITS,
     }  # fmt: skip
-    assert {name: kind_of(name, False) for name in expected} == expected
-    for name, family in prefixes():
-        assert family is None or family_of(name) is None or kind_of(name, True) in CallKind
-    assert kind_of("cuMemcpyDtoHAsync_v2", False) is CallKind.SUBMITS
-    assert kind_of("cuMemcpyDtoHAsync_v2_ptsz", True) is CallKind.COPIES
-    assert [loads(name) for name in ("cuModuleLoadData", "cuLinkComplete", "cuModuleGetFunction")] == [
+    assert {name: function_of(name).kind_of(pageable=False) for name in expected} == expected
+    assert function_of("cuMemcpyDtoHAsync_v2").kind_of(pageable=False) is CallKind.SUBMITS
+    assert function_of("cuMemcpyDtoHAsync_v2_ptsz").kind_of(pageable=True) is CallKind.COPIES
+    assert [function_of(name).loads for name in ("cuModuleLoadData", "cuLinkComplete", "cuModuleGetFunction")] == [
         True,
         True,
         False,
     ]
-    assert creates_context("cuDevicePrimaryCtxRetain")
+    assert function_of("cuDevicePrimaryCtxRetain").creates
 
 
 def test_kernels_that_communicate_are_known_by_their_names() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from factories.cupti_headers import header, headers
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import OBJECT_THREAD, CallbackData, CuptiCode, RecordKind
@@ -24,22 +23,6 @@ EIGHT_BYTES = {
 }  # fmt: skip
 # CUmemLocation, two words of four bytes.
 SIZES = {"unsigned char": (1, 1), "unsigned short": (2, 2), "CUmemLocation": (8, 4)}
-
-
-def header(name: str) -> str:
-    """The text of one of CUPTI's headers."""
-    return (headers() / name).read_text(encoding="utf-8", errors="replace")
-
-
-def headers() -> Path:
-    """The folder of CUPTI's headers: CUPTI_INCLUDE, or that of the installed package."""
-    if os.environ.get("CUPTI_INCLUDE"):
-        return Path(os.environ["CUPTI_INCLUDE"])
-    spec = find_spec("nvidia")
-    for place in () if spec is None else spec.submodule_search_locations or ():
-        for found in Path(place).glob("*/include/cupti_driver_cbid.h"):
-            return found.parent
-    pytest.skip("no CUPTI headers")
 
 
 def offsets(parameters: str) -> list[tuple[str, int]]:

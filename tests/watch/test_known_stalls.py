@@ -42,7 +42,6 @@ def known() -> KnownStalls:
         # On streams of their own the launch call keeps its time.
         (slow(LAUNCH, 0, 9, stream=5), WaitCause.PAGEABLE_COPY, pageable_copy(0, 9, stream=6), False),
         (slow(LAUNCH, 0, 9, stream=5), WaitCause.ALLOCATION, slow(ALLOC, 0, 9, thread=OTHER), True),
-        (slow(LAUNCH, 0, 9, stream=5), WaitCause.ASYNC_ALLOCATION, slow("cuMemAllocAsync", 0, 9), False),
         (slow("cuGraphLaunch", 0, 9, stream=5), WaitCause.ALLOCATION, slow(ALLOC, 0, 9), True),
         (slow("cuEventRecord", 0, 9, stream=5), WaitCause.ALLOCATION, slow(ALLOC, 0, 9), True),
         (slow(D2H, 0, 9, source=DEVICE, target=PINNED), WaitCause.ALLOCATION, slow(ALLOC, 0, 9), True),

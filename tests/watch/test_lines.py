@@ -18,12 +18,11 @@ from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYN
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind
 from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.document import document

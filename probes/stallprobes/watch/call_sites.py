@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
 from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.division.call_kinds import is_blocking_copy
 from stallprobes.watch.reading.call_stack import CallStack
 
 # Places that are kept apart; further ones are left out.
@@ -59,7 +59,8 @@ class SiteSums:
 
     def add(self, call: ExplainedCall) -> None:
         """Add a slow call."""
-        kind = call.function, call.bytes, is_blocking_copy(call.function, call.source, call.target)
+        pageable = MemoryKind.PAGEABLE in (call.source, call.target)
+        kind = call.function, call.bytes, function_of(call.function).kind_of(pageable) is CallKind.COPIES
         if call.stack is None or not call.stack.own:
             self.without[kind] += 1
             return

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of, function_of
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.attribution.wait_cause import WaitCause, cause_of_task
 from stallprobes.watch.causes import free, own_work
-from stallprobes.watch.causes.blame import OTHER_THREADS, blame_of, cause_for_others
+from stallprobes.watch.causes.blame import OTHER_THREADS, cause_for_others
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
@@ -281,5 +281,5 @@ def _of_wait(function: str) -> str:
 
 
 def _of_call(function: str) -> str:
-    cause = blame_of(function, family_of(function), pageable=True)
+    cause = cause_of_task(function_of(function).task_of(pageable=True))
     return _CALLS_REMEDY if cause is None else cause_for_others(cause).remedy

@@ -1,4 +1,5 @@
-"""Which functions of the driver are watched, and where their arguments lie.
+"""The functions of the driver that are watched: what each does to its thread and to others, and where its arguments
+lie.
 
 A function is watched if it can block: it submits or waits for work, or takes a lock of the driver. The injected library
 finds the functions by name in what its libcupti knows, so that a newer driver needs no newer table. PyTorch makes
@@ -7,9 +8,11 @@ thousands of calls a second of functions that only ask, such as cuCtxGetDevice; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import cache
+from typing import Any
 
 from stallprobes.native.layouts.cupti import MemoryKind
 
@@ -32,131 +35,225 @@ class CallFamily(StrEnum):
     OTHER = "other"
 
 
-# The beginnings of the watched names; the first that fits gives the family. None: not watched.
-_PREFIXES: tuple[tuple[str, CallFamily | None], ...] = (
-    ("cuLaunch", CallFamily.LAUNCH),
-    ("cuGraphLaunch", CallFamily.LAUNCH),
-    ("cuMemcpy", CallFamily.COPY),
-    ("cuMemPrefetch", CallFamily.COPY),
-    ("cuMemDiscard", CallFamily.COPY),
-    ("cuMemBatchDecompress", CallFamily.COPY),
-    ("cuMemset", CallFamily.FILL),
-    ("cuStreamSynchronize", CallFamily.WAIT),
-    ("cuEventSynchronize", CallFamily.WAIT),
-    ("cuCtxSynchronize", CallFamily.WAIT),
-    ("cuStreamQuery", CallFamily.QUERY),
-    ("cuEventQuery", CallFamily.QUERY),
-    ("cuMemGetInfo", CallFamily.QUERY),
-    ("cuEventRecord", CallFamily.EVENT),
-    ("cuEventCreate", CallFamily.EVENT),
-    ("cuEventDestroy", CallFamily.EVENT),
-    ("cuStreamWait", CallFamily.EVENT),
-    ("cuStreamWrite", CallFamily.EVENT),
-    ("cuStreamBatchMemOp", CallFamily.EVENT),
-    ("cuCtxRecordEvent", CallFamily.EVENT),
-    ("cuCtxWaitEvent", CallFamily.EVENT),
-    ("cuGreenCtxRecordEvent", CallFamily.EVENT),
-    ("cuGreenCtxWaitEvent", CallFamily.EVENT),
-    ("cuStreamCreate", CallFamily.STREAM),
-    ("cuStreamDestroy", CallFamily.STREAM),
-    ("cuStreamAddCallback", CallFamily.STREAM),
-    ("cuStreamAttachMem", CallFamily.STREAM),
-    ("cuGreenCtxStreamCreate", CallFamily.STREAM),
-    ("cuStreamBeginCapture", CallFamily.GRAPH),
-    ("cuStreamBeginRecapture", CallFamily.GRAPH),
-    ("cuStreamEndCapture", CallFamily.GRAPH),
-    ("cuCtxCreate", CallFamily.CONTEXT),
-    ("cuCtxDestroy", CallFamily.CONTEXT),
-    ("cuCtxAttach", CallFamily.CONTEXT),
-    ("cuCtxDetach", CallFamily.CONTEXT),
-    ("cuCtxSetLimit", CallFamily.CONTEXT),
-    ("cuCtxEnablePeerAccess", CallFamily.CONTEXT),
-    ("cuCtxDisablePeerAccess", CallFamily.CONTEXT),
-    ("cuCtxResetPersistingL2Cache", CallFamily.CONTEXT),
-    ("cuGreenCtxCreate", CallFamily.CONTEXT),
-    ("cuGreenCtxDestroy", CallFamily.CONTEXT),
-    ("cuDevicePrimaryCtxRetain", CallFamily.CONTEXT),
-    ("cuDevicePrimaryCtxRelease", CallFamily.CONTEXT),
-    ("cuDevicePrimaryCtxReset", CallFamily.CONTEXT),
-    ("cuMemAllocHost", CallFamily.HOST_MEMORY),
-    ("cuMemFreeHost", CallFamily.HOST_MEMORY),
-    ("cuMemHostAlloc", CallFamily.HOST_MEMORY),
-    ("cuMemHostRegister", CallFamily.HOST_MEMORY),
-    ("cuMemHostUnregister", CallFamily.HOST_MEMORY),
-    ("cuMemAlloc", CallFamily.ALLOCATION),
-    ("cuMemFree", CallFamily.ALLOCATION),
-    ("cuMemAddress", CallFamily.ALLOCATION),
-    ("cuMemCreate", CallFamily.ALLOCATION),
-    ("cuMemRelease", CallFamily.ALLOCATION),
-    ("cuMemMap", CallFamily.ALLOCATION),
-    ("cuMemUnmap", CallFamily.ALLOCATION),
-    ("cuMemSetAccess", CallFamily.ALLOCATION),
-    ("cuMemAdvise", CallFamily.ALLOCATION),
-    ("cuMemExport", CallFamily.ALLOCATION),
-    ("cuMemImport", CallFamily.ALLOCATION),
-    ("cuMemPoolCreate", CallFamily.ALLOCATION),
-    ("cuMemPoolDestroy", CallFamily.ALLOCATION),
-    ("cuMemPoolTrimTo", CallFamily.ALLOCATION),
-    ("cuMemPoolSetAccess", CallFamily.ALLOCATION),
-    ("cuMemPoolExport", CallFamily.ALLOCATION),
-    ("cuMemPoolImport", CallFamily.ALLOCATION),
-    ("cuDeviceGraphMemTrim", CallFamily.ALLOCATION),
-    ("cuArrayCreate", CallFamily.ALLOCATION),
-    ("cuArray3DCreate", CallFamily.ALLOCATION),
-    ("cuArrayDestroy", CallFamily.ALLOCATION),
-    ("cuMipmappedArrayCreate", CallFamily.ALLOCATION),
-    ("cuMipmappedArrayDestroy", CallFamily.ALLOCATION),
-    ("cuMulticastGet", None),
-    ("cuMulticast", CallFamily.ALLOCATION),
-    ("cuIpc", CallFamily.ALLOCATION),
-    ("cuModuleGetLoadingMode", None),
-    ("cuModuleGetFunctionCount", None),
-    ("cuModuleGetTexRef", None),
-    ("cuModuleGetSurfRef", None),
-    ("cuModule", CallFamily.MODULE),
-    ("cuLibraryGetKernelCount", None),
-    ("cuLibrary", CallFamily.MODULE),
-    ("cuKernelGetFunction", CallFamily.MODULE),
-    ("cuFuncLoad", CallFamily.MODULE),
-    ("cuLink", CallFamily.MODULE),
-    ("cuGraphInstantiate", CallFamily.GRAPH),
-    ("cuGraphUpload", CallFamily.GRAPH),
-    ("cuGraphExecUpdate", CallFamily.GRAPH),
-    ("cuGraphExecDestroy", CallFamily.GRAPH),
-    ("cuGraphDestroyNode", None),
-    ("cuGraphDestroy", CallFamily.GRAPH),
-    ("cuGraphClone", CallFamily.GRAPH),
-    ("cuGraphicsMap", CallFamily.OTHER),
-    ("cuGraphicsUnmap", CallFamily.OTHER),
-    ("cuGraphicsGLRegister", CallFamily.OTHER),
-    ("cuGraphicsEGLRegister", CallFamily.OTHER),
-    ("cuGraphicsUnregister", CallFamily.OTHER),
-    ("cuImportExternal", CallFamily.OTHER),
-    ("cuExternalMemory", CallFamily.OTHER),
-    ("cuDestroyExternal", CallFamily.OTHER),
-    ("cuSignalExternal", CallFamily.OTHER),
-    ("cuWaitExternal", CallFamily.OTHER),
-    ("cuProfilerStart", CallFamily.OTHER),
-    ("cuProfilerStop", CallFamily.OTHER),
-    ("cuFlushGPUDirectRDMAWrites", CallFamily.OTHER),
-    ("cuCheckpointProcessGet", None),
-    ("cuCheckpoint", CallFamily.OTHER),
-)
+class CallKind(IntEnum):
+    """What a call does with its thread's time.
+
+    ``SUBMITS``: it submits work or asks, and does not block. ``WORKS``: the driver does something on the host, such as
+    instantiating a graph. ``QUEUES``: it submits work to a full queue, and blocks. ``WAITS``: it waits for work of the
+    GPU. ``COPIES``: it returns when its copy is done. The others block for what they do.
+    """
+
+    SUBMITS = 0
+    WORKS = 1
+    QUEUES = 2
+    WAITS = 3
+    COPIES = 4
+    ALLOCATES = 5
+    FREES = 6
+    HOST_MEMORY = 7
+    CONTEXT = 8
+    LOADS = 9
+
+
+class Waits(IntEnum):
+    """Which work of the GPU a function waits for before it returns.
+
+    ``STREAM``: a stream's. ``CONTEXT``: the context's. ``EVENT``: what an event stands for. ``COPY``: its own copy, if
+    that blocks. ``MAYBE``: work of the context, in some cases.
+    """
+
+    NOTHING = 0
+    STREAM = 1
+    CONTEXT = 2
+    EVENT = 3
+    COPY = 4
+    MAYBE = 5
+
+
+class HostTask(IntEnum):
+    """What the driver does on the host in a call that may take long. The order is that of causes of slow calls."""
+
+    NOTHING = 0
+    PAGEABLE_COPY = 1
+    ALLOCATION = 2
+    FREE = 3
+    ASYNC_ALLOCATION = 4
+    HOST_ALLOCATION = 5
+    HOST_REGISTRATION = 6
+    GRAPH = 7
+    MODULE = 8
+    CONTEXT = 9
+    STREAM = 10
+
+
+class StreamRole(IntEnum):
+    """What a function says of the order of streams.
+
+    ``LAUNCHES``: it launches a graph, which may hold its stream. ``RECORDS``: it records an event. ``WAITS``: a stream
+    waits for an event. ``HOLDS``: a stream waits for something that is no work of the GPU. ``SYNCHRONIZES``: the thread
+    waits for an event.
+    """
+
+    NOTHING = 0
+    LAUNCHES = 1
+    RECORDS = 2
+    WAITS = 3
+    HOLDS = 4
+    SYNCHRONIZES = 5
+
+
+@dataclass(frozen=True)
+class DriverFunction:
+    """What is known of the functions of the driver whose names fit ``pattern``.
+
+    A name fits if it begins with what is before the ``*`` and contains what is after it. Without ``family``, they are
+    not watched. ``kind`` and ``task`` are those of a call without pageable memory. ``locks``: other threads' calls may
+    wait until the task is done. ``loads``: they load or link device code. ``creates``: they may create a context.
+    """
+
+    pattern: str
+    family: CallFamily | None
+    kind: CallKind = CallKind.SUBMITS
+    waits: Waits = Waits.NOTHING
+    task: HostTask = HostTask.NOTHING
+    locks: bool = True
+    role: StreamRole = StreamRole.NOTHING
+    loads: bool = False
+    creates: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """What the names begin with."""
+        return self.pattern.partition("*")[0]
+
+    @property
+    def submits(self) -> bool:
+        """Whether they submit work to the GPU."""
+        return self.family in (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
+
+    def fits(self, name: str) -> bool:
+        """Whether a function of this name is one of them."""
+        prefix, _, word = self.pattern.partition("*")
+        return name.startswith(prefix) and word in name[len(prefix) :]
+
+    def kind_of(self, pageable: bool) -> CallKind:
+        """The kind of a call; ``pageable``: an end of its copy is pageable memory.
+
+        That a copy may block does not say that it did: it is COPIES all the same.
+        """
+        return CallKind.COPIES if self.waits is Waits.COPY and pageable else self.kind
+
+    def task_of(self, pageable: bool) -> HostTask:
+        """The task of a call; ``pageable``: an end of its copy is pageable memory."""
+        return HostTask.PAGEABLE_COPY if self.waits is Waits.COPY and pageable else self.task
+
+    def holds(self, pageable: bool) -> HostTask:
+        """The task of a call for whose end other threads' calls may wait; ``pageable`` as in ``task_of``."""
+        return self.task_of(pageable) if self.locks else HostTask.NOTHING
+
+
+def _rows() -> Iterator[DriverFunction]:
+    family, kind, waits, task, role = CallFamily, CallKind, Waits, HostTask, StreamRole
+
+    def row(patterns: str, family: CallFamily | None, **columns: Any) -> Iterator[DriverFunction]:
+        return (DriverFunction(pattern, family, **columns) for pattern in patterns.split())
+
+    yield from row("cuLaunchHostFunc", family.LAUNCH, role=role.HOLDS)
+    yield from row("cuLaunch", family.LAUNCH)
+    yield from row("cuGraphLaunch", family.LAUNCH, role=role.LAUNCHES)
+    yield from row("cuMemcpy*Async", family.COPY, waits=waits.COPY)
+    yield from row("cuMemcpy", family.COPY, kind=kind.COPIES, waits=waits.COPY)
+    yield from row("cuMemPrefetch cuMemDiscard cuMemBatchDecompress", family.COPY)
+    yield from row("cuMemset", family.FILL)
+    yield from row("cuStreamSynchronize", family.WAIT, kind=kind.WAITS, waits=waits.STREAM)
+    yield from row("cuEventSynchronize", family.WAIT, kind=kind.WAITS, waits=waits.EVENT, role=role.SYNCHRONIZES)
+    yield from row("cuCtxSynchronize", family.WAIT, kind=kind.WAITS, waits=waits.CONTEXT)
+    yield from row("cuStreamQuery cuEventQuery cuMemGetInfo", family.QUERY)
+    yield from row("cuEventRecord", family.EVENT, role=role.RECORDS)
+    yield from row("cuStreamWaitEvent", family.EVENT, role=role.WAITS)
+    yield from row("cuStreamWaitValue cuStreamBatchMemOp", family.EVENT, role=role.HOLDS)
+    yield from row("cuEventDestroy", family.EVENT, waits=waits.MAYBE)
+    yield from row("cuEventCreate cuStreamWait cuStreamWrite cuCtxRecordEvent cuCtxWaitEvent", family.EVENT)
+    yield from row("cuGreenCtxRecordEvent cuGreenCtxWaitEvent", family.EVENT)
+    streams = {"kind": kind.WORKS, "task": task.STREAM}
+    yield from row("cuStreamCreate cuGreenCtxStreamCreate", family.STREAM, **streams)
+    yield from row("cuStreamDestroy", family.STREAM, waits=waits.MAYBE, **streams)
+    yield from row("cuStreamAddCallback", family.STREAM, kind=kind.WORKS, role=role.HOLDS)
+    yield from row("cuStreamAttachMem", family.STREAM, kind=kind.WORKS)
+    yield from row("cuStreamBeginCapture cuStreamBeginRecapture cuStreamEndCapture", family.GRAPH, kind=kind.WORKS)
+    contexts = {"kind": kind.CONTEXT, "task": task.CONTEXT}
+    yield from row("cuCtxCreate cuGreenCtxCreate cuDevicePrimaryCtxRetain", family.CONTEXT, creates=True, **contexts)
+    yield from row("cuCtxDestroy cuGreenCtxDestroy", family.CONTEXT, waits=waits.MAYBE, **contexts)
+    yield from row("cuCtxAttach cuCtxDetach cuCtxSetLimit cuCtxEnablePeerAccess", family.CONTEXT, **contexts)
+    yield from row("cuCtxDisablePeerAccess cuCtxResetPersistingL2Cache", family.CONTEXT, **contexts)
+    yield from row("cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset", family.CONTEXT, **contexts)
+    pinned = {"kind": kind.HOST_MEMORY, "task": task.HOST_ALLOCATION}
+    yield from row("cuMemAllocHost cuMemHostAlloc", family.HOST_MEMORY, **pinned)
+    yield from row("cuMemFreeHost", family.HOST_MEMORY, waits=waits.MAYBE, **pinned)
+    registered = {"kind": kind.HOST_MEMORY, "task": task.HOST_REGISTRATION}
+    yield from row("cuMemHostRegister", family.HOST_MEMORY, **registered)
+    yield from row("cuMemHostUnregister", family.HOST_MEMORY, waits=waits.MAYBE, **registered)
+    # Checks of an H200 agree that beside these no call of another stream takes longer.
+    ordered = {"task": task.ASYNC_ALLOCATION, "locks": False}
+    yield from row("cuMemAlloc*Async cuMemFree*Async", family.ALLOCATION, **ordered)
+    yield from row("cuMemFree", family.ALLOCATION, kind=kind.FREES, waits=waits.CONTEXT, task=task.FREE)
+    yield from row("cuMemMap*Async", family.ALLOCATION, task=task.ALLOCATION)
+    pool = {"kind": kind.ALLOCATES, "task": task.ASYNC_ALLOCATION}
+    yield from row("cuMemPoolDestroy", family.ALLOCATION, waits=waits.MAYBE, **pool)
+    yield from row("cuMemPoolCreate cuMemPoolTrimTo cuMemPoolSetAccess", family.ALLOCATION, **pool)
+    yield from row("cuMemPoolExport cuMemPoolImport", family.ALLOCATION, **pool)
+    memory = {"kind": kind.ALLOCATES, "task": task.ALLOCATION}
+    released = "cuMemAddressFree cuArrayDestroy cuMipmappedArrayDestroy"
+    yield from row(released, family.ALLOCATION, waits=waits.MAYBE, **memory)
+    yield from row("cuMulticastGet", None)
+    yield from row("cuMemAlloc cuMemAddress cuMemCreate cuMemRelease cuMemMap cuMemUnmap", family.ALLOCATION, **memory)
+    yield from row("cuMemSetAccess cuMemAdvise cuMemExport cuMemImport cuMulticast", family.ALLOCATION, **memory)
+    yield from row("cuDeviceGraphMemTrim cuArrayCreate cuArray3DCreate cuIpc", family.ALLOCATION, **memory)
+    yield from row("cuMipmappedArrayCreate", family.ALLOCATION, **memory)
+    yield from row("cuModuleGetLoadingMode cuModuleGetFunctionCount cuModuleGetTexRef cuModuleGetSurfRef", None)
+    yield from row("cuLibraryGetKernelCount", None)
+    code = {"kind": kind.LOADS, "task": task.MODULE}
+    yield from row("cuLinkDestroy", family.MODULE, waits=waits.MAYBE, loads=True, **code)
+    yield from row("cuModule*Load cuLibrary*Load cuFuncLoad cuLink", family.MODULE, loads=True, **code)
+    yield from row("cuModuleUnload cuLibraryUnload", family.MODULE, waits=waits.MAYBE, **code)
+    # With lazy loading, the code is loaded when a function is asked for.
+    yield from row("cuModule cuLibrary cuKernelGetFunction", family.MODULE, kind=kind.WORKS, task=task.MODULE)
+    yield from row("cuGraphDestroyNode", None)
+    graphs = {"kind": kind.WORKS, "task": task.GRAPH}
+    yield from row("cuGraphExecDestroy cuGraphDestroy", family.GRAPH, waits=waits.MAYBE, **graphs)
+    yield from row("cuGraphInstantiate cuGraphUpload cuGraphExecUpdate cuGraphClone", family.GRAPH, **graphs)
+    released = "cuGraphicsUnregister cuDestroyExternal"
+    yield from row(released, family.OTHER, kind=kind.WORKS, waits=waits.MAYBE)
+    yield from row("cuWaitExternalSemaphores", family.OTHER, kind=kind.WORKS, role=role.HOLDS)
+    yield from row("cuCheckpointProcessGet", None)
+    others = (
+        "cuGraphicsMap cuGraphicsUnmap cuGraphicsGLRegister cuGraphicsEGLRegister cuImportExternal cuExternalMemory "
+        "cuSignalExternal cuWaitExternal cuProfilerStart cuProfilerStop cuFlushGPUDirectRDMAWrites cuCheckpoint"
+    )
+    yield from row(others, family.OTHER, kind=kind.WORKS)
+
+
+# The first one that a name fits counts.
+FUNCTIONS = tuple(_rows())
+_UNWATCHED = DriverFunction("", None)
 # Variants for the per-thread default stream have the parameters of the function without the ending.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
-def prefixes() -> tuple[tuple[str, CallFamily | None], ...]:
+def prefixes() -> Mapping[str, CallFamily | None]:
     """The beginnings of names in the order in which they are tried, each with its family, None if not watched."""
-    return _PREFIXES
+    return {function.prefix: function.family for function in FUNCTIONS}
+
+
+@cache
+def function_of(name: str) -> DriverFunction:
+    """What is known of a function by its name."""
+    return next((function for function in FUNCTIONS if function.fits(name)), _UNWATCHED)
 
 
 def family_of(name: str) -> CallFamily | None:
     """The family of a function by its name; None if it is not watched."""
-    for prefix, family in _PREFIXES:
-        if name.startswith(prefix):
-            return family
-    return None
+    return function_of(name).family
 
 
 def plain_name(name: str) -> str:

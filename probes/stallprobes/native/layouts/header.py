@@ -136,7 +136,7 @@ def _calls() -> Iterator[str]:
     yield "};"
     # A header that several files use: one that does not use a table is no reason for a warning.
     yield "__attribute__((unused)) static const struct ss_prefix ss_prefixes[] = {"
-    for prefix, family in driver_calls.prefixes():
+    for prefix, family in driver_calls.prefixes().items():
         traits = (family is each for each in (CallFamily.WAIT, CallFamily.QUERY))
         yield f'    {{"{prefix}", {int(family is not None)}, {", ".join(str(int(each)) for each in traits)}}},'
     yield "};"

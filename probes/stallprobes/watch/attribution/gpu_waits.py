@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallKind, Waits
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable, column_of
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.division.call_kinds import Waits, is_blocking_copy
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
@@ -157,7 +157,7 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
         unknown = owned & (kinds == int(MemoryKind.UNKNOWN))
         kinds[unknown] = work.rows[end][work.last_of_call[unknown]]
         pageable |= copies & (kinds == int(MemoryKind.PAGEABLE))
-    always = calls.by_function(lambda name, _: is_blocking_copy(name, MemoryKind.UNKNOWN, MemoryKind.UNKNOWN)) != 0
+    always = calls.by_function(lambda each: each.kind) == int(CallKind.COPIES)
     return pageable, copies & (pageable | always)
 
 

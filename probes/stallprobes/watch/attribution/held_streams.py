@@ -7,27 +7,18 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.driver_calls import plain_name
+from stallprobes.native.layouts.driver_calls import StreamRole, Waits, function_of
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, GpuWaits
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
-from stallprobes.watch.division.call_kinds import Waits
 from stallprobes.watch.intervals import Int64s, int64s
 
-_HOLDERS = (
-    "cuStreamWaitEvent",
-    "cuLaunchHostFunc",
-    "cuStreamAddCallback",
-    "cuStreamWaitValue",
-    "cuStreamBatchMemOp",
-    "cuGraphLaunch",
-    "cuWaitExternalSemaphores",
-)
+_HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 
 def may_hold_streams(functions: Iterable[str]) -> bool:
     """Whether a program that calls ``functions`` can make a stream wait for something that is no work of the GPU."""
-    return any(plain_name(name).startswith(_HOLDERS) for name in functions)
+    return any(function_of(name).role in _HOLDERS for name in functions)
 
 
 def held_streams(

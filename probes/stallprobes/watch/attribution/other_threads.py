@@ -9,36 +9,35 @@ from numpy.typing import NDArray
 
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
 from stallprobes.watch.attribution.slow_calls import CallTable
-from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
+from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
 # A thread that has slept for long returns later: up to 2.7 ms after the end of a pageable copy that held it up for 60
 # ms, while the other thread gives the copy's memory back to the system (600 launches of report 3, H100, 2026-11-27).
 _WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
-_CONTEXT = CAUSE_RANKS[WaitCause.CONTEXT]
 
 
 @dataclass(frozen=True, eq=False)
 class CulpritCalls:
-    """Calls that other threads may wait for, in groups of one cause, thread and context.
+    """Calls that other threads may wait for, in groups of what they hold, thread and context.
 
     ``places`` are theirs among the slow calls, ``groups`` the group of each, and ``members`` the same by group.
-    ``cause``, ``thread`` and ``context`` have one value for each group.
+    ``holds`` (HostTask), ``thread`` and ``context`` have one value for each group.
     """
 
     places: Int64s
     groups: Int64s
     members: GroupMembers
-    cause: Int64s
+    holds: Int64s
     thread: Int64s
     context: Int64s
     intervals: IntervalGroups
 
     @classmethod
-    def of(cls, calls: CallTable, causes: Int64s) -> CulpritCalls:
-        """The groups of ``calls`` by ``causes``, the rank of each call's cause for others, or -1."""
-        places = np.flatnonzero(causes >= 0)
-        keys = np.stack((causes[places], calls.threads[places], calls.contexts[places]))
+    def of(cls, calls: CallTable, holds: Int64s) -> CulpritCalls:
+        """The groups of ``calls`` by what each ``holds``, as HostTask."""
+        places = np.flatnonzero(holds > 0)
+        keys = np.stack((holds[places], calls.threads[places], calls.contexts[places]))
         order = np.lexsort(keys[::-1])
         new = np.append(True, (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0))[: len(places)]
         groups = np.empty(len(places), dtype=np.int64)
@@ -48,7 +47,7 @@ class CulpritCalls:
             places=places,
             groups=groups,
             members=GroupMembers(groups, begins, ends),
-            cause=known[0],
+            holds=known[0],
             thread=known[1],
             context=known[2],
             intervals=IntervalGroups(groups, begins, ends),
@@ -62,7 +61,7 @@ class CulpritCalls:
 
 
 def culprits_of(
-    calls: CallTable, culprit_calls: CulpritCalls, causes: Int64s, asked: NDArray[np.bool_]
+    calls: CallTable, culprit_calls: CulpritCalls, holds: Int64s, asked: NDArray[np.bool_]
 ) -> tuple[Int64s, Int64s]:
     """The culprits of the ``asked`` calls: calls of one other thread that end with the slow call.
 
@@ -81,15 +80,15 @@ def culprits_of(
     owners, places = expanded(first, last)
     at, groups = victims[owners], culprit_calls.groups[order[places]]
     at, groups = distinct_pairs(at, groups)
-    same = (culprit_calls.context[groups] == calls.contexts[at]) & (calls.contexts[at] != 0)
-    kept = (culprit_calls.thread[groups] != calls.threads[at]) & (same | (culprit_calls.cause[groups] == _CONTEXT))
+    kept = may_hold_up(culprit_calls.holds[groups], culprit_calls.context[groups], calls.contexts[at])
+    kept &= culprit_calls.thread[groups] != calls.threads[at]
     at, groups = at[kept], groups[kept]
     covered = culprit_calls.intervals.covered(groups, calls.begins[at], calls.ends[at])
     # Of two calls that may wait for each other, the one that began first did not wait.
     began_before = culprit_calls.intervals.covered(groups, calls.begins[at] - 1, calls.begins[at]) > 0
-    kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (began_before | (causes[at] < 0))
+    kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (began_before | (holds[at] == 0))
     at, groups, covered = at[kept], groups[kept], covered[kept]
     # The last one that is written stays: the strongest evidence, then the longest time.
-    best = np.lexsort((covered, -culprit_calls.cause[groups]))
+    best = np.lexsort((covered, -culprit_calls.holds[groups]))
     group_of[at[best]], covered_of[at[best]] = groups[best], covered[best]
     return group_of, covered_of

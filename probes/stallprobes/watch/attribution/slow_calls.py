@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.division.call_kinds import waits_of
+from stallprobes.native.layouts.driver_calls import DriverFunction, function_of
 from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 
@@ -22,13 +21,6 @@ _HALF = 1 << 31
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 # Kinds of memory in a record that are those of the memory, not of what is known of it.
 _RECORDED_KINDS = {int(kind) for kind in MemoryKind} - {int(MemoryKind.UNKNOWN)}
-
-
-class Function(NamedTuple):
-    """A function of the driver, as the calls of a table name it."""
-
-    name: str
-    family: CallFamily | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +38,7 @@ class CallTable:
     threads: Int64s
     contexts: Int64s
     correlations: Int64s
-    functions: Sequence[Function]
+    functions: Sequence[DriverFunction]
     numbers: Int64s
     waits: NDArray[np.int64]
     first_correlation: int
@@ -57,11 +49,11 @@ class CallTable:
         begins, durations, threads, contexts, correlations = (
             column_of(calls, name) for name in ("begin_ns", "duration_ns", "thread", "context", "correlation")
         )
-        named = list(zip(map(attrgetter("function"), calls), map(attrgetter("family"), calls), strict=True))
+        named = [call.function for call in calls]
         places = {one: place for place, one in enumerate(dict.fromkeys(named))}
-        functions = tuple(Function(*one) for one in places)
+        functions = tuple(map(function_of, places))
         numbers = np.fromiter(map(places.__getitem__, named), np.int64, len(named))
-        waits = int64s([waits_of(*one) for one in functions])[numbers]
+        waits = int64s([one.waits for one in functions])[numbers]
         first = int(correlations[0]) if len(calls) else 0
         return cls(
             calls=calls,
@@ -84,9 +76,9 @@ class CallTable:
         """Numbers that ascend with time, for correlation numbers of the time of these calls."""
         return (correlations - self.first_correlation + _HALF) & (_WRAP - 1)
 
-    def by_function(self, value: Callable[[str, CallFamily | None], int]) -> Int64s:
+    def by_function(self, value: Callable[[DriverFunction], int]) -> Int64s:
         """A number for each call that depends on its function alone."""
-        return int64s([value(*one) for one in self.functions])[self.numbers]
+        return int64s([value(one) for one in self.functions])[self.numbers]
 
     def nested(self) -> NDArray[np.bool_]:
         """Which calls another slow call of their thread contains."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of, plain_name
+from stallprobes.native.layouts.driver_calls import function_of, plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
@@ -23,7 +23,6 @@ from stallprobes.watch.reading.process import CallBatch
 # The handles of the default stream that all threads share (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
 LEGACY = (0, 1)
 _PER_THREAD = 2
-_SUBMITS = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Calls of each stream and reading whose records are looked for, and how long: records come within a second or two.
 _CALLS_OF_STREAM = 4
@@ -67,7 +66,7 @@ class StreamNumbers:
     def add(self, calls: CallBatch, records: NDArray[Any]) -> None:
         """Add the calls and records (in the layout of the file) since the reading before."""
         for number, name in calls.functions.items():
-            self._submits[number] = family_of(name) in _SUBMITS, plain_name(name) != name
+            self._submits[number] = function_of(name).submits, plain_name(name) != name
         new = _chosen(_submitted(calls.rows, self._submits))
         rows = joined(_SUBMITTED, (self._looked_for, new))[-_MOST_LOOKED_FOR:]
         if len(rows):

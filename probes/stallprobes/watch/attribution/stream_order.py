@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
+from stallprobes.native.layouts.driver_calls import CallFamily, StreamRole, function_of, plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
@@ -25,22 +25,8 @@ MOST_OF_STREAM = 4
 DEEPEST = 8
 # Streams that wait for the legacy default stream, and how many of them are followed, those that were created last.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-_RECORDS, _WAITS, _HOLDS, _SYNCHRONIZES = range(1, 5)
-_HOLDERS = (
-    "cuLaunchHostFunc", "cuStreamAddCallback", "cuStreamWaitValue", "cuStreamBatchMemOp", "cuWaitExternalSemaphores",
-)  # fmt: skip
-
-
-def _role(function: str) -> int:
-    """What a function says of the order of streams, 0 if nothing."""
-    name = plain_name(function)
-    if name.startswith("cuEventRecord"):
-        return _RECORDS
-    if name == "cuStreamWaitEvent":
-        return _WAITS
-    if name == "cuEventSynchronize":
-        return _SYNCHRONIZES
-    return _HOLDS if name.startswith(_HOLDERS) else 0
+# From this role on, a call says what a stream or a thread waits for.
+_ORDERING = StreamRole.RECORDS
 
 
 @dataclass(frozen=True)
@@ -89,16 +75,16 @@ class StreamOrder:
     def add(self, calls: CallBatch, now_ns: int) -> None:
         """Add the calls since the reading before."""
         for number, name in calls.functions.items():
-            self._functions[number], self._role_of[number] = name, _role(name)
+            self._functions[number], self._role_of[number] = name, int(function_of(name).role)
             self._has_thread_streams |= plain_name(name) != name
         known = np.zeros(max(self._role_of, default=0) + 1, np.int64)
         known[list(self._role_of)] = list(self._role_of.values())
         roles = known[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
         self._note_streams(calls.rows)
-        new = rows_where(calls.rows, roles > 0)
+        new = rows_where(calls.rows, roles >= _ORDERING)
         if not len(new) and not len(self._rows):
             return
-        rows, roles = joined(DRIVER_CALL, (self._rows, new)), np.concatenate((self._roles, roles[roles > 0]))
+        rows, roles = joined(DRIVER_CALL, (self._rows, new)), np.concatenate((self._roles, roles[roles >= _ORDERING]))
         kept = rows["began_ns"] >= now_ns - KEPT_NS
         kept[: max(len(rows) - MOST_KEPT, 0)] = False
         rows, roles = rows_where(rows, kept), roles[kept]
@@ -127,7 +113,7 @@ class StreamOrder:
             self._follow(found, call.context, stream, call.begin_ns, DEEPEST)
             self._follow_default(found, call.context, stream, call.begin_ns, call.correlation)
         else:
-            own = self._last(_SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
+            own = self._last(StreamRole.SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
             if own is not None:
                 self._follow_event(found, int(self._rows["event"][own]), call.begin_ns, DEEPEST)
         holders = sorted(found.holders, reverse=True)
@@ -144,13 +130,13 @@ class StreamOrder:
     def _follow(self, found: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
         """Follow what a stream waits for of the calls before a time."""
         rows = self._rows
-        mine = np.isin(self._roles, (_WAITS, _HOLDS)) & (rows["stream"] == stream) & (rows["context"] == context)
-        mine &= rows["began_ns"] < before_ns
+        mine = np.isin(self._roles, (StreamRole.WAITS, StreamRole.HOLDS)) & (rows["stream"] == stream)
+        mine &= (rows["context"] == context) & (rows["began_ns"] < before_ns)
         for at in np.flatnonzero(mine)[-MOST_OF_STREAM:].tolist():
             if at in found.seen:
                 continue
             found.seen.add(at)
-            if self._roles[at] == _HOLDS:
+            if self._roles[at] == StreamRole.HOLDS:
                 found.holders.append(at)
             elif depth:
                 self._follow_event(found, int(rows["event"][at]), int(rows["began_ns"][at]), depth - 1)
@@ -181,7 +167,7 @@ class StreamOrder:
 
     def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
         """Follow what an event waits for, as it was recorded last before a time."""
-        at = self._last(_RECORDS, before_ns, event=event)
+        at = self._last(StreamRole.RECORDS, before_ns, event=event)
         if at is None or at in found.seen:
             return
         found.seen.add(at)

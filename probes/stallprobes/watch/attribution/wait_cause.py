@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from stallprobes.native.layouts.driver_calls import HostTask
+
 
 class WaitCause(StrEnum):
     """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
@@ -70,13 +72,13 @@ class Certainty(StrEnum):
         return "probably because of" if self is Certainty.ALIKE else "because of"
 
 
-OTHER_THREAD = frozenset(
-    {
-        WaitCause.PAGEABLE_COPY, WaitCause.ALLOCATION, WaitCause.FREE, WaitCause.ASYNC_ALLOCATION,
-        WaitCause.HOST_ALLOCATION, WaitCause.HOST_REGISTRATION, WaitCause.GRAPH, WaitCause.MODULE, WaitCause.CONTEXT,
-        WaitCause.STREAM,
-    }
-)  # fmt: skip
+_OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
+OTHER_THREAD = frozenset(_OF_TASKS.values())
 # Rank of each cause: stronger evidence comes first.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
 CAUSES_BY_RANK = tuple(WaitCause)
+
+
+def cause_of_task(task: HostTask) -> WaitCause | None:
+    """The cause that a task of the driver is, for its own call or for those of other threads; None without a task."""
+    return _OF_TASKS.get(task)

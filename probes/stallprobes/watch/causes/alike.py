@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.watch.attribution.findings import WaitEvidence
-from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer
 from stallprobes.watch.causes.facts import Facts, Flags
 
@@ -38,7 +39,7 @@ def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
     if cause is None or not cause.is_other_thread:
         return cause is not None
     group = int(facts.culprits(facts.nothing)[0][at])
-    return group >= 0 and int(facts.culprit_calls.cause[group]) == CAUSE_RANKS[cause]
+    return group >= 0 and int(facts.culprit_calls.holds[group]) == HostTask[cause.name]
 
 
 RULE = Alike()

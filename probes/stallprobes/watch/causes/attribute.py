@@ -8,7 +8,6 @@ import numpy as np
 
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.slow_calls import with_recorded_kinds
-from stallprobes.watch.causes.blame import blame_of
 from stallprobes.watch.causes.cause import UNKNOWN, Answer
 from stallprobes.watch.causes.facts import Facts, Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
@@ -28,7 +27,7 @@ def attribute(
     nothing: they are named "beside", unless ``known`` has the pair.
     """
     slow = with_recorded_kinds(slow, recorded.records)
-    facts = Facts(slow, excess, recorded, known, blame_of)
+    facts = Facts(slow, excess, recorded, known)
     calls = facts.calls
     open_ = np.ones(len(calls), dtype=np.bool_)
     given = [UNKNOWN] * len(calls)

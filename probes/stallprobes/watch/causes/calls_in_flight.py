@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import function_of
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
-from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.causes.blame import blame_of
+from stallprobes.watch.attribution.wait_cause import WaitCause, cause_of_task
+from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
 
 
@@ -39,12 +40,14 @@ def _beside(
     for other in process.threads:
         for each in other.in_flight[:1]:
             pageable = MemoryKind.PAGEABLE in (each.source, each.target)
-            cause = blame_of(each.function, each.family, pageable)
+            holds = function_of(each.function).holds(pageable)
+            cause = cause_of_task(holds)
             overlap_ns = min(now_ns - each.begin_ns, age_ns)
-            same = each.context == call.context != 0 or cause is WaitCause.CONTEXT
-            if other is thread or cause is None or not same or overlap_ns < OVERLAP_SHARE * age_ns:
+            if other is thread or cause is None or overlap_ns < OVERLAP_SHARE * age_ns:
                 continue
-            if blame_of(call.function, call.family, True) is not None and each.begin_ns > call.begin_ns:
+            if not may_hold_up(holds, each.context, call.context):
+                continue
+            if function_of(call.function).holds(True) and each.begin_ns > call.begin_ns:
                 continue
             yield (
                 cause,

@@ -88,9 +88,8 @@ class Cause:
 
     ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence``
     continues. ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies
-    help, "" without one; ``by_family`` has what helps calls of some families more than that does. ``blames`` says
-    whether a call of another thread is this cause for calls of its context, by its function, its family and whether
-    one end of a copy is pageable; ``columns`` are those of a check in which aggressors make such calls.
+    help, "" without one; ``by_family`` has what helps calls of some families more than that does. ``columns``,
+    where the cause is a call of another thread, are those of a check in which aggressors make such calls.
     """
 
     name: WaitCause
@@ -100,7 +99,6 @@ class Cause:
     pattern: str = ""
     evidence: Callable[[ExplainedCall], Iterable[str]] = named_work
     sentence: str = ""
-    blames: Callable[[str, CallFamily | None, bool], bool] | None = None
     columns: Callable[[DriverCall], Iterable[str]] = lambda call: ()
     by_family: Mapping[CallFamily, str] = field(default_factory=dict)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily
+from stallprobes.native.layouts.driver_calls import DriverFunction, HostTask, Waits, function_of
 from stallprobes.watch.attribution.alike_calls import NO_CALLS, AlikeCalls, AlikeSum
 from stallprobes.watch.attribution.evidence import EvidenceReader
 from stallprobes.watch.attribution.findings import WaitEvidence
@@ -31,9 +31,8 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.stream_order import NOTHING_BEHIND, Behind, StreamOrder, rows_behind
 from stallprobes.watch.attribution.switch_clock import Tenures
-from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
+from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause, cause_of_task
 from stallprobes.watch.causes.known_stalls import KnownStalls
-from stallprobes.watch.division.call_kinds import Waits
 from stallprobes.watch.intervals import GroupedTimes, Int64s, IntervalGroups, int64s
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import SlowDriverCall
@@ -42,8 +41,6 @@ from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 Flags = NDArray[np.bool_]
 # Context and name of a kernel, and the correlation number of the launch that was its first.
 FirstLaunches = Mapping[tuple[int, int], int]
-# What a call is as a cause for other threads, by its function, its family, and whether one end of a copy is pageable.
-BlameOf = Callable[[str, CallFamily | None, bool], WaitCause | None]
 _OVERHEADS = {
     OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
     OverheadKind.LAZY_FUNCTION_LOADING: WaitCause.LAZY_LOADING,
@@ -108,10 +105,8 @@ class Facts:
         excess: Sequence[int],
         recorded: Recorded,
         known: KnownStalls | None,
-        blame_of: BlameOf,
     ) -> None:
         self.slow, self.excess, self.recorded, self.known = slow, excess, recorded, known
-        self._blame_of = blame_of
         self.calls = CallTable.of(slow, excess)
         self.work = WorkTable.of(recorded.records, self.calls)
         self._near: Neighbours | None = None
@@ -265,22 +260,22 @@ class Facts:
         return rows, int(covered[0])
 
     @cached_property
-    def blamed(self) -> Int64s:
-        """The rank of what each call is as a cause for other threads, or -1.
+    def holds(self) -> Int64s:
+        """What each call does for whose end other threads may wait, as HostTask.
 
         A call that loads a module holds what module loading holds.
         """
-        blame = self._blame_of
-        plain = self.calls.by_function(lambda name, family: _rank(blame(name, family, False)))
-        of_pageable = self.calls.by_function(lambda name, family: _rank(blame(name, family, True)))
+        plain, of_pageable = (
+            self.calls.by_function(partial(DriverFunction.holds, pageable=end)) for end in (False, True)
+        )
         found = np.where(self.waits.pageable, of_pageable, plain)
         loading = np.isin(self.overhead, [CAUSE_RANKS[cause] for cause in _LOADING])
-        return np.where((found < 0) & loading, CAUSE_RANKS[WaitCause.MODULE], found)
+        return np.where((found == 0) & loading, int(HostTask.MODULE), found)
 
     @cached_property
     def culprit_calls(self) -> CulpritCalls:
         """The calls for which other threads may wait, in groups."""
-        return CulpritCalls.of(self.calls, self.blamed)
+        return CulpritCalls.of(self.calls, self.holds)
 
     def culprits(self, asked: Flags) -> tuple[Int64s, Int64s]:
         """The group of calls of another thread for which each call waits, -1 without one, and the time that it covers.
@@ -288,7 +283,7 @@ class Facts:
         They are known of the calls that are ``asked`` first.
         """
         if self._culprits is None:
-            self._culprits = culprits_of(self.calls, self.culprit_calls, self.blamed, asked)
+            self._culprits = culprits_of(self.calls, self.culprit_calls, self.holds, asked)
         return self._culprits
 
     @cached_property
@@ -300,16 +295,12 @@ class Facts:
 
     def own_blame(self, at: int) -> WaitCause | None:
         """What a call does itself that takes long; None for one that returns at once."""
-        return self._blame_of(self.slow[at].function, self.slow[at].family, False)
+        return cause_of_task(function_of(self.slow[at].function).task)
 
 
 def flags(values: Any) -> Flags:
     """``values`` as flags, without a copy."""
     return np.asarray(values, dtype=np.bool_)
-
-
-def _rank(cause: WaitCause | None) -> int:
-    return -1 if cause is None else CAUSE_RANKS[cause]
 
 
 def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:

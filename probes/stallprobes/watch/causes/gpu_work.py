@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
+from stallprobes.native.layouts.driver_calls import CallFamily, Waits, plain_name
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, Cause, text
 from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.gpu_wait import GpuWait
 from stallprobes.watch.causes.own_durations import is_usual
-from stallprobes.watch.division.call_kinds import Waits
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
 CAUSE = Cause(

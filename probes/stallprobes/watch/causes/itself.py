@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.causes.blame import blame_of, cause_for_others
+from stallprobes.watch.attribution.wait_cause import WaitCause, cause_of_task
+from stallprobes.watch.causes.blame import cause_for_others
 from stallprobes.watch.causes.cause import Cause, MadeRule, known_by_function, text
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
-from stallprobes.watch.division.call_kinds import Waits
 
 
 def did_not_wait(facts: Facts) -> Flags:
@@ -22,7 +22,7 @@ def did_not_wait(facts: Facts) -> Flags:
 
 
 def _evidence(call: ExplainedCall) -> Iterator[str]:
-    blame = blame_of(call.function, call.family, False)
+    blame = cause_of_task(function_of(call.function).task)
     longest = longest_ns(call.function, call.bytes)
     measured = "" if longest is None else f", which takes up to {duration_ns(longest)} on an idle GPU"
     if blame is not None:

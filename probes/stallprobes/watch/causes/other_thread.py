@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_text
 from stallprobes.watch.attribution.findings import ExplainedCall
-from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty
+from stallprobes.watch.attribution.wait_cause import Certainty
 from stallprobes.watch.causes.cause import Answer, Cause
 from stallprobes.watch.causes.facts import Facts, Flags
 
@@ -27,7 +28,7 @@ class OtherThread:
     def mask(self, facts: Facts, asked: Flags) -> Flags:
         groups, _ = facts.culprits(asked)
         found = groups >= 0
-        found[found] = facts.culprit_calls.cause[groups[found]] == CAUSE_RANKS[self.cause.name]
+        found[found] = facts.culprit_calls.holds[groups[found]] == int(HostTask[self.cause.name.name])
         return found
 
     def answer(self, facts: Facts, at: int) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, plain_name
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.cause import Cause, of_pattern
 from stallprobes.watch.causes.known_stalls import NULL_STREAMS
@@ -13,10 +12,6 @@ from stallprobes.watch.causes.other_thread import named_calls
 from stallprobes.watch.reading.process import DriverCall
 
 _PATTERN = "pageable-d2h-vs-launch"
-
-
-def _blames(function: str, family: CallFamily | None, pageable: bool) -> bool:
-    return family is CallFamily.COPY and pageable and plain_name(function).startswith("cuMemcpy")
 
 
 def _columns(call: DriverCall) -> Iterator[str]:
@@ -36,6 +31,5 @@ CAUSE = Cause(
     of_pattern(_PATTERN),
     pattern=_PATTERN,
     evidence=named_calls,
-    blames=_blames,
     columns=_columns,
 )

@@ -34,7 +34,7 @@ class ManyInFront:
 
     def mask(self, facts: Facts, asked: Flags) -> Flags:
         calls, found = facts.calls, np.zeros(len(facts.calls), dtype=np.bool_)
-        of_launch = calls.by_function(lambda _, family: int(family is CallFamily.LAUNCH)) != 0
+        of_launch = calls.by_function(lambda each: int(each.family is CallFamily.LAUNCH)) != 0
         places = np.flatnonzero(asked & of_launch)
         places = places[(_ended_with(facts, places) >= 0)]
         found[places] = _covered(facts, places) >= OVERLAP_SHARE * calls.excess[places]

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure
-from stallprobes.watch.division.call_kinds import CallKind
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s
 

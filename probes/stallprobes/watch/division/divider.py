@@ -11,17 +11,20 @@ from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord, WatchState
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
-from stallprobes.watch.division.call_kinds import CallKind, creates_context, loads
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.divided_time import MOST_EVENTS, SECOND_NS, DividedTime
 from stallprobes.watch.division.instants import (
     LIMITS,
+    NO_CALLS,
+    NO_HOLDING,
     NO_SPANS,
     CoveredTime,
     Flags,
+    Holding,
     Limits,
     Operations,
     SequenceTimes,
@@ -92,14 +95,14 @@ class _Beside(NamedTuple):
         kept = self.ends[:before] > begin_ns
         return Spans.united(self.starts[:before][kept], self.ends[:before][kept])
 
-    def holding(self, begin_ns: int, end_ns: int) -> Spans:
-        """When they are inside calls for which others may wait, in a time."""
-        begins, ends = [NONE], [NONE]
+    def holding(self, begin_ns: int, end_ns: int) -> Holding:
+        """Their calls for which others may wait, in a time."""
+        found = [NO_HOLDING]
         for of in (one.during(begin_ns, end_ns) for one in self.threads):
-            chosen = of.kinds >= int(CallKind.COPIES)
-            begins.append(of.spans.begins[chosen])
-            ends.append(of.spans.ends[chosen])
-        return Spans.united(np.concatenate(begins), np.concatenate(ends))
+            chosen = of.holds > 0
+            if chosen.any():
+                found.append(Holding(*(each[chosen] for each in (*of.spans, of.holds, of.contexts))))
+        return Holding(*map(np.concatenate, zip(*found, strict=True)))
 
 
 class _Batches:
@@ -309,7 +312,8 @@ class ProcessDivider:
         start_up.note(int64s(overheads["end"][loading]))
         rows = calls.rows
         for number, name in calls.functions.items():
-            least_ns = 0 if loads(name) else _CREATES_NS if creates_context(name) else None
+            function = function_of(name)
+            least_ns = 0 if function.loads else _CREATES_NS if function.creates else None
             if least_ns is not None:
                 chosen = (rows["function"] == number) & (rows["returned_ns"] - rows["began_ns"] >= least_ns)
                 start_up.note(rows["began_ns"][chosen])
@@ -489,7 +493,7 @@ class ProcessDivider:
             chosen = rows_where(rows, reached)
             calls = {thread: of.during(first, last) for thread, of in own.items()}
             times = SequenceTimes(
-                threads=calls or {-1: ThreadCalls(spans=NO_SPANS, kinds=NONE)},
+                threads=calls or {-1: NO_CALLS},
                 work=_work_of(chosen),
                 recorded=spans,
                 other_work=beside.work(first, last),

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until, expanded, int64s
+from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s
 
 Flags = NDArray[np.bool_]
 # What an operation does on the GPU.
@@ -136,6 +137,23 @@ def united(spans: Iterable[Spans]) -> Spans:
     )
 
 
+class Holding(NamedTuple):
+    """Calls that may hold up others: int64[n] each, times in ns; ``holds`` are HostTasks."""
+
+    begins: Int64s
+    ends: Int64s
+    holds: Int64s
+    contexts: Int64s
+
+    def up(self, context: int) -> Spans:
+        """When they may hold up calls of a context."""
+        chosen = may_hold_up(self.holds, self.contexts, context)
+        return Spans.united(self.begins[chosen], self.ends[chosen])
+
+
+NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
+
+
 class CoveredTime:
     """How much time some spans cover, asked for many times: int64[n], ns."""
 
@@ -166,13 +184,15 @@ class CoveredTime:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ThreadCalls:
-    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds.
+    """The calls of one thread in order, without overlap: int64[n] each; ``kinds`` are CallKinds, ``holds`` HostTasks.
 
     ``functions`` are numbers of functions, without a value where nobody asks for them.
     """
 
     spans: Spans
     kinds: Int64s
+    contexts: Int64s
+    holds: Int64s
     functions: Int64s = field(default_factory=lambda: NONE)
 
     def during(self, begin_ns: int, end_ns: int) -> ThreadCalls:
@@ -180,7 +200,16 @@ class ThreadCalls:
         first = int(self.spans.ends.searchsorted(begin_ns, "left"))
         chosen = slice(first, int(self.spans.begins.searchsorted(end_ns, "left")))
         spans = Spans(self.spans.begins[chosen], self.spans.ends[chosen])
-        return ThreadCalls(spans=spans, kinds=self.kinds[chosen], functions=self.functions[chosen])
+        return ThreadCalls(
+            spans=spans,
+            kinds=self.kinds[chosen],
+            contexts=self.contexts[chosen],
+            holds=self.holds[chosen],
+            functions=self.functions[chosen],
+        )
+
+
+NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -211,8 +240,8 @@ class SequenceTimes:
     """What is known of one sequence on one GPU, in any span of time.
 
     ``threads`` are the calls by thread id. ``work`` is the sequence's own, ``other_work`` the times in which the GPU
-    works for other threads of the process, ``holding`` those in which other threads are inside calls that may hold a
-    lock. ``away``: none of the sequence's contexts has the graphics engine. ``recorded``: all work is recorded.
+    works for other threads of the process, ``holding`` the calls of other threads that may hold a lock. ``away``: none
+    of the sequence's contexts has the graphics engine. ``recorded``: all work is recorded.
     ``lost``: records or calls are missing. ``last_end_ns`` is the latest end of work before the first operation.
     ``ended``: no operation follows the last one, else that is not known.
     """
@@ -221,7 +250,7 @@ class SequenceTimes:
     work: Operations
     recorded: Spans
     other_work: Spans = NO_SPANS
-    holding: Spans = NO_SPANS
+    holding: Holding = NO_HOLDING
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
     last_end_ns: int = 0
@@ -243,7 +272,7 @@ class Instants(NamedTuple):
 class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    ``long``: the call submits, and blocked.
+    ``long``: the call submits, and blocked. ``holding``: when others may hold up the long ones of each context.
     """
 
     begins: Int64s
@@ -251,6 +280,8 @@ class _CallTable(NamedTuple):
     kinds: NDArray[np.int8]
     long: Flags
     threads: Int64s
+    contexts: Int64s
+    holding: Mapping[int, Spans]
 
     @classmethod
     def of(cls, times: SequenceTimes) -> _CallTable:
@@ -260,11 +291,22 @@ class _CallTable(NamedTuple):
         kinds = np.concatenate([*(of.kinds for of in threads), [-1]]).astype(np.int8)
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
-        return cls(begins, ends, kinds, long | (kinds == int(CallKind.QUEUES)), owners)
+        long |= kinds == int(CallKind.QUEUES)
+        contexts = np.concatenate([*(of.contexts for of in threads), [0]])
+        blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
+        holding = {context: times.holding.up(context) for context in blocked}
+        return cls(begins, ends, kinds, long, owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
         return Spans.united(self.begins[chosen], self.ends[chosen])
+
+    def held(self, at: Int64s, rows: Int64s) -> Flags:
+        """Which of the calls in ``rows`` wait for calls of other threads, at times that ascend."""
+        found = np.zeros(rows.shape, dtype=np.bool_)
+        for context, spans in self.holding.items():
+            found |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
+        return found
 
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
@@ -297,15 +339,14 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         parts[works & away & ~copied.contain_ascending(begins)] = NUMBERS[Part.SHARED]
     active = calls.active(times, begins)
     kinds, long = calls.kinds[active], calls.long[active]
-    held = np.zeros_like(works)
-    if calls.long.any() and len(times.holding.begins):
-        held = times.holding.contain_ascending(begins)
     gap = np.flatnonzero(~works)
     if len(gap):
-        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], held[gap], calls, active.take(gap, axis=1))
+        parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], calls, active.take(gap, axis=1))
     waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
     waits |= (kinds == int(CallKind.FREES)) & works
-    full = long & (works & ~held)
+    full = long & works
+    if calls.holding:
+        full &= ~calls.held(begins, active)
     waits |= full
     # The end is apart.
     counts = parts != NUMBERS[Part.END]
@@ -353,7 +394,8 @@ def _elementary(
     found += [of for span in (times.recorded, times.away, times.lost) for of in span]
     found += [of for one in times.threads.values() for of in one.spans]
     found += [blocking.inside(whole.ends + limits.wake_up_ns)]
-    found += [waits.inside(of) for of in times.other_work] + [blocked.inside(of) for of in times.holding]
+    found += [waits.inside(of) for of in times.other_work]
+    found += [blocked.inside(of) for spans in calls.holding.values() for of in spans]
     instant = work.starts == work.ends
     if instant.any():
         found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
@@ -366,7 +408,7 @@ def _elementary(
 
 
 def _gaps(
-    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, held: Flags, calls: _CallTable, active: Int64s
+    times: SequenceTimes, at: Int64s, covering: Int64s, away: Flags, calls: _CallTable, active: Int64s
 ) -> NDArray[np.int8]:
     """The parts of instants in which the GPU does not work for the sequence; ``active`` are rows of ``calls``."""
     work, limits, none = times.work, times.limits, len(times.work)
@@ -388,7 +430,8 @@ def _gaps(
     kinds, begins, long = calls.kinds[call], calls.begins[call], calls.long[call]
     parts: NDArray[np.int8] = _PART_OF_KIND[kinds]
     parts[long] = NUMBERS[Part.BLOCKED]
-    parts[long & held] = NUMBERS[Part.LOCK]
+    if calls.holding:
+        parts[calls.held(at, call)] = NUMBERS[Part.LOCK]
     waits, copies = kinds == int(CallKind.WAITS), kinds == int(CallKind.COPIES)
     if waits.any() or copies.any():
         # A wait with nothing to wait for is a call like others.

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
-from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
+from stallprobes.watch.division.call_columns import columns_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
@@ -31,8 +32,12 @@ _LATEST_NS = np.iinfo(np.int64).max
 _CLOSE_NS = 10_000_000
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 CALL = np.dtype(
-    [("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("kind", "i2"), ("function", "i2")]
-)
+    [
+        ("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("context", "u4"), ("kind", "i2"),
+        ("function", "i2"), ("holds", "i2"),
+    ]
+)  # fmt: skip
+_COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
 # ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
 OPERATION = np.dtype(
     [
@@ -49,7 +54,8 @@ def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
     found = np.zeros(len(rows), CALL)
     found["begin"], found["end"] = rows["began_ns"], rows["returned_ns"]
     found["thread"], found["correlation"] = threads_of(rows), rows["correlation"]
-    found["kind"], found["function"] = kinds_of(rows, functions), rows["function"]
+    found["context"], found["function"] = rows["context"], rows["function"]
+    found["kind"], found["holds"] = columns_of(rows, functions)
     return found
 
 
@@ -93,8 +99,10 @@ def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
             end_ns,
             call.thread & _THREADS,
             call.correlation,
-            kind_of(call.function, _is_pageable(call)),
+            call.context,
+            function_of(call.function).kind_of(_is_pageable(call)),
             -1,
+            function_of(call.function).holds(_is_pageable(call)),
         )
         for thread in process.threads
         for call in thread.in_flight[:1]
@@ -213,7 +221,10 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
     for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
         chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(one) for one in kinds])
         times = np.bincount(owners[chosen], lengths[chosen], len(calls))
-        calls["kind"][times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)] = int(kind)
+        most = times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)
+        calls["kind"][most] = int(kind)
+        if kind is CallKind.LOADS:
+            calls["holds"][most & (calls["holds"] == 0)] = int(HostTask.MODULE)
 
 
 def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> None:
@@ -233,25 +244,25 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
     known = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
     waited[known] = ends[at[known]] <= calls["end"][copies[known]]
-    calls["kind"][copies[~waited]] = int(CallKind.SUBMITS)
+    calls["kind"][copies[~waited]], calls["holds"][copies[~waited]] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
 
 
 def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     """The calls of each thread in order, without overlap."""
-    threads, begins, ends, kinds, functions = (
-        column(calls, name) for name in ("thread", "begin", "end", "kind", "function")
-    )
+    threads, begins = column(calls, "thread"), column(calls, "begin")
     order = np.lexsort((begins, threads))
-    threads, begins, ends, kinds, functions = (one[order] for one in (threads, begins, ends, kinds, functions))
+    threads, begins, ends = threads[order], begins[order], column(calls, "end")[order]
+    columns = {name: column(calls, field)[order] for name, field in _COLUMNS.items()}
     found: dict[int, ThreadCalls] = {}
     borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
     for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
         begin, end = begins[first:last], ends[first:last]
         # A call of which nobody noted that it was made in another one begins where that ends.
         begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
-        kept = end > begin
+        kept: Any = end > begin
+        kept = slice(None) if kept.all() else kept
         found[int(threads[first])] = ThreadCalls(
-            spans=Spans(begin[kept], end[kept]), kinds=kinds[first:last][kept], functions=functions[first:last][kept]
+            spans=Spans(begin[kept], end[kept]), **{name: of[first:last][kept] for name, of in columns.items()}
         )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import Int64s
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.files.codec import Unsigned
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
-from stallprobes.watch.division.call_kinds import CallKind, kind_of, kinds_of
+from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
@@ -120,12 +121,10 @@ class StepBook:
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
         self._functions.update(calls.functions)
-        may_block = np.zeros(max(calls.functions, default=0) + 1, dtype=np.bool_)
-        for number, name in calls.functions.items():
-            may_block[number] = any(kind_of(name, pageable) in _BLOCKS for pageable in (False, True))
+        may_block = by_number(calls.functions, lambda each: each.kind_of(pageable=True) in _BLOCKS) != 0
         rows = rows_where(calls.rows, may_block[calls.rows["function"]])
         kept = ((rows["flags"] & int(CallFlag.NESTED)) == 0) & (rows["began_ns"] >= begin_ns)
-        kept &= np.isin(kinds_of(rows, calls.functions), _BLOCKS)
+        kept &= np.isin(columns_of(rows, calls.functions).kinds, _BLOCKS)
         rows = rows_where(rows, kept)
         if not len(rows):
             return

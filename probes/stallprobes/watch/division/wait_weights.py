@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import Int64s, int64s
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallprobes.watch.division.call_kinds import CallKind
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.instants import LIMITS, Spans
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
@@ -75,7 +76,7 @@ class HeldCalls:
         usual = (calls.kinds != int(CallKind.WAITS)) & (np.bincount(functions) >= _LEAST_CALLS)[functions]
         blocked = lengths >= LIMITS.blocked_ns
         long = _longest(_unusual(calls, np.flatnonzero(usual & blocked)), lengths, _MOST_LONG)
-        holding = _longest(np.flatnonzero(blocked & (calls.kinds >= int(CallKind.COPIES))), lengths, _MOST_HOLDING)
+        holding = _longest(np.flatnonzero(blocked & (calls.holds > 0)), lengths, _MOST_HOLDING)
         last = int((ends.max() - self._began_ns) // SECOND_NS)
         second = self._seconds.setdefault(min(max(last, 0), MOST_SECONDS), _Second())
         second.calls += int(np.count_nonzero(usual))
@@ -90,9 +91,10 @@ class HeldCalls:
             if holder in second.beside or len(second.beside) < _MOST_PAIRS:
                 second.beside[holder] += int(inside.sum())
         of_holding = begins[holding], ends[holding], threads[holding]
+        holds, contexts = calls.holds[holding], calls.contexts[holding]
         for one in long.tolist():
             covered = np.minimum(of_holding[1], ends[one]) - np.maximum(of_holding[0], begins[one])
-            covered[of_holding[2] == threads[one]] = 0
+            covered[(of_holding[2] == threads[one]) | ~may_hold_up(holds, contexts, calls.contexts[one])] = 0
             best = int(np.argmax(covered))
             if covered[best] >= _LEAST_COVERED * lengths[one]:
                 by = holding[best]

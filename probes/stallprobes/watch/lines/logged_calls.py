@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
-from stallprobes.watch.division.call_kinds import CallKind, kinds_of
+from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.division.instants import LIMITS, Flags
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-_SUBMITTING = (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
 # By the number of the kind; the last one is that of the time between calls, -1.
 _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
@@ -48,15 +47,18 @@ def is_waiting(kinds: Int64s) -> Flags:
 class LoggedCalls:
     """The calls of a reading that no other call of their thread contains, in the order of their ends: int64[n] each.
 
-    A short copy from pageable memory did not block: it was staged, so that it is of the kind SUBMITS. One to pageable
-    memory returns only when it is done. ``ending``: the work of a thread may have ended with the call.
+    ``holds`` is what calls of other threads may wait for (HostTask). A short copy from pageable memory did not block:
+    it was staged, so that it is of the kind SUBMITS. One to pageable memory returns only when it is done. ``ending``:
+    the work of a thread may have ended with the call.
     """
 
     begins: Int64s
     ends: Int64s
     functions: Int64s
     kinds: Int64s
+    holds: Int64s
     threads: Int64s
+    contexts: Int64s
     ending: Flags
 
     @classmethod
@@ -65,14 +67,18 @@ class LoggedCalls:
         rows = batch.rows
         nested = (rows["flags"] & int(CallFlag.NESTED)) != 0
         rows = rows_where(rows, ~nested) if nested.any() else rows
-        names = "began_ns", "returned_ns", "function", "thread"
-        begins, ends, functions, threads = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
-        kinds, blocked = kinds_of(rows, batch.functions), ends - begins >= LIMITS.blocked_ns
+        names = "began_ns", "returned_ns", "function", "thread", "context"
+        begins, ends, functions, threads, contexts = (
+            np.ascontiguousarray(rows[name], dtype=np.int64) for name in names
+        )
+        (kinds, holds), blocked = columns_of(rows, batch.functions), ends - begins >= LIMITS.blocked_ns
         staged = (kinds == int(CallKind.COPIES)) & ~blocked
         if staged.any():
-            kinds[staged & (rows["target"] != int(MemoryKind.PAGEABLE))] = int(CallKind.SUBMITS)
-        ending = _submitting(batch.functions, functions)[functions] | (blocked & _ENDS_WORK[kinds])
-        return cls(begins, ends, functions, kinds, threads, ending)
+            staged &= rows["target"] != int(MemoryKind.PAGEABLE)
+            kinds[staged], holds[staged] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
+        submits = by_number(batch.functions, lambda each: each.submits) != 0
+        ending = submits[functions] | (blocked & _ENDS_WORK[kinds])
+        return cls(begins, ends, functions, kinds, holds, threads, contexts, ending)
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -92,7 +98,7 @@ class LoggedCalls:
         return self.places.get(thread, NONE)
 
 
-NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, np.zeros(0, dtype=np.bool_))
+NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, NONE, NONE, np.zeros(0, dtype=np.bool_))
 
 
 class Reading:
@@ -125,14 +131,6 @@ class Reading:
         """The threads with samples or calls."""
         threads: list[int] = np.union1d(self._rows["thread"], distinct(int64s(self._batch.rows["thread"]))).tolist()
         return threads
-
-
-def _submitting(names: Mapping[int, str], functions: Int64s) -> Flags:
-    """By the number of a function, up to the largest of ``functions``, whether it submits work to the GPU."""
-    found = np.zeros(max(max(names, default=0), int(functions.max(initial=0))) + 1, dtype=np.bool_)
-    for number, name in names.items():
-        found[number] = family_of(name) in _SUBMITTING
-    return found
 
 
 def _by_thread(threads: Int64s) -> Iterator[tuple[int, Int64s]]:

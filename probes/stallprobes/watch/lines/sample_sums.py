@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
-from stallprobes.watch.division.call_kinds import CallKind, kind_of
 from stallprobes.watch.division.instants import LIMITS
 from stallprobes.watch.division.start_up import SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s, numbered
@@ -161,6 +161,6 @@ class SampleSums:
         """The kinds of the calls of samples by their functions and lengths, without their arguments."""
         known, numbers = numbered(functions)
         names = (self.functions.get(number, "") for number in known.tolist())
-        kinds = int64s([int(kind_of(name, False)) for name in names])[numbers]
+        kinds = int64s([int(function_of(name).kind) for name in names])[numbers]
         kinds[(kinds == int(CallKind.COPIES)) & (lengths < LIMITS.blocked_ns)] = int(CallKind.SUBMITS)
         return kinds

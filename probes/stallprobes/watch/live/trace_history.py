@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stallprobes.model import Phase
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind
-from stallprobes.native.layouts.driver_calls import family_of
+from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.native.layouts.watch_file import WatchRecord
 from stallprobes.records.rows import CALL, DRIVER_CALL, OVERHEAD, OWNER, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
@@ -27,7 +27,6 @@ from stallprobes.traces.trace import (
 )
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.record_store import RecordStore
-from stallprobes.watch.division.call_kinds import Waits, waits_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
@@ -198,7 +197,7 @@ class _ThreadBook:
         if function not in ops:
             if len(ops) == MOST_FUNCTIONS:
                 return -1
-            waits = waits_of(function, family_of(function)) in (Waits.STREAM, Waits.CONTEXT, Waits.EVENT)
+            waits = function_of(function).waits in (Waits.STREAM, Waits.CONTEXT, Waits.EVENT)
             ops[function] = Phase.WAIT if waits else Phase.CALL
         return list(ops).index(function)
 

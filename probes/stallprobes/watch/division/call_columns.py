@@ -1,0 +1,51 @@
+"""What is known of the functions of the driver, as columns of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.driver_calls import DriverFunction, HostTask, function_of
+from stallprobes.records.rows import Rows
+from stallprobes.watch.intervals import Int64s
+
+
+class CallColumns(NamedTuple):
+    """The kind of each call (CallKind), and the task for whose end calls of other threads may wait (HostTask)."""
+
+    kinds: Int64s
+    holds: Int64s
+
+
+def columns_of(rows: Rows, functions: Mapping[int, str]) -> CallColumns:
+    """The columns of ``rows``, which are DRIVER_CALL."""
+    kinds, holds = (
+        np.concatenate([by_number(functions, partial(value, pageable=end)) for end in (False, True)])
+        for value in (DriverFunction.kind_of, DriverFunction.holds)
+    )
+    pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
+    places = rows["function"] + np.where(pageable, len(kinds) // 2, 0)
+    # Without a look at the bounds of each of two numbers.
+    return CallColumns(kinds.take(places), holds.take(places))
+
+
+def by_number(functions: Mapping[int, str], value: Callable[[DriverFunction], int]) -> Int64s:
+    """The value of each of ``functions`` by its number, 0 for the numbers between."""
+    found = np.zeros(max(functions, default=0) + 1, dtype=np.int64)
+    for number, name in functions.items():
+        found[number] = value(function_of(name))
+    return found
+
+
+def may_hold_up(holds: Any, contexts: Any, context: Any) -> NDArray[np.bool_]:
+    """Which calls may hold up a call of ``context``, by what they hold and their contexts.
+
+    The driver's locks are those of one context, but whoever makes or ends a context holds up all.
+    """
+    same = (holds != HostTask.NOTHING) & (contexts == context) & (contexts != 0)
+    return np.asarray(same | (holds == HostTask.CONTEXT), dtype=np.bool_)
