@@ -45,8 +45,8 @@ METRICS = {
 }
 # Counters that take the place of readings which block for 20 ms each.
 PCIE = {
-    "pcie_to_gpu_kb_s": "NVML_GPM_METRICPCIE_RX_PER_SEC",
-    "pcie_from_gpu_kb_s": "NVML_GPM_METRICPCIE_TX_PER_SEC",
+    "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
+    "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
 }
 _KB_OF_MIB = 1048.576
 

@@ -144,3 +144,9 @@ def test_counters_that_are_not_wanted_say_so_and_ask_nothing() -> None:
     with pytest.raises(NvmlUnavailable, match="does not read the GPM counters"):
         field.read(None, None)
     assert field.names == tuple(METRICS)
+
+
+def test_nvml_has_every_constant() -> None:
+    """The fake modules above take them from the same tables, so they would agree with a name that NVML lacks."""
+    module = pytest.importorskip("pynvml")
+    assert [constant for constant in READ.values() if not hasattr(module, constant)] == []
