@@ -41,7 +41,8 @@ _MONITOR = (
     ),
     (
         "Plots",
-        "All axes are logarithmic and fixed, from 100 ns to 10 s. ░ is the baseline, full blocks are live values, ◆ is "
+        "All axes are logarithmic; that of histograms is fixed, from 100 ns to 10 s, that of the heat map "
+        "widens. ░ is the baseline, full blocks are live values, ◆ is "
         "a call in flight. Histogram heights are square roots of counts, so a single slow call is visible. In the heat "
         "map ░ is a few calls per second, █ a thousand.",
     ),
