@@ -89,7 +89,7 @@ def hostile() -> Matrix:
     for row, new_row in zip(made.rows, rows, strict=True):
         for column, new_column in zip(made.columns, columns, strict=True):
             cell = made.cells[row.name, column.name]
-            verdicts = tuple(replace(v, head=EVIL, cause=EVIL, remedy=EVIL) for v in cell.verdicts)
+            verdicts = tuple(v.changed(head=EVIL, cause=EVIL, remedy=EVIL) for v in cell.verdicts)
             key = (new_row.name, new_column.name)
             cells[key] = replace(
                 cell,

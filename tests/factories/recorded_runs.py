@@ -1,4 +1,4 @@
-"""Results of runs that H200 recorded, made of their documents (``stallscope.run/2``)."""
+"""Results of runs that H200 recorded, made of their documents (``stallscope.run/2``, in microseconds)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from stallprobes.files import codec
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.recording import Recording
-from stallprobes.verdicts.verdict_document import VerdictDocument
 
 TESTS = Path(__file__).parents[1]
 LOGS = TESTS / "data" / "recorded_logs.json.gz"
@@ -86,7 +85,7 @@ def entries(recording: Replayed) -> list[Mapping[str, Json]]:
     """The log: members of a verdict as documents have them, and the entry's own."""
     return [
         {
-            **codec.plain(VerdictDocument.of_verdict(entry.verdict)),
+            **codec.plain(entry.verdict),
             "number": entry.number,
             "at_s": round(entry.began_s - recording.begun_s, 3),
             "duration_s": round(max((entry.ended_s or recording.last_s) - entry.began_s, 0.0), 3),
@@ -106,7 +105,7 @@ def figures(name: str) -> Json:
         [
             *(entry[key] for key in ("number", "kind", "probe", "phase", "quantile", "proof", "ended")),
             *(three(entry[key]) for key in ("at_s", "duration_s", "ratio", "detectable")),
-            entry["range_us"],
+            entry["range_ns"],
         ]
         for entry in entries(replayed(name))
     ]
@@ -144,8 +143,8 @@ def test_a_noisy_machine_left_alone_is_unsteady_once_per_probe_and_two_contexts_
     assert "change-over" in change_over["sentence"]
     verdicts = [entry for entry in verdicts if entry is not change_over]
     assert max(Counter(entry["probe"] for entry in verdicts).values()) == 1
-    (launch,) = (entry["range_us"] for entry in verdicts if entry["probe"] == "launch")
-    assert launch[0] < 5 < 12 < launch[1]
+    (launch,) = (entry["range_ns"] for entry in verdicts if entry["probe"] == "launch")
+    assert launch[0] < 5_000 < 12_000 < launch[1]
 
 
 def test_a_screen_with_slots_left_alone_is_unsteady_once_per_probe_and_then_reports_the_stall_alone() -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @options.trace
 @options.trace_seconds
 @options.gpu()
-@options.json("stallscope.run/2")
+@options.json("stallscope.run/3")
 @options.force()
 @options.allow_shared
 @options.together

@@ -1,18 +1,22 @@
 """Codec of JSON: values of declared types as text and back, and their JSON Schemas, all from the types themselves.
 
-Types are dataclasses, NamedTuples, enums, tuples, mappings and what JSON has. Limits are annotations of fields, such as
-``Text``. A class that has a JSON form of its own gives it by two methods, ``to_json`` and ``of_json``.
+Results are ``Document`` types, which have the members of the JSON object. Other types are dataclasses, NamedTuples,
+enums, tuples, mappings and what JSON has. Limits and decimals are annotations of fields, such as ``Text`` and
+``Share``. A class that has a JSON form of its own gives it by two methods, ``to_json`` and ``of_json``.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from mmap import mmap
-from typing import Annotated, Any, Self, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Self, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from stallprobes.errors import MalformedJson, TruncatedJson
 from stallprobes.units import us_of
@@ -41,14 +45,41 @@ Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 # A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
 Figure = Annotated[float, Meta(ge=0, le=1e18)]
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Annotation of a number in a ``Document``: it is rounded when the document is made. 0 decimals make an integer."""
+
+    decimals: int
+
+
+# Nanoseconds, of which a percentile can have a fraction.
+Latency = Annotated[float, Meta(ge=0, le=LARGEST_UNSIGNED), Rounded(0)]
+# Of two latencies, or calls per second.
+Ratio = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
+# Of a whole, 0 to 1.
+Share = Annotated[float, Meta(ge=0, le=1), Rounded(6)]
 # A duration of at most 158 years: those of files of watched processes are within ``Nanoseconds``.
 Seconds = Annotated[float, Meta(ge=0, le=5e9)]
 
 Value = TypeVar("Value")
 
 
-class Document(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of the types of JSON documents: an object that has the declared members and no others."""
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of results, which are JSON documents: an object that has the declared members and no others.
+
+    A number whose annotation has ``Rounded`` is rounded when the object is made.
+    """
+
+    def __post_init__(self) -> None:
+        for name, decimals in _rounded_fields(type(self)):
+            force_setattr(self, name, _rounded(getattr(self, name), decimals))
+
+    def changed(self, **values: Any) -> Self:
+        """The object with other ``values``."""
+        return msgspec.structs.replace(self, **values)
 
     @classmethod
     def of(cls, source: object, /, **others: Any) -> Self:
@@ -61,6 +92,30 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
 def _attribute(source: object, name: str) -> Any:
     return us_of(getattr(source, f"{name[:-2]}ns")) if name.endswith("_us") else getattr(source, name)
+
+
+@cache
+def _rounded_fields(kind: type[Document]) -> tuple[tuple[str, int], ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    marks = {name: _mark(hint) for name, hint in hints.items() if name in kind.__struct_fields__}
+    return tuple((name, mark.decimals) for name, mark in marks.items() if mark is not None)
+
+
+def _mark(hint: Any) -> Rounded | None:
+    """The ``Rounded`` of an annotation: of a number, of a member of a union, as with None, or of all of a tuple."""
+    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Rounded)]
+    if not marks and get_origin(hint) in (Annotated, Union, UnionType, tuple):
+        marks = [mark for mark in map(_mark, get_args(hint)) if mark is not None]
+    return marks[0] if marks else None
+
+
+def _rounded(value: Any, decimals: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(_rounded(item, decimals) for item in value)
+    # A number of NumPy is a plain one afterwards.
+    return round(float(value), decimals) if decimals else round(value)
 
 
 def about(description: str) -> Meta:

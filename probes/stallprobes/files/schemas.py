@@ -7,7 +7,7 @@ from typing import Any
 
 # The type of each document, by the name of its schema.
 _TYPES = {
-    "stallscope.run/2": "stallprobes.measurement.document:RunDocument",
+    "stallscope.run/3": "stallprobes.measurement.document:RunDocument",
     "stallscope.check/2": "stallprobes.matrix.document:WholeCheck",
     "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
@@ -18,7 +18,7 @@ _TYPES = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema called ``name``, such as ``stallscope.run/2``. Raises KeyError for an unknown name."""
+    """The JSON Schema called ``name``, such as ``stallscope.run/3``. Raises KeyError for an unknown name."""
     from stallprobes.files import codec
 
     module, _, kind = _TYPES[name].partition(":")

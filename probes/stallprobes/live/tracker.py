@@ -224,7 +224,7 @@ class VerdictTracker:
             words = f"It began and ended with {switch.name}."
             ended = replace(
                 ended,
-                verdict=replace(ended.verdict, proof=Proof.SWITCHING),
+                verdict=ended.verdict.changed(proof=Proof.SWITCHING),
                 onset=f"{ended.onset} {words}".lstrip(),
             )
         self._replace(state.entry, ended)

@@ -10,10 +10,10 @@ import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files import codec
@@ -28,8 +28,8 @@ from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.records.timeline_document import TimelineDocument
 from stallprobes.units import rounded, us_of
-from stallprobes.verdicts.verdict import Verdict
-from stallprobes.verdicts.verdict_document import Detectable, PercentileSpreads, VerdictDocument
+from stallprobes.verdicts.kinds import VerdictKind
+from stallprobes.verdicts.verdict import _KIND, _PROOF, Detectable, PercentileSpreads, Proof, Verdict
 
 if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
@@ -131,7 +131,40 @@ class CheckFigures(Document):
     calls: Annotated[Natural, about("Count of the histogram, without the baseline.")]
 
 
-class CheckVerdict(VerdictDocument):
+class _VerdictDocument(Document, kw_only=True):
+    """A finding about one probe."""
+
+    probe: Text
+    phase: Phase | None
+    quantile: Quantile
+    baseline_us: Figure | None
+    range_us: Annotated[
+        tuple[Figure, Figure] | None,
+        about("Lowest and highest percentile of the baseline's seconds, where they are known."),
+    ]
+    now_us: Figure | None
+    ratio: Figure | None
+    detectable: Detectable | None
+    kind: Annotated[VerdictKind, _KIND]
+    proof: Annotated[Proof, _PROOF]
+    head: Annotated[Text, about("What was measured.")]
+    cause: Text
+    remedy: Text
+    sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
+    aggressors: Annotated[
+        list[Text], about("Aggressors that the cause names; where it is open, those that may be it.")
+    ] = field(default_factory=list)
+
+    @classmethod
+    def of_verdict(cls, verdict: Verdict, **others: Any) -> Self:
+        """The document of ``verdict``; ``others`` are the members that a subclass adds."""
+        others["range_us"] = None if verdict.range_ns is None else tuple(map(us_of, verdict.range_ns))
+        others["aggressors"] = list(verdict.aggressors)
+        figures = {"ratio": rounded(verdict.ratio), "detectable": rounded(verdict.detectable)}
+        return cls.of(verdict, **figures, **others)
+
+
+class CheckVerdict(_VerdictDocument):
     """A verdict of a cell."""
 
     host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]

@@ -108,7 +108,7 @@ class _MergedCell:
             status=status,
             reason=host_reasons(self.hosts),
             repeats=kept.repeats,
-            verdicts=tuple(replace(verdict, host=kept.host) for verdict in kept.verdicts),
+            verdicts=tuple(verdict.changed(host=kept.host) for verdict in kept.verdicts),
             in_flight_ns=stuck.in_flight_ns,
             in_flight_op=stuck.in_flight_op,
             hosts=tuple(self.hosts),
@@ -301,7 +301,7 @@ class _Merger:
         for old, part in parts.items():
             host = new[old]
             if old == worst:
-                verdicts = tuple([replace(verdict, host="") for verdict in cell.verdicts])
+                verdicts = tuple([verdict.changed(host="") for verdict in cell.verdicts])
                 part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
             number = None
             if part.repeat is not None:

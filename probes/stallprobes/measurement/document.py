@@ -19,7 +19,7 @@ from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
 from stallprobes.records.timeline_document import TimelineDocument
 from stallprobes.units import rounded, us_of
 from stallprobes.verdicts.blame import BlameOutcome, Conclusion, Interval, sentence
-from stallprobes.verdicts.verdict_document import PercentileSpreads, VerdictDocument
+from stallprobes.verdicts.verdict import PercentileSpreads, Verdict
 
 if TYPE_CHECKING:
     from stallprobes.latency.histogram import Histogram
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
     from stallprobes.verdicts.blame import AggressorBlame, Blame
 
-RUN_SCHEMA = "stallscope.run/2"
+RUN_SCHEMA = "stallscope.run/3"
 # With fewer values, the p99.9 is the maximum.
 P999_NEEDS = 1000
 _OPERATION = about("Label of the operation; null for all operations of the phase.")
@@ -224,7 +224,7 @@ class RunVariant(Document, kw_only=True):
     slots: Annotated[bool, about("Whether victims of different contexts ran in slots, one context at a time.")]
     together: Annotated[bool, about("Whether --together switched slots off.")]
     probes: list[RunProbe]
-    verdicts: list[VerdictDocument]
+    verdicts: tuple[Verdict, ...]
     blame: RunBlame | None
     spread: PercentileSpreads | None
     gpu_state: RunGpuStates | UnsetType = UNSET
@@ -237,7 +237,6 @@ class RunVariant(Document, kw_only=True):
         return cls.of(
             variant,
             probes=list(map(RunProbe.of_result, variant.probes)),
-            verdicts=list(map(VerdictDocument.of_verdict, variant.verdicts)),
             blame=None if variant.blame is None else RunBlame.of_blame(variant.blame),
             spread=PercentileSpreads.of_ratios(*(None if one is None else one.ratio for one in widest)),
             gpu_state=UNSET if states is None else RunGpuStates(states.baseline.document(), states.window.document()),
@@ -248,7 +247,7 @@ class RunDocument(Document, kw_only=True):
     """Output of `stallscope run --json`. Latencies are microseconds (keys ending in _us), histograms nanoseconds; null
     means unknown or too few values."""
 
-    schema: Literal["stallscope.run/2"]
+    schema: Literal["stallscope.run/3"]
     backend: Annotated[Literal["cuda", "simulated", "host"], about("host: probes without CUDA.")]
     profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
     seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from stallprobes.catalog import UNKNOWN_CAUSE, cause
@@ -248,8 +248,7 @@ def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors
     blamed = [next(probe for probe in aggressors if probe.name == one.aggressor) for one in figure.causes]
     known = [one for one in (cause(victim, probe, verdict.phase) for probe in blamed) if one is not None]
     why = dict.fromkeys(one.why for one in known)
-    return replace(
-        verdict,
+    return verdict.changed(
         cause=" ".join((f"Proven by blame: {sentence(figure)}", *why)),
         remedy=known[0].remedy if known else "",
         short_cause=known[0].short if known else UNKNOWN_CAUSE.short,

@@ -117,7 +117,7 @@ def beside_aggressors(
 def began_with(verdict: Verdict, victim: Probe, group: AggressorGroup, victims: Sequence[Probe]) -> Verdict:
     """``verdict``, whose cause is not known, with the probable one: it began when ``group`` was switched on."""
     known = _known_cause(victim, group, verdict.phase, victims)
-    return replace(verdict, **_of_several(known, Proof.PROBABLE, [group], ", at whose switch it began").fields)
+    return verdict.changed(**_of_several(known, Proof.PROBABLE, [group], ", at whose switch it began").fields)
 
 
 def _known_cause(victim: Probe, group: AggressorGroup, phase: Phase | None, victims: Sequence[Probe]) -> Cause:

@@ -167,8 +167,7 @@ def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdic
 
 def without_remedy(verdict: Verdict, kind: VerdictKind, cause: str, short_cause: str) -> Verdict:
     """``verdict`` as one of ``kind`` with the cause in two lengths, which names no aggressor and has no remedy."""
-    return replace(
-        verdict,
+    return verdict.changed(
         kind=kind,
         cause=cause,
         short_cause=short_cause,

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from stallprobes.files.codec import Document, Latency, Ratio, Rounded, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Phase
 from stallprobes.verdicts.kinds import VerdictKind
+
+Detectable = Annotated[float, Meta(ge=1, description="Smallest ratio that would have been noticed."), Rounded(3)]
+_KIND = about(
+    "drift: as slow after the aggressors stopped. unsteady: the machine itself varies by as much with no aggressor "
+    "running. host: noise of the machine itself. gpu-time: host time that is GPU time. overhead: host time that no GPU "
+    "work explains."
+)
+_PROOF = about(
+    "How the cause is known. rule: the catalogue knows it, and no other aggressor runs that stalls the victim so by "
+    "itself. probable: of several aggressors this one is the likeliest. open: it is one or more of several, and not "
+    "known which. switching: the slowdown began and ended with the aggressor. blame: an experiment switched each "
+    "aggressor on and off. none: it is not known."
+)
 
 
 class Proof(StrEnum):
@@ -27,46 +44,56 @@ class Proof(StrEnum):
     BLAME = "blame"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One finding about one probe.
+class Verdict(Document):
+    """A finding about one probe.
 
-    ``quantile`` is the figure that is compared; ``baseline_ns`` and ``now_ns`` are its values, ``ratio`` now over
-    baseline, each None if unknown. ``range_ns`` is the lowest and highest percentile of the baseline's seconds,
-    ``detectable`` the smallest ratio that would have been noticed, each None if unknown. ``head`` states the
-    measurement, ``cause`` its explanation, ``remedy`` the countermeasure; each is one or more sentences, or "".
-    ``short_cause`` and ``short_remedy`` are a clause each, for one line. ``proof`` says how the cause is known, and
-    ``aggressors`` which aggressors it names, those that may be it where it is ``OPEN``. ``host`` is the
-    machine in a merged matrix, else "". ``label`` is the operation that the figure is of, "" where it is of all that
-    the phase measures.
+    ``short_cause`` and ``short_remedy`` are a clause each, for one line.
     """
 
-    probe: str
+    probe: Text
     phase: Phase | None
-    quantile: Quantile
-    baseline_ns: float | None
-    now_ns: float | None
-    ratio: float | None
-    kind: VerdictKind
-    head: str
-    cause: str = ""
-    remedy: str = ""
-    proof: Proof = Proof.NONE
-    host: str = ""
-    range_ns: tuple[float, float] | None = None
-    detectable: float | None = None
-    label: str = ""
-    short_cause: str = ""
-    short_remedy: str = ""
-    aggressors: tuple[str, ...] = ()
+    quantile: Annotated[Quantile, about("The figure that is compared.")]
+    baseline_ns: Latency | None
+    now_ns: Latency | None
+    ratio: Ratio | None
+    kind: Annotated[VerdictKind, _KIND]
+    head: Annotated[Text, about("What was measured.")]
+    cause: Text = ""
+    remedy: Text = ""
+    proof: Annotated[Proof, _PROOF] = Proof.NONE
+    host: Annotated[Text, about("Name of one of hosts in a merged check, else empty.")] = ""
+    range_ns: Annotated[
+        tuple[Latency, Latency] | None,
+        about("Lowest and highest percentile of the baseline's seconds, where they are known."),
+    ] = None
+    detectable: Detectable | None = None
+    label: Annotated[Text, about("The operation that the figure is of; empty for all operations of the phase.")] = ""
+    short_cause: Text = ""
+    short_remedy: Text = ""
+    aggressors: Annotated[
+        tuple[Text, ...], about("Aggressors that the cause names; where it is open, those that may be it.")
+    ] = ()
+    sentence: Annotated[Text, about("Host in a merged check, head and cause.")] = ""
 
-    @property
-    def sentence(self) -> str:
-        """Host (in a merged matrix), head and cause as text."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         words = " ".join(part for part in (self.head, self.cause) if part)
-        return f"On {self.host}: {words}" if self.host else words
+        force_setattr(self, "sentence", f"On {self.host}: {words}" if self.host else words)
 
     @property
     def weight(self) -> tuple[int, float]:
         """Sort key: the severity of the kind, then the ratio; larger is worse."""
         return self.kind.severity, self.ratio or 0.0
+
+
+class PercentileSpreads(Document):
+    """Variation of the machine with no aggressor running: the highest over the lowest percentile of a second, of the
+    probe that varies most."""
+
+    p50: Annotated[float, Meta(ge=1), Rounded(3)] | None
+    p99: Annotated[float, Meta(ge=1), Rounded(3)] | None
+
+    @classmethod
+    def of_ratios(cls, p50: float | None, p99: float | None) -> PercentileSpreads | None:
+        """Both spreads; None where neither is known."""
+        return None if p50 is None and p99 is None else cls(p50, p99)

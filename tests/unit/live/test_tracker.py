@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from factories.verdicts import verdict
 from stallprobes.live.tracker import MOST_ENTRIES, Switch, VerdictTracker
 from stallprobes.live.view_model import LogEntry
@@ -12,7 +10,7 @@ from stallprobes.verdicts.verdict import Verdict
 TICK_S = 0.2
 STALLED = verdict("stalled", probe="d2d", ratio=300.0)
 SLOWER = verdict("slower", probe="d2d", ratio=2.0)
-UNSTEADY = replace(verdict("unsteady", probe="d2d", ratio=2.0), range_ns=(4_500.0, 9_000.0))
+UNSTEADY = verdict("unsteady", probe="d2d", ratio=2.0).changed(range_ns=(4_500.0, 9_000.0))
 
 
 class Log:
@@ -134,7 +132,7 @@ def test_an_unsteady_probe_is_said_once_with_its_widest_range() -> None:
     log.feed(3, UNSTEADY)
     log.feed(5)
     assert log.entry.ended_s is not None
-    log.feed(3, replace(UNSTEADY, range_ns=(4_500.0, 12_700.0)))
+    log.feed(3, UNSTEADY.changed(range_ns=(4_500.0, 12_700.0)))
     assert log.entry.verdict.range_ns == (4_500.0, 12_700.0)
     assert log.entry.ended_s is None
     log.feed(3, UNSTEADY)

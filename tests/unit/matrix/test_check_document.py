@@ -104,7 +104,7 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
 def test_what_a_verdict_of_version_2_holds_comes_back(tmp_path: Path) -> None:
     matrix = small()
     cell = matrix.cells[host_checks.SPIN]
-    full = replace(verdict("slower", ratio=2.0), range_ns=(4500.0, 12700.0), detectable=2.2, proof=Proof.RULE)
+    full = verdict("slower", ratio=2.0).changed(range_ns=(4500.0, 12700.0), detectable=2.2, proof=Proof.RULE)
     check_file.save(host_checks.changed(matrix, replace(cell, verdicts=(full,))), tmp_path / "a.json")
     assert check_file.load(tmp_path / "a.json").cells[host_checks.SPIN].verdicts == (full,)
 

@@ -92,8 +92,10 @@ def test_too_few_calls_do_not_show_that_a_stall_is_absent(stalling: Reference) -
 
 def test_a_starved_victim_is_unusual_without_a_ratio(calm: Reference) -> None:
     whole = check(3, [STALL])
-    verdict = replace(
-        whole.cells[STALL].verdicts[0], kind=stallprobes.VerdictKind.STARVED, quantile=Quantile.IN_FLIGHT, ratio=None
+    verdict = (
+        whole.cells[STALL]
+        .verdicts[0]
+        .changed(kind=stallprobes.VerdictKind.STARVED, quantile=Quantile.IN_FLIGHT, ratio=None)
     )
     starved = replace(whole.cells[STALL], status=Status.STARVED, verdicts=(verdict,), repeats=())
     (cell,) = calm.unusual(replace(whole, cells={**whole.cells, STALL: starved})).stalled_here

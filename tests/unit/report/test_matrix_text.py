@@ -276,7 +276,7 @@ def test_the_calls_of_a_starved_cell_are_those_of_the_host_of_its_verdict() -> N
     here = replace(cell, repeats=tuple(replace(one, host="node-a") for one in cell.repeats))
     busy = [replace(one, host="node-b", window=replace(one.window, iterations=1_000)) for one in cell.repeats]
     starved = max(here.verdicts, key=lambda one: one.weight)
-    verdicts = (replace(starved, host="node-a"),)
+    verdicts = (starved.changed(host="node-a"),)
     alone = check_wording.worst_figure(replace(here, verdicts=(starved,)))
     assert (
         check_wording.worst_figure(replace(here, repeats=(*here.repeats, *busy), verdicts=verdicts))
@@ -288,7 +288,7 @@ def test_a_call_in_flight_is_the_figure_of_a_stall_that_does_not_starve() -> Non
     cell = next(one for one in matrix_examples.every_kind().cells.values() if one.status is Status.STARVED)
     verdict = max(cell.verdicts, key=lambda one: one.weight)
     assert verdict.quantile is Quantile.IN_FLIGHT
-    stalled = replace(verdict, kind=VerdictKind.STALLED)
+    stalled = verdict.changed(kind=VerdictKind.STALLED)
     changed = replace(
         cell, status=Status.OK, verdicts=(stalled,), in_flight_ns=183_000_000, in_flight_op="cuLaunchKernel"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,7 +53,7 @@ def shown_lines(entry: LogEntry, width: int, **options: Any) -> list[str]:
 
 
 def explained(found: Explained) -> Verdict:
-    return replace(verdict("stalled", ratio=427.0, baseline_ns=3_090.0, now_ns=2.57e6), **found.fields)
+    return verdict("stalled", ratio=427.0, baseline_ns=3_090.0, now_ns=2.57e6).changed(**found.fields)
 
 
 LAUNCH, SPIN, PINNING = (parse_probe(name) for name in ("launch", "spin", "host-alloc-free"))
@@ -115,7 +114,7 @@ def test_a_past_entry_is_a_line_that_says_how_long_it_lasted_or_was_observed(cut
 def test_a_second_verdict_is_whole_or_its_first_line(height: int) -> None:
     first = explained(beside_aggressors(LAUNCH, [PINNING], phase=Phase.CALL))
     log = VerdictLog()
-    log.view = VerdictLogView((logged(first), logged(replace(first, probe="d2d"))), Guide(next_step="Next: e"))
+    log.view = VerdictLogView((logged(first), logged(first.changed(probe="d2d"))), Guide(next_step="Next: e"))
     lines = [text(line) for line in log.lines(80, height)]
     assert sum("because" in line for line in lines) == sum("remedy" in line for line in lines)
     assert len(lines) <= height

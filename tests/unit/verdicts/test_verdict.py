@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 from factories.verdicts import verdict
 
@@ -12,10 +11,10 @@ LOADED = "import sys, {module}; sys.exit(any(name.startswith('stallprobes.catalo
 
 
 def test_the_sentence_has_the_host_the_head_and_the_cause() -> None:
-    found = replace(verdict(), head="Launch: p50 ×10.", cause="A lock.")
+    found = verdict().changed(head="Launch: p50 ×10.", cause="A lock.")
     assert found.sentence == "Launch: p50 ×10. A lock."
-    assert replace(found, cause="").sentence == "Launch: p50 ×10."
-    assert replace(found, host="node-a").sentence == "On node-a: Launch: p50 ×10. A lock."
+    assert found.changed(cause="").sentence == "Launch: p50 ×10."
+    assert found.changed(host="node-a").sentence == "On node-a: Launch: p50 ×10. A lock."
 
 
 def test_the_reader_of_checks_does_not_load_the_catalogue() -> None:

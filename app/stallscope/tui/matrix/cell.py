@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -197,7 +197,7 @@ class CellSummary:
         if verdict is None:
             return []
         cause, remedy = verdict.short_cause or verdict.cause, verdict.short_remedy or verdict.remedy
-        return explanation_lines(replace(verdict, short_cause=cause, short_remedy=remedy), width)
+        return explanation_lines(verdict.changed(short_cause=cause, short_remedy=remedy), width)
 
 
 def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
@@ -251,7 +251,7 @@ def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
         # A check of another version, with probes that this one does not know.
         return verdict
     aggressors = [probe for one in known.aggressor_sets for probe in one.probes]
-    return replace(verdict, **beside_aggressors(known.victims[0].probe, aggressors, phase=verdict.phase).fields)
+    return verdict.changed(**beside_aggressors(known.victims[0].probe, aggressors, phase=verdict.phase).fields)
 
 
 class CellScreen(Dialog[None]):

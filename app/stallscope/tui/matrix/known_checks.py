@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from stallprobes.errors import CheckFileError
@@ -124,7 +124,7 @@ def _judged(reference: Reference, row: str, cell: ReferenceCell) -> tuple[CellFi
         ratio, phase, quantile = max(chosen)
         own = parts[phase]
         parts[phase] = PhaseFigures(own.now_ns, own.ratios, kind, quantile, ratio)
-        verdict = replace(verdict, phase=phase, quantile=quantile, ratio=ratio)
+        verdict = verdict.changed(phase=phase, quantile=quantile, ratio=ratio)
     return CellFigures(kind, parts, verdict.weight), (verdict,)
 
 

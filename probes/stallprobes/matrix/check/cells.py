@@ -87,7 +87,7 @@ class CellAccumulator:
             Status.STARVED if evidence.starved else Status.OK,
             self.error,
             tuple(self.repeats),
-            tuple(replace(one, probe=row) for one in found),
+            tuple(one.changed(probe=row) for one in found),
             None if self.longest is None else self.longest.age_ns,
             None if self.longest is None else op_name(victim.program.ops[self.longest.op]),
         )
