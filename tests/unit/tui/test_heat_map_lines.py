@@ -71,14 +71,14 @@ def drawn(view: FocusView, height: int = 15, width: int = WIDTH, *, without_map:
 def test_the_newest_stretch_is_named_with_what_differs_and_older_ones_as_far_as_they_have_room() -> None:
     title = drawn(remedied())[0][LABEL + 1 :]
     assert title[RULE:].startswith("│v a d2d: same copy, context …")
-    assert title[4:].startswith("│a d… ▏spin on ")
+    assert title[4:].startswith("│a d… ▏1 spin on ")
     wider = replace(remedied(), marks=((SPIN, "spin on"),))
     assert drawn(wider)[0][LABEL + 1 :].startswith("    │a d2d@secondary   ")
 
 
 def test_without_a_relation_the_switch_is_named_and_the_baseline_where_there_is_room() -> None:
     title = drawn(remedied(""))[0][LABEL + 1 :]
-    assert title[RULE:].startswith("│a d2d  baseline    ▏spin on")
+    assert title[RULE:].startswith("│a d2d  baseline    ▏1 spin on")
 
 
 def test_a_line_crosses_all_rows_and_what_starts_has_dots() -> None:
