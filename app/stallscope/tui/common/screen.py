@@ -177,6 +177,11 @@ class ActionScreen(TopScreen, Screen[None]):
         return ()
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The names of actions that the key bar leaves out, as they have no effect in the present state."""
+        return ()
+
+    @property
     def actions(self) -> tuple[Action, ...]:
         """The available actions."""
         views, step = self.views, ("next_view", "previous_view")
@@ -243,7 +248,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     def show_note(self, note: str) -> None:
         """Draw the key bar after ``note``, and the line of views."""
-        hidden = (self.NAME, "" if self.has_way_back else "go_back")
+        hidden = (self.NAME, "" if self.has_way_back else "go_back", *self.without_effect)
         shown = [
             replace(one, rank=HELP_RANK + 1) if one.name in self.urgent else one
             for one in self.actions

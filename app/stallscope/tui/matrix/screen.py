@@ -293,6 +293,11 @@ class MatrixScreen(ActionScreen):
 
         self.if_sharing_allowed(run)
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The key that stops the check, where none runs."""
+        return () if self.controller.state.run is not None else ("check_stop",)
+
     def action_check_stop(self) -> None:
         """Stop the check."""
         if self.controller.state.run is None:
