@@ -31,7 +31,7 @@ from stallprobes.watch.attribution.findings import (
     function_of,
 )
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.causes.order import cause_of, described
 from stallprobes.watch.cost import AttachingCost, Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
@@ -52,18 +52,7 @@ StackNumber = Annotated[
     Natural | None,
     about("Place of the call's stack in the list of the process; null if it was not recorded."),
 ]
-Cause = Annotated[
-    WaitCause,
-    about(
-        "In order of evidence. module-loading to tracing: an overhead record of the call. gpu-work: work of the GPU in "
-        "front of the call. staged-copy: the same, most of it in front of another peer copy that the driver stages. "
-        "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
-        "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
-        "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
-        "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
-        "recorded explains it."
-    ),
-]
+Cause = Annotated[WaitCause, about(described())]
 
 
 TimePart = Annotated[

@@ -10,13 +10,7 @@ from stallprobes.native.layouts.driver_calls import HostTask
 class WaitCause(StrEnum):
     """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
 
-    ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
-    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
-    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
-    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
-    ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
-    work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
-    ``RECORDS_OFF``: it was made while work of the GPU was not recorded.
+    What each one is, and how it is found, is in ``watch/causes``.
     """
 
     MODULE_LOADING = "module-loading"

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 from stallprobes.catalog import Relation, entries
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.patterns import patterns
-from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, work_text
 from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
@@ -27,17 +26,9 @@ class Answer(NamedTuple):
     also: tuple[PartOfWait, ...] = ()
 
 
+# What helps, as a sentence, or as a function that asks the catalogue, once a remedy is shown: loading it takes time.
+Remedy = str | Callable[[], str]
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
-
-
-def known_by_function(cause: WaitCause) -> Callable[[Facts, int], Answer]:
-    """The answer for calls whose function shows the cause of all of their excess."""
-
-    def answer(facts: Facts, at: int) -> Answer:
-        ns = facts.excess[at]
-        return Answer(cause, Certainty.KNOWN, ns, WaitEvidence(ns))
-
-    return answer
 
 
 class Rule(Protocol):
@@ -48,25 +39,6 @@ class Rule(Protocol):
 
     def answer(self, facts: Facts, at: int) -> Answer:
         """The answer for a call that has it."""
-
-
-@dataclass(frozen=True)
-class MadeRule:
-    """A rule of two functions."""
-
-    mask_of: Callable[[Facts, Flags], Flags]
-    answer_of: Callable[[Facts, int], Answer]
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return self.mask_of(facts, asked)
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return self.answer_of(facts, at)
-
-
-def no_remedy() -> str:
-    """Where nothing is known to help."""
-    return ""
 
 
 def named_work(call: ExplainedCall) -> Iterator[str]:
@@ -95,7 +67,7 @@ class Cause:
     name: WaitCause
     word: str
     clause: str
-    remedy_of: Callable[[], str] = no_remedy
+    remedy_of: Remedy = ""
     pattern: str = ""
     evidence: Callable[[ExplainedCall], Iterable[str]] = named_work
     sentence: str = ""
@@ -105,7 +77,7 @@ class Cause:
     @property
     def remedy(self) -> str:
         """What helps, "" where nothing is known."""
-        return self.remedy_of()
+        return self.remedy_of if isinstance(self.remedy_of, str) else self.remedy_of()
 
     def helps(self, function: str) -> Help:
         """What helps calls of a function, and the pattern whose remedies show it as code, "" without one."""
@@ -115,15 +87,7 @@ class Cause:
         return Help(self.by_family[family], "")
 
 
-def overhead_or_work(call: ExplainedCall) -> Iterator[str]:
-    """The time of the overhead records of the call, else its work, in words."""
-    if call.evidence.overhead_ns:
-        yield duration_ns(call.evidence.overhead_ns)
-    else:
-        yield from named_work(call)
-
-
-def of_entry(name: str) -> Callable[[], str]:
+def of_entry(name: str) -> Remedy:
     """The remedy that the catalogue's entry ``name`` has for victims of its context, else of any."""
 
     def remedy() -> str:
@@ -134,11 +98,6 @@ def of_entry(name: str) -> Callable[[], str]:
     return remedy
 
 
-def of_pattern(name: str) -> Callable[[], str]:
+def of_pattern(name: str) -> Remedy:
     """The remedy of the pattern ``name``."""
     return lambda: patterns()[name].remedy
-
-
-def text(remedy: str) -> Callable[[], str]:
-    """The remedy as it is."""
-    return lambda: remedy

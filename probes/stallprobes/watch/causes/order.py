@@ -2,59 +2,45 @@
 
 from __future__ import annotations
 
-from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.causes import (
-    alike,
-    compilation,
-    gpu_work,
-    held_stream,
-    itself,
-    lazy_loading,
-    module_loading,
-    no_cpu,
-    other_context,
-    other_process,
-    own_work,
-    queue_full,
-    records_off,
-    staged_copy,
-    tracing,
-    unattributed,
-)
-from stallprobes.watch.causes.blame import OTHER_THREADS
+from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
+from stallprobes.watch.causes import gpu, host, other_threads, overheads, unrecorded
 from stallprobes.watch.causes.cause import Cause, Rule
-from stallprobes.watch.causes.other_thread import OtherThread
 
-# In the order of WaitCause.
-CAUSES: tuple[Cause, ...] = (
-    module_loading.CAUSE, lazy_loading.CAUSE, compilation.CAUSE, queue_full.CAUSE, tracing.CAUSE,
-    gpu_work.CAUSE, staged_copy.CAUSE, own_work.CAUSE, other_context.CAUSE, other_process.CAUSE,
-    *OTHER_THREADS,
-    no_cpu.CAUSE, held_stream.CAUSE, itself.CAUSE, records_off.CAUSE, unattributed.CAUSE,
-)  # fmt: skip
+CAUSES: tuple[Cause, ...] = tuple(
+    sorted(
+        (*overheads.CAUSES, *gpu.CAUSES, *other_threads.CAUSES, *host.CAUSES, *unrecorded.CAUSES),
+        key=lambda cause: CAUSE_RANKS[cause.name],
+    )
+)
 
 # These hold for calls without an excess too.
-OVERHEADS: tuple[Rule, ...] = (
-    module_loading.OVERHEAD, lazy_loading.OVERHEAD, compilation.OVERHEAD, queue_full.OVERHEAD, tracing.OVERHEAD,
-)  # fmt: skip
+OVERHEADS: tuple[Rule, ...] = tuple(overheads.Overhead(cause.name) for cause in overheads.CAUSES)
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
-    gpu_work.IN_FRONT, staged_copy.IN_FRONT, own_work.OWN, other_context.TIME_SLICE, other_process.TIME_SLICE,
+    gpu.GpuWait(WaitCause.GPU_WORK), gpu.GpuWait(WaitCause.STAGED_COPY), gpu.GpuWait(WaitCause.OWN_WORK),
+    gpu.GpuWait(WaitCause.OTHER_CONTEXT), gpu.GpuWait(WaitCause.OTHER_PROCESS),
     # What the calls say of the order of streams.
-    gpu_work.FOLLOWED, queue_full.MANY_IN_FRONT,
+    gpu.Followed(), gpu.ManyInFront(),
 )  # fmt: skip
 # For calls of a time in which work was recorded: these take it as evidence that the GPU did nothing else.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
-    gpu_work.EVENT, *(OtherThread(cause) for cause in OTHER_THREADS), gpu_work.BESIDE, no_cpu.RULE, held_stream.RULE,
+    gpu.Neighbour(by_event=True), *(other_threads.OtherThread(cause) for cause in other_threads.CAUSES),
+    gpu.Neighbour(by_event=False), host.NoCpu(), gpu.HeldStream(),
     # What the call does.
-    lazy_loading.FIRST_LAUNCH, gpu_work.DESTRUCTION, module_loading.FUNCTION, itself.RULE,
+    overheads.FirstLaunch(), gpu.Destruction(), host.Loads(), host.Itself(),
 )  # fmt: skip
 # For the others, once the causes of those are known.
-UNRECORDED: tuple[Rule, ...] = (no_cpu.RULE, alike.RULE, records_off.RULE)
+UNRECORDED: tuple[Rule, ...] = (host.NoCpu(), unrecorded.Alike(), unrecorded.RecordsOff())
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
 def cause_of(name: WaitCause) -> Cause:
     """The cause with a name."""
     return _BY_NAME[name]
+
+
+def described() -> str:
+    """All causes with what they are, for a reader of the JSON documents."""
+    sorts = (f"{cause.name}: {cause.clause}{' in another thread' * cause.name.is_other_thread}." for cause in CAUSES)
+    return f"What a call waited for, in order of evidence. {' '.join(sorts)}"

@@ -1,4 +1,4 @@
-"""The cause of calls that were made while work of the GPU was not recorded, by those like them that were recorded.
+"""Causes of calls that were made while work of the GPU was not recorded, and the answer where nothing is known.
 
 With a budget for its cost, ``watch`` records work in windows. What calls of one function and size at one place waited
 for in the windows with records is what they wait for in the others too, unless several causes share their time.
@@ -9,21 +9,37 @@ from __future__ import annotations
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import HostTask
-from stallprobes.watch.attribution.findings import WaitEvidence
+from stallprobes.watch.attribution.findings import NO_EVIDENCE, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer
+from stallprobes.watch.causes.cause import Answer, Cause
 from stallprobes.watch.causes.facts import Facts, Flags
+
+CAUSES = (
+    Cause(
+        WaitCause.RECORDS_OFF,
+        "not recorded",
+        "work of the GPU, which was not recorded then",
+        "Watch with --cost 100, which records all of it.",
+        sentence="while work of the GPU was not recorded",
+    ),
+    Cause(
+        WaitCause.UNATTRIBUTED,
+        "unattributed",
+        "no cause that was recorded",
+        sentence="with no cause that was recorded",
+    ),
+)
 
 
 class Alike:
     """Calls of the same sort, made while work was recorded, nearly all have one cause."""
 
     def mask(self, facts: Facts, asked: Flags) -> Flags:
-        found = facts.nothing
+        alike = facts.nothing
         for at in np.flatnonzero(asked & facts.not_recorded).tolist():
             like = facts.like(at)
-            found[at] = like is not None and _is_possible(facts, at, like.cause)
-        return found
+            alike[at] = like is not None and _is_possible(facts, at, like.cause)
+        return alike
 
     def answer(self, facts: Facts, at: int) -> Answer:
         like = facts.like(at)
@@ -42,4 +58,11 @@ def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
     return group >= 0 and int(facts.culprit_calls.holds[group]) == HostTask[cause.name]
 
 
-RULE = Alike()
+class RecordsOff:
+    """Work was not recorded when the call was made: what it waited for is not known."""
+
+    def mask(self, facts: Facts, asked: Flags) -> Flags:
+        return facts.not_recorded
+
+    def answer(self, facts: Facts, at: int) -> Answer:
+        return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
