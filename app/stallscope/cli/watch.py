@@ -10,9 +10,8 @@ import click
 
 from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
-from stallscope.cli import options, output_files
+from stallscope.cli import completers, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics, foreground, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit

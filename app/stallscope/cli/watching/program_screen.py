@@ -10,9 +10,9 @@ from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.inherited_signals import signals_to_reset
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.cli.watching.session import POLL_S, ProgramWatch, given_environment, prepare
