@@ -14,7 +14,7 @@ from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS
-from stallscope.tui.common.bars import Head
+from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, fit, length
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
@@ -37,7 +37,7 @@ class TraceHeadView:
     parts: tuple[tuple[str, str], ...] = ()
 
 
-class TraceHead(Head):
+class TraceHead(ScreenHead):
     """Draws the header in two lines."""
 
     view = var(TraceHeadView())

@@ -47,7 +47,7 @@ def named_work(call: ExplainedCall) -> Iterator[str]:
         yield work_text(work)
 
 
-class Help(NamedTuple):
+class KnownRemedy(NamedTuple):
     """What helps, in a sentence, and the pattern that shows it as code, "" without one."""
 
     remedy: str
@@ -55,7 +55,7 @@ class Help(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Cause:
+class CallCause:
     """A cause: its words, what helps, and how a sentence names it.
 
     ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence``
@@ -79,12 +79,12 @@ class Cause:
         """What helps, "" where nothing is known."""
         return self.remedy_of if isinstance(self.remedy_of, str) else self.remedy_of()
 
-    def helps(self, function: str) -> Help:
+    def helps(self, function: str) -> KnownRemedy:
         """What helps calls of a function, and the pattern whose remedies show it as code, "" without one."""
         family = family_of(function)
         if family is None or family not in self.by_family:
-            return Help(self.remedy, self.pattern)
-        return Help(self.by_family[family], "")
+            return KnownRemedy(self.remedy, self.pattern)
+        return KnownRemedy(self.by_family[family], "")
 
 
 def of_entry(name: str) -> Remedy:

@@ -14,7 +14,7 @@ from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_te
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, Cause, of_pattern
+from stallprobes.watch.causes.cause import Answer, CallCause, of_pattern
 from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
@@ -41,7 +41,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
 
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
 CAUSES = (
-    Cause(
+    CallCause(
         WaitCause.GPU_WORK,
         "GPU work",
         "GPU work in front of it",
@@ -57,21 +57,21 @@ CAUSES = (
             CallFamily.MODULE: "Unload the module where the GPU has no work.",
         },
     ),
-    Cause(
+    CallCause(
         WaitCause.STAGED_COPY,
         "staged peer copy",
         "a staged peer copy in front of its own, and what that waited for",
         of_pattern("peer-copy-behind-kernel"),
         pattern="peer-copy-behind-kernel",
     ),
-    Cause(
+    CallCause(
         WaitCause.OWN_WORK,
         "its own GPU work",
         "its own work on the GPU",
         "Copy into pinned memory with an asynchronous call, and wait once, where the result is needed.",
         pattern="scalar-readback",
     ),
-    Cause(
+    CallCause(
         WaitCause.OTHER_CONTEXT,
         "another context's time-slice",
         "the time-slices of another context",
@@ -79,14 +79,14 @@ CAUSES = (
         pattern="secondary-context-d2d",
         evidence=_named_users,
     ),
-    Cause(
+    CallCause(
         WaitCause.OTHER_PROCESS,
         "another process's time-slice",
         "the time-slices of another process",
         "Run one process on each GPU, or share it through MPS.",
         evidence=_named_users,
     ),
-    Cause(
+    CallCause(
         WaitCause.HELD_STREAM,
         "held stream",
         "an event or a host function that held its stream",

@@ -11,7 +11,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
 from stallprobes.watch.causes import other_threads
-from stallprobes.watch.causes.cause import Answer, Cause
+from stallprobes.watch.causes.cause import Answer, CallCause
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
@@ -35,14 +35,14 @@ def _task(call: ExplainedCall) -> Iterator[str]:
 
 
 CAUSES = (
-    Cause(
+    CallCause(
         WaitCause.NO_CPU,
         "no CPU",
         "a lack of CPU for the thread",
         "Give the program more CPUs, or let fewer threads run on them.",
         evidence=_ready,
     ),
-    Cause(
+    CallCause(
         WaitCause.ITSELF,
         "the call itself",
         "the call itself",

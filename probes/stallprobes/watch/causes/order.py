@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.causes import gpu, host, other_threads, overheads, unrecorded
-from stallprobes.watch.causes.cause import Cause, Rule
+from stallprobes.watch.causes.cause import CallCause, Rule
 
-CAUSES: tuple[Cause, ...] = tuple(
+CAUSES: tuple[CallCause, ...] = tuple(
     sorted(
         (*overheads.CAUSES, *gpu.CAUSES, *other_threads.CAUSES, *host.CAUSES, *unrecorded.CAUSES),
         key=lambda cause: CAUSE_RANKS[cause.name],
@@ -35,7 +35,7 @@ UNRECORDED: tuple[Rule, ...] = (host.NoCpu(), unrecorded.Alike(), unrecorded.Rec
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
-def cause_of(name: WaitCause) -> Cause:
+def cause_of(name: WaitCause) -> CallCause:
     """The cause with a name."""
     return _BY_NAME[name]
 

@@ -11,7 +11,7 @@ from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_te
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight, ExplainedCall
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
-from stallprobes.watch.causes.cause import Answer, Cause, of_entry, of_pattern
+from stallprobes.watch.causes.cause import Answer, CallCause, of_entry, of_pattern
 from stallprobes.watch.causes.facts import Facts, Flags
 from stallprobes.watch.causes.known_stalls import NULL_STREAMS
 from stallprobes.watch.division.call_columns import may_hold_up
@@ -35,14 +35,14 @@ def _pageable_columns(call: DriverCall) -> Iterator[str]:
         yield "d2h-pageable-warm/null"
 
 
-def _cause(name: WaitCause, word: str, clause: str, entry: str, *columns: str) -> Cause:
+def _cause(name: WaitCause, word: str, clause: str, entry: str, *columns: str) -> CallCause:
     """A cause with the remedy of the catalogue's ``entry``; ``columns`` of a check have aggressors that do this."""
-    return Cause(name, word, clause, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
+    return CallCause(name, word, clause, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
 
 
 # In the order of HostTask, which has a member for each.
 CAUSES = (
-    Cause(
+    CallCause(
         WaitCause.PAGEABLE_COPY, "pageable copy", "a pageable copy", of_pattern("pageable-d2h-vs-launch"),
         pattern="pageable-d2h-vs-launch", evidence=_named_calls, columns=_pageable_columns,
     ),
@@ -75,7 +75,7 @@ class OtherThread:
     That proves nothing, unless the pair is known to stall.
     """
 
-    cause: Cause
+    cause: CallCause
 
     def mask(self, facts: Facts, asked: Flags) -> Flags:
         groups, _ = facts.culprits(asked)

@@ -12,7 +12,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, Cause, named_work, of_entry
+from stallprobes.watch.causes.cause import Answer, CallCause, named_work, of_entry
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.reading.kernel_names import short_name
 
@@ -35,35 +35,35 @@ def _first_launch(call: ExplainedCall) -> Iterator[str]:
 
 
 CAUSES = (
-    Cause(
+    CallCause(
         WaitCause.MODULE_LOADING,
         "module loading",
         "loading a module",
         of_entry("module-load"),
         evidence=_overhead_or_work,
     ),
-    Cause(
+    CallCause(
         WaitCause.LAZY_LOADING,
         "lazy loading",
         "loading the kernel at its first launch",
         of_entry("module-first-launch"),
         evidence=_first_launch,
     ),
-    Cause(
+    CallCause(
         WaitCause.COMPILATION,
         "compilation",
         "compiling device code",
         "Build the program for this GPU's architecture, or keep the driver's compilation cache (CUDA_CACHE_PATH).",
         evidence=_overhead_or_work,
     ),
-    Cause(
+    CallCause(
         WaitCause.QUEUE_FULL,
         "full launch queue",
         "a full launch queue",
         of_entry("launch-queue-full"),
         evidence=_overhead_or_work,
     ),
-    Cause(
+    CallCause(
         WaitCause.TRACING,
         "tracing",
         "the recording of GPU work by stallscope itself",

@@ -11,18 +11,18 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.watch.attribution.findings import NO_EVIDENCE, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, Cause
+from stallprobes.watch.causes.cause import Answer, CallCause
 from stallprobes.watch.causes.facts import Facts, Flags
 
 CAUSES = (
-    Cause(
+    CallCause(
         WaitCause.RECORDS_OFF,
         "not recorded",
         "work of the GPU, which was not recorded then",
         "Watch with --cost 100, which records all of it.",
         sentence="while work of the GPU was not recorded",
     ),
-    Cause(
+    CallCause(
         WaitCause.UNATTRIBUTED,
         "unattributed",
         "no cause that was recorded",
