@@ -57,16 +57,7 @@ Cause = Annotated[WaitCause, about(described())]
 
 TimePart = Annotated[
     Part,
-    about(
-        "kernels, communication, rank-wait, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; "
-        "rank-wait: such kernels wait for another rank that is late; copies: no kernel meanwhile). shared: another "
-        "context or process had the GPU. Parts of the gaps between operations: queued: the next one was submitted, and "
-        "had not started. submitting: inside calls that do not block. host: "
-        "between calls. wake-up: inside a wait whose work had ended. blocking-copy to loading: inside a call that "
-        "blocks for that. lock: inside a call that another thread's call holds up. other-work: inside a wait for work "
-        "of other threads. blocked: inside a call that blocks for a reason that is not known. end: after the last "
-        "operation. unknown: records or calls are missing."
-    ),
+    about("What an instant is. " + " ".join(f"{part}: {part.traits.meaning}." for part in Part)),
 ]
 
 
