@@ -63,7 +63,7 @@ divider.feed(process(thread(MAIN), ended=1_000_000), batch(work), call_batch(cal
 (sequence,) = divider.division().sequences
 assert sequence.parts[Part.WORKING] > 0.7 * sequence.covered_ns, sequence.parts
 
-(name,) = [name for name in schemas._TYPES if name.startswith("stallscope.watch/")]
+(name,) = [name for name in schemas.names() if name.startswith("stallscope.watch/")]
 described = json.dumps(schemas.schema(name))
 assert "sharing: sharing a texture in another thread." in described
 assert "working: inside calls in which the driver works on the host." in described
