@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     also: tuple[PartOfWait, ...] = ()
 
 
-# What helps, as a sentence, or as a function that asks the catalogue, once a remedy is shown: loading it takes time.
+# Remedy as a sentence, or as a function that asks the catalogue once it is shown: loading that takes time.
 Remedy = str | Callable[[], str]
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
 

@@ -19,9 +19,10 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# Launches that fill a queue: some 1020 (H200, driver 580); other calls have correlation numbers too.
+# Smallest count of later calls with which the launch queue is full: it holds some 1020 launches (H200, driver 580),
+# and other calls have correlation numbers too.
 MIN_PENDING = 900
-# Rows of work looked at, from the end of the call backwards.
+# Limit of rows of work that are searched, from the end of a call backwards.
 _LAST_ROWS = 4
 
 

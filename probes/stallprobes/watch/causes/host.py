@@ -15,7 +15,7 @@ from stallprobes.watch.causes.cause import Answer, CallCause
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
-# Calls of the program that show how long such a call takes.
+# Smallest count of alike calls that show how long such a call takes.
 MIN_ALIKE = 5
 
 

@@ -13,7 +13,7 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# These hold for calls without an excess too.
+# Rules for calls without an excess too.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.Overhead(cause.name) for cause in overheads.CAUSES)
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
@@ -22,7 +22,7 @@ RECORDED: tuple[Rule, ...] = (
     # What the calls say of the order of streams.
     gpu.Followed(), gpu.ManyInFront(),
 )  # fmt: skip
-# For calls of a time in which work was recorded: these take it as evidence that the GPU did nothing else.
+# Rules for calls that were made while work was recorded: no record is evidence that the GPU did nothing.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
     gpu.Neighbour(by_event=True), *(other_threads.OtherThread(cause) for cause in other_threads.CAUSES),
@@ -30,7 +30,7 @@ BESIDE: tuple[Rule, ...] = (
     # What the call does.
     overheads.FirstLaunch(), gpu.Destruction(), host.Loads(), host.Itself(),
 )  # fmt: skip
-# For the others, once the causes of those are known.
+# Rules for the other calls, once the causes of the recorded ones are known.
 UNRECORDED: tuple[Rule, ...] = (host.NoCpu(), unrecorded.Alike(), unrecorded.RecordsOff())
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
