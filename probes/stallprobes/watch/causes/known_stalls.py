@@ -43,23 +43,23 @@ class KnownStalls:
     @classmethod
     def of_matrix(cls, matrix: Matrix) -> KnownStalls:
         """The stalls of a saved check."""
-        cells = {
+        found = {
             place
             for place, cell in matrix.cells.items()
             for verdict in cell.verdicts
             if cell.status.measured and verdict.phase is Phase.CALL and verdict.kind in _STALLS
         }
-        return cls(frozenset(cells), f"the check of {matrix.started_at[:10]}")
+        return cls(frozenset(found), f"the check of {matrix.started_at[:10]}")
 
     @classmethod
     def of_reference(cls, reference: Reference) -> KnownStalls:
         """The stalls on which all checks of ``reference`` agree."""
-        cells = set()
+        found = set()
         for place, cell in reference.cells.items():
             ranges = (cell.ratios.get((Phase.CALL, quantile)) for quantile in PERCENTILES)
-            if cell.stalls and any(ratios is not None and ratios.low >= STALLED for ratios in ranges):
-                cells.add(place)
-        return cls(frozenset(cells), f"the reference {reference.name}")
+            if cell.stalls and any(one is not None and one.low >= STALLED for one in ranges):
+                found.add(place)
+        return cls(frozenset(found), f"the reference {reference.name}")
 
     def contains(self, victim: DriverCall, columns: Iterable[str], culprit: DriverCall) -> bool:
         """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context.
@@ -104,7 +104,7 @@ def stalls_of_this_machine(check: Path | None = None) -> KnownStalls | None:
 
 
 def _fitting(path: Path, models: set[str]) -> Matrix:
-    # Its import takes tens of milliseconds, and most watches name no check.
+    # What reads a check takes tens of milliseconds to import, and most watches name none.
     from stallprobes.matrix import check_file
 
     matrix = check_file.load(path)
