@@ -30,8 +30,8 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     function_of,
 )
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.order import cause_of, described
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, described
+from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import AttachingCost, Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part

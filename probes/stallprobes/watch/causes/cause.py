@@ -58,21 +58,25 @@ class KnownRemedy(NamedTuple):
 class CallCause:
     """A cause: its words, what helps, and how a sentence names it.
 
-    ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence``
-    continues. ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies
-    help, "" without one; ``by_family`` has what helps calls of some families more than that does. ``columns``,
-    where the cause is a call of another thread, are those of a check in which aggressors make such calls.
+    ``word`` names it in a list. In a sentence, ``evidence`` continues the clause of ``name``; ``sentence`` replaces
+    both, where it is not "". ``pattern`` is the pattern whose remedies help, "" without one; ``by_family`` has what
+    helps calls of some families more than that does. ``columns``, where the cause is a call of another thread, are
+    those of a check in which aggressors make such calls.
     """
 
     name: WaitCause
     word: str
-    clause: str
     remedy_of: Remedy = ""
     pattern: str = ""
     evidence: Callable[[ExplainedCall], Iterable[str]] = named_work
     sentence: str = ""
     columns: Callable[[DriverCall], Iterable[str]] = lambda call: ()
     by_family: Mapping[CallFamily, str] = field(default_factory=dict)
+
+    @property
+    def clause(self) -> str:
+        """Its name in a sentence, after "because of" or "beside"."""
+        return self.name.clause
 
     @property
     def remedy(self) -> str:

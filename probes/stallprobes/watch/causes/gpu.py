@@ -45,7 +45,6 @@ CAUSES = (
     CallCause(
         WaitCause.GPU_WORK,
         "GPU work",
-        "GPU work in front of it",
         "Wait later: submit the next work first, free with cuMemFreeAsync, and keep a value that only the next "
         f"kernel needs on the GPU. {_WAIT_LATER}",
         pattern="scalar-readback",
@@ -61,21 +60,18 @@ CAUSES = (
     CallCause(
         WaitCause.STAGED_COPY,
         "staged peer copy",
-        "a staged peer copy in front of its own, and what that waited for",
         of_pattern("peer-copy-behind-kernel"),
         pattern="peer-copy-behind-kernel",
     ),
     CallCause(
         WaitCause.OWN_WORK,
         "its own GPU work",
-        "its own work on the GPU",
         "Copy into pinned memory with an asynchronous call, and wait once, where the result is needed.",
         pattern="scalar-readback",
     ),
     CallCause(
         WaitCause.OTHER_CONTEXT,
         "another context's time-slice",
-        "the time-slices of another context",
         of_pattern("secondary-context-d2d"),
         pattern="secondary-context-d2d",
         evidence=_named_users,
@@ -83,14 +79,12 @@ CAUSES = (
     CallCause(
         WaitCause.OTHER_PROCESS,
         "another process's time-slice",
-        "the time-slices of another process",
         "Run one process on each GPU, or share it through MPS.",
         evidence=_named_users,
     ),
     CallCause(
         WaitCause.HELD_STREAM,
         "held stream",
-        "an event or a host function that held its stream",
         "Let what holds the stream end sooner, or wait for it later. A copy in pinned memory on a stream of its "
         "own does not block meanwhile.",
         pattern="default-stream-gate",

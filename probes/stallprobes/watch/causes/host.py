@@ -10,7 +10,6 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
-from stallprobes.watch.causes import other_threads
 from stallprobes.watch.causes.cause import Answer, CallCause
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
@@ -29,22 +28,19 @@ def _task(call: ExplainedCall) -> Iterator[str]:
     name = cause_of_task(function_of(call.function).task)
     longest = longest_ns(call.function, call.bytes)
     measured = "" if longest is None else f", which takes up to {duration_ns(longest)} on an idle GPU"
-    for cause in other_threads.CAUSES:
-        if cause.name is name:
-            yield f"{cause.clause}{measured}"
+    if name is not None:
+        yield f"{name.clause}{measured}"
 
 
 CAUSES = (
     CallCause(
         WaitCause.NO_CPU,
         "no CPU",
-        "a lack of CPU for the thread",
         "Give the program more CPUs, or let fewer threads run on them.",
         evidence=_ready,
     ),
     CallCause(
         WaitCause.ITSELF,
-        "the call itself",
         "the call itself",
         "Create contexts, allocate and instantiate before the critical part, and keep the result.",
         evidence=_task,

@@ -38,9 +38,3 @@ _BY_NAME = {cause.name: cause for cause in CAUSES}
 def cause_of(name: WaitCause) -> CallCause:
     """The cause with a name."""
     return _BY_NAME[name]
-
-
-def described() -> str:
-    """All causes with what they are, for a reader of the JSON documents."""
-    sorts = (f"{cause.name}: {cause.clause}{' in another thread' * cause.name.is_other_thread}." for cause in CAUSES)
-    return f"What a call waited for, in order of evidence. {' '.join(sorts)}"

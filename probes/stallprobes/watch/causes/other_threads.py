@@ -35,37 +35,31 @@ def _pageable_columns(call: DriverCall) -> Iterator[str]:
         yield "d2h-pageable-warm/null"
 
 
-def _cause(name: WaitCause, word: str, clause: str, entry: str, *columns: str) -> CallCause:
+def _cause(name: WaitCause, word: str, entry: str, *columns: str) -> CallCause:
     """A cause with the remedy of the catalogue's ``entry``; ``columns`` of a check have aggressors that do this."""
-    return CallCause(name, word, clause, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
+    return CallCause(name, word, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
 
 
 # In the order of HostTask, which has a member for each.
 CAUSES = (
     CallCause(
-        WaitCause.PAGEABLE_COPY, "pageable copy", "a pageable copy", of_pattern("pageable-d2h-vs-launch"),
-        pattern="pageable-d2h-vs-launch", evidence=_named_calls, columns=_pageable_columns,
+        WaitCause.PAGEABLE_COPY,
+        "pageable copy",
+        of_pattern("pageable-d2h-vs-launch"),
+        pattern="pageable-d2h-vs-launch",
+        evidence=_named_calls,
+        columns=_pageable_columns,
     ),
-    _cause(WaitCause.ALLOCATION, "allocation", "an allocation of GPU memory", "alloc-free", "alloc-free"),
-    _cause(WaitCause.FREE, "free", "a free of GPU memory", "free-beside-kernel", "free-beside-kernel", "alloc-free"),
-    _cause(WaitCause.ASYNC_ALLOCATION, "pool allocation", "an allocation from a pool", "alloc-async"),
-    _cause(
-        WaitCause.HOST_ALLOCATION, "pinned allocation", "allocating or freeing pinned memory",
-        "host-alloc-free", "host-alloc-free",
-    ),
-    _cause(
-        WaitCause.HOST_REGISTRATION, "host registration", "registering host memory", "host-register", "host-register"
-    ),
-    _cause(
-        WaitCause.GRAPH, "graph instantiation", "instantiating a graph", "graph-instantiate", "graph-instantiate"
-    ),
-    _cause(
-        WaitCause.MODULE, "module loading in another thread", "loading a module",
-        "module-load", "module-load", "module-first-launch",
-    ),
-    _cause(WaitCause.CONTEXT, "context creation", "creating or destroying a context", "context-churn", "context-churn"),
-    _cause(WaitCause.STREAM, "stream creation", "creating or destroying a stream", "stream-churn", "stream-churn"),
-)  # fmt: skip
+    _cause(WaitCause.ALLOCATION, "allocation", "alloc-free", "alloc-free"),
+    _cause(WaitCause.FREE, "free", "free-beside-kernel", "free-beside-kernel", "alloc-free"),
+    _cause(WaitCause.ASYNC_ALLOCATION, "pool allocation", "alloc-async"),
+    _cause(WaitCause.HOST_ALLOCATION, "pinned allocation", "host-alloc-free", "host-alloc-free"),
+    _cause(WaitCause.HOST_REGISTRATION, "host registration", "host-register", "host-register"),
+    _cause(WaitCause.GRAPH, "graph instantiation", "graph-instantiate", "graph-instantiate"),
+    _cause(WaitCause.MODULE, "module loading in another thread", "module-load", "module-load", "module-first-launch"),
+    _cause(WaitCause.CONTEXT, "context creation", "context-churn", "context-churn"),
+    _cause(WaitCause.STREAM, "stream creation", "stream-churn", "stream-churn"),
+)
 
 
 @dataclass(frozen=True)

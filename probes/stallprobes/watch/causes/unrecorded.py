@@ -18,14 +18,12 @@ CAUSES = (
     CallCause(
         WaitCause.RECORDS_OFF,
         "not recorded",
-        "work of the GPU, which was not recorded then",
         "Watch with --cost 100, which records all of it.",
         sentence="while work of the GPU was not recorded",
     ),
     CallCause(
         WaitCause.UNATTRIBUTED,
         "unattributed",
-        "no cause that was recorded",
         sentence="with no cause that was recorded",
     ),
 )
