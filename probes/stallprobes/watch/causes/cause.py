@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from stallprobes.catalog import Relation, entries
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
@@ -31,14 +31,15 @@ Remedy = str | Callable[[], str]
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
 
 
-class Rule(Protocol):
-    """When a cause holds, by one kind of evidence."""
+class Rule(NamedTuple):
+    """When a cause holds, by one sort of evidence.
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        """Which of the ``asked`` calls have the cause; what it says of the others does not count."""
+    ``mask``: which of the calls that are asked about have the cause; its flags of other calls do not count.
+    ``answer``: the answer for a call that has it.
+    """
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        """The answer for a call that has it."""
+    mask: Callable[[Facts, Flags], Flags]
+    answer: Callable[[Facts, int], Answer]
 
 
 def named_work(call: ExplainedCall) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_te
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.attribution.gpu_waits import DIRECT_SHARE, OVERLAP_SHARE, SAME_END_NS, WAKE_UP_NS
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, CallCause, of_pattern
+from stallprobes.watch.causes.cause import Answer, CallCause, Rule, of_pattern
 from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
@@ -93,18 +93,14 @@ CAUSES = (
 )
 
 
-@dataclass(frozen=True)
-class GpuWait:
+def gpu_wait(cause: WaitCause) -> Rule:
     """Waits for the GPU cover at least half of a call's excess, and those of ``cause`` most of it."""
+    return Rule(lambda facts, asked: flags(facts.gpu_cause == CAUSE_RANKS[cause]), _gpu_wait)
 
-    cause: WaitCause
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return flags(facts.gpu_cause == CAUSE_RANKS[self.cause])
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        first, *others = _parts(facts, at)
-        return Answer(first.cause, Certainty.PROVEN, first.ns, facts.evidence.gpu(at), tuple(others))
+def _gpu_wait(facts: Facts, at: int) -> Answer:
+    first, *others = _parts(facts, at)
+    return Answer(first.cause, Certainty.PROVEN, first.ns, facts.evidence.gpu(at), tuple(others))
 
 
 def _parts(facts: Facts, at: int) -> list[PartOfWait]:
@@ -127,63 +123,65 @@ def _parts(facts: Facts, at: int) -> list[PartOfWait]:
     return parts
 
 
-class Followed:
+def _follows(facts: Facts, asked: Flags) -> Flags:
     """Work of other streams covers most of the call; by the calls that order streams it waits for that."""
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        waits = facts.calls.waits
-        follows = asked & np.isin(waits, (Waits.EVENT, Waits.STREAM, Waits.COPY)) & (facts.recorded.order is not None)
-        places = np.flatnonzero(follows)
-        follows[places[MOST_FOLLOWED:]] = False
-        for at in places[:MOST_FOLLOWED].tolist():
-            _, covered = facts.work_behind(at) if facts.behind(at).scopes else ((), 0)
-            follows[at] = covered >= DIRECT_SHARE * facts.excess[at]
-        return follows
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        rows, covered = facts.work_behind(at)
-        return Answer(WaitCause.GPU_WORK, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
+    waits = facts.calls.waits
+    follows = asked & np.isin(waits, (Waits.EVENT, Waits.STREAM, Waits.COPY)) & (facts.recorded.order is not None)
+    places = np.flatnonzero(follows)
+    follows[places[MOST_FOLLOWED:]] = False
+    for at in places[:MOST_FOLLOWED].tolist():
+        _, covered = facts.work_behind(at) if facts.behind(at).scopes else ((), 0)
+        follows[at] = covered >= DIRECT_SHARE * facts.excess[at]
+    return follows
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """Work of a stream ends with the call and covers most of it.
-
-    A call that waits for an event waited for it if there is only one such stream (``by_event``).
-    """
-
-    by_event: bool
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        near = facts.near(asked)
-        if not self.by_event:
-            return near.count > 0
-        return flags((facts.calls.waits == Waits.EVENT) & (near.count == 1))
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        near = facts.near(facts.nothing)
-        certainty = Certainty.PROVEN if self.by_event else Certainty.BESIDE
-        return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
+def _followed(facts: Facts, at: int) -> Answer:
+    rows, covered = facts.work_behind(at)
+    return Answer(WaitCause.GPU_WORK, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
 
 
-class Destruction:
+FOLLOWED = Rule(_follows, _followed)
+
+
+def _waits_for_neighbour(facts: Facts, asked: Flags) -> Flags:
+    """Work of one stream alone ends with a call that waits for an event, and covers most of it."""
+    return flags((facts.calls.waits == Waits.EVENT) & (facts.near(asked).count == 1))
+
+
+def _ends_with_neighbour(facts: Facts, asked: Flags) -> Flags:
+    """Work of a stream ends with the call and covers most of it."""
+    return facts.near(asked).count > 0
+
+
+def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
+    near = facts.near(facts.nothing)
+    return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
+
+
+EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
+NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))
+
+
+def _destroys(facts: Facts, asked: Flags) -> Flags:
     """A context is destroyed while work of another one runs nearly all the time: it waits for that.
 
     Seen on H200s and H100s: ``cuCtxDestroy`` took 50 ms, and 2.5 s beside a kernel of so long in another context.
     """
+    waits = flags(asked & (facts.calls.waits == Waits.MAYBE))
+    for at in np.flatnonzero(waits).tolist():
+        call = facts.slow[at]
+        destroys = plain_name(call.function).startswith("cuCtxDestroy")
+        usual = destroys and is_usual(call.function, call.bytes, call.duration_ns)
+        waits[at] = destroys and not usual and _of_others(facts, at)[1] >= OVERLAP_SHARE * facts.excess[at]
+    return waits
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        waits = flags(asked & (facts.calls.waits == Waits.MAYBE))
-        for at in np.flatnonzero(waits).tolist():
-            call = facts.slow[at]
-            destroys = plain_name(call.function).startswith("cuCtxDestroy")
-            usual = destroys and is_usual(call.function, call.bytes, call.duration_ns)
-            waits[at] = destroys and not usual and _of_others(facts, at)[1] >= OVERLAP_SHARE * facts.excess[at]
-        return waits
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        rows, ns = _of_others(facts, at)
-        return Answer(WaitCause.GPU_WORK, Certainty.KNOWN, ns, facts.evidence.behind(at, rows, ns))
+def _destroyed(facts: Facts, at: int) -> Answer:
+    rows, ns = _of_others(facts, at)
+    return Answer(WaitCause.GPU_WORK, Certainty.KNOWN, ns, facts.evidence.behind(at, rows, ns))
+
+
+DESTRUCTION = Rule(_destroys, _destroyed)
 
 
 def _of_others(facts: Facts, at: int) -> tuple[Int64s, int]:
@@ -197,25 +195,27 @@ def _of_others(facts: Facts, at: int) -> tuple[Int64s, int]:
     return rows, int(covered[0])
 
 
-class ManyInFront:
+def _has_many_in_front(facts: Facts, asked: Flags) -> Flags:
     """A launch ends with work that has as many calls behind it as fill the launch queue.
 
     CUPTI 13.5 has overhead records of the first seven hundred such waits alone (H100, 2026-11-26).
     """
+    calls, full = facts.calls, facts.nothing
+    launches = calls.by_function(lambda function: int(function.family is CallFamily.LAUNCH)) != 0
+    places = np.flatnonzero(asked & launches)
+    places = places[(_ended_with(facts, places) >= 0)]
+    full[places] = _covered(facts, places) >= OVERLAP_SHARE * calls.excess[places]
+    return full
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        calls, full = facts.calls, facts.nothing
-        launches = calls.by_function(lambda function: int(function.family is CallFamily.LAUNCH)) != 0
-        places = np.flatnonzero(asked & launches)
-        places = places[(_ended_with(facts, places) >= 0)]
-        full[places] = _covered(facts, places) >= OVERLAP_SHARE * calls.excess[places]
-        return full
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        place = int64s([at])
-        ns = int(_covered(facts, place)[0])
-        work = facts.evidence.behind(at, _ended_with(facts, place), ns).work
-        return Answer(WaitCause.QUEUE_FULL, Certainty.KNOWN, ns, WaitEvidence(ns, work))
+def _many_in_front(facts: Facts, at: int) -> Answer:
+    place = int64s([at])
+    ns = int(_covered(facts, place)[0])
+    work = facts.evidence.behind(at, _ended_with(facts, place), ns).work
+    return Answer(WaitCause.QUEUE_FULL, Certainty.KNOWN, ns, WaitEvidence(ns, work))
+
+
+MANY_IN_FRONT = Rule(_has_many_in_front, _many_in_front)
 
 
 def _ended_with(facts: Facts, places: Int64s) -> Int64s:
@@ -243,31 +243,33 @@ def _covered(facts: Facts, places: Int64s) -> Int64s:
     return work.by_context.covered(numbers, calls.begins[places], calls.ends[places])
 
 
-class HeldStream:
+def _is_held(facts: Facts, asked: Flags) -> Flags:
     """The stream of a call waits for an event or a host function, which are no work of the GPU."""
+    return flags(facts.held(asked) != 0)
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return flags(facts.held(asked) != 0)
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        ns, behind = int(facts.held(facts.nothing)[at]), facts.behind(at)
-        if not behind.holders:
-            return Answer(WaitCause.HELD_STREAM, Certainty.BESIDE, ns, WaitEvidence(ns))
-        row, function = behind.holders[0], behind.functions[0]
-        holder = CallAlongside(
-            function=function,
-            family=family_of(function),
-            thread=int(row["thread"]),
-            thread_name=facts.recorded.thread_names.get(int(row["thread"]), ""),
-            begin_ns=int(row["began_ns"]),
-            stream=int(row["stream"]),
-            bytes=None,
-            source=MemoryKind.UNKNOWN,
-            target=MemoryKind.UNKNOWN,
-            context=int(row["context"]),
-            correlation=int(row["correlation"]),
-            calls=1,
-            duration_ns=int(row["returned_ns"] - row["began_ns"]),
-            overlap_ns=0,
-        )
-        return Answer(WaitCause.HELD_STREAM, Certainty.KNOWN, ns, WaitEvidence(ns, calls=(holder,)))
+def _held(facts: Facts, at: int) -> Answer:
+    ns, behind = int(facts.held(facts.nothing)[at]), facts.behind(at)
+    if not behind.holders:
+        return Answer(WaitCause.HELD_STREAM, Certainty.BESIDE, ns, WaitEvidence(ns))
+    row, function = behind.holders[0], behind.functions[0]
+    holder = CallAlongside(
+        function=function,
+        family=family_of(function),
+        thread=int(row["thread"]),
+        thread_name=facts.recorded.thread_names.get(int(row["thread"]), ""),
+        begin_ns=int(row["began_ns"]),
+        stream=int(row["stream"]),
+        bytes=None,
+        source=MemoryKind.UNKNOWN,
+        target=MemoryKind.UNKNOWN,
+        context=int(row["context"]),
+        correlation=int(row["correlation"]),
+        calls=1,
+        duration_ns=int(row["returned_ns"] - row["began_ns"]),
+        overlap_ns=0,
+    )
+    return Answer(WaitCause.HELD_STREAM, Certainty.KNOWN, ns, WaitEvidence(ns, calls=(holder,)))
+
+
+HELD_STREAM = Rule(_is_held, _held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
-from stallprobes.watch.causes.cause import Answer, CallCause
+from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
@@ -48,49 +49,41 @@ CAUSES = (
 )
 
 
-class NoCpu:
+def _lacks_cpu(facts: Facts, asked: Flags) -> Flags:
     """The thread was ready to run for most of the excess, and had no CPU."""
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return facts.without_cpu
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        ns = int(facts.delays[at])
-        return Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
+    return facts.without_cpu
 
 
-class Loads:
+def _lacked_cpu(facts: Facts, at: int) -> Answer:
+    ns = int(facts.delays[at])
+    return Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
+
+
+NO_CPU = Rule(_lacks_cpu, _lacked_cpu)
+
+
+def _loads(facts: Facts, asked: Flags) -> Flags:
     """The function loads a module, and the call waited for no work of the GPU."""
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        loads = _did_not_wait(facts) & asked
-        for at in loads.nonzero()[0].tolist():
-            loads[at] = facts.own_blame(at) is WaitCause.MODULE
-        return loads
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return _known_by_function(WaitCause.MODULE_LOADING, facts, at)
+    loads = _did_not_wait(facts) & asked
+    for at in loads.nonzero()[0].tolist():
+        loads[at] = facts.own_blame(at) is WaitCause.MODULE
+    return loads
 
 
-class Itself:
+def _takes_as_long(facts: Facts, asked: Flags) -> Flags:
     """A call takes as long by itself: as was measured, or as others of the program do while the GPU is idle.
 
     How large a graph is, nobody knows.
     """
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        usual = _did_not_wait(facts) & asked
-        for at in usual.nonzero()[0].tolist():
-            blame, call = facts.own_blame(at), facts.slow[at]
-            usual[at] = blame is not None and (
-                blame is WaitCause.GRAPH
-                or is_usual(call.function, call.bytes, call.duration_ns)
-                or _is_usual_here(facts, at)
-            )
-        return usual
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return _known_by_function(WaitCause.ITSELF, facts, at)
+    usual = _did_not_wait(facts) & asked
+    for at in usual.nonzero()[0].tolist():
+        blame, call = facts.own_blame(at), facts.slow[at]
+        usual[at] = blame is not None and (
+            blame is WaitCause.GRAPH
+            or is_usual(call.function, call.bytes, call.duration_ns)
+            or _is_usual_here(facts, at)
+        )
+    return usual
 
 
 def _did_not_wait(facts: Facts) -> Flags:
@@ -110,3 +103,7 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
     alike = (calls.numbers == calls.numbers[at]) & (facts.sizes == facts.sizes[at]) & (facts.busy == 0)
     took = (calls.ends - calls.begins)[alike & _did_not_wait(facts)]
     return len(took) >= MIN_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
+
+
+LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
+ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

@@ -14,24 +14,25 @@ CAUSES: tuple[CallCause, ...] = tuple(
 )
 
 # Rules for calls without an excess too.
-OVERHEADS: tuple[Rule, ...] = tuple(overheads.Overhead(cause.name) for cause in overheads.CAUSES)
+OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
-    gpu.GpuWait(WaitCause.GPU_WORK), gpu.GpuWait(WaitCause.STAGED_COPY), gpu.GpuWait(WaitCause.OWN_WORK),
-    gpu.GpuWait(WaitCause.OTHER_CONTEXT), gpu.GpuWait(WaitCause.OTHER_PROCESS),
+    *map(gpu.gpu_wait, (
+        WaitCause.GPU_WORK, WaitCause.STAGED_COPY, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS,
+    )),
     # What the calls say of the order of streams.
-    gpu.Followed(), gpu.ManyInFront(),
+    gpu.FOLLOWED, gpu.MANY_IN_FRONT,
 )  # fmt: skip
 # Rules for calls that were made while work was recorded: no record is evidence that the GPU did nothing.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
-    gpu.Neighbour(by_event=True), *(other_threads.OtherThread(cause) for cause in other_threads.CAUSES),
-    gpu.Neighbour(by_event=False), host.NoCpu(), gpu.HeldStream(),
+    gpu.EVENT_OF_NEIGHBOUR, *map(other_threads.other_thread, other_threads.CAUSES), gpu.NEIGHBOUR,
+    host.NO_CPU, gpu.HELD_STREAM,
     # What the call does.
-    overheads.FirstLaunch(), gpu.Destruction(), host.Loads(), host.Itself(),
+    overheads.FIRST_LAUNCH, gpu.DESTRUCTION, host.LOADS, host.ITSELF,
 )  # fmt: skip
 # Rules for the other calls, once the causes of the recorded ones are known.
-UNRECORDED: tuple[Rule, ...] = (host.NoCpu(), unrecorded.Alike(), unrecorded.RecordsOff())
+UNRECORDED: tuple[Rule, ...] = (host.NO_CPU, unrecorded.ALIKE, unrecorded.RECORDS_OFF)
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import HostTask, function_of
@@ -11,7 +12,7 @@ from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_te
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight, ExplainedCall
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
-from stallprobes.watch.causes.cause import Answer, CallCause, of_entry, of_pattern
+from stallprobes.watch.causes.cause import Answer, CallCause, Rule, of_entry, of_pattern
 from stallprobes.watch.causes.facts import Facts, Flags
 from stallprobes.watch.causes.known_stalls import NULL_STREAMS
 from stallprobes.watch.division.call_columns import may_hold_up
@@ -62,28 +63,28 @@ CAUSES = (
 )
 
 
-@dataclass(frozen=True)
-class OtherThread:
+def other_thread(cause: CallCause) -> Rule:
     """A call of another thread that is ``cause`` overlaps the slow call and ends with it.
 
     That proves nothing, unless the pair is known to stall.
     """
+    return Rule(partial(_is_held_up, cause), partial(_held_up, cause))
 
-    cause: CallCause
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        groups, _ = facts.culprits(asked)
-        held = groups >= 0
-        held[held] = facts.culprit_calls.holds[groups[held]] == int(HostTask[self.cause.name.name])
-        return held
+def _is_held_up(cause: CallCause, facts: Facts, asked: Flags) -> Flags:
+    groups, _ = facts.culprits(asked)
+    held = groups >= 0
+    held[held] = facts.culprit_calls.holds[groups[held]] == int(HostTask[cause.name.name])
+    return held
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        evidence = facts.alongside[at]
-        ns, culprit = evidence.overlap_ns, evidence.calls[0]
-        known = facts.known
-        if known is not None and known.contains(facts.slow[at], self.cause.columns(culprit), culprit):
-            return Answer(self.cause.name, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
-        return Answer(self.cause.name, Certainty.BESIDE, ns, evidence)
+
+def _held_up(cause: CallCause, facts: Facts, at: int) -> Answer:
+    evidence = facts.alongside[at]
+    ns, culprit = evidence.overlap_ns, evidence.calls[0]
+    known = facts.known
+    if known is not None and known.contains(facts.slow[at], cause.columns(culprit), culprit):
+        return Answer(cause.name, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
+    return Answer(cause.name, Certainty.BESIDE, ns, evidence)
 
 
 def calls_in_flight(

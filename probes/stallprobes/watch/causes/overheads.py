@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, CallCause, named_work, of_entry
+from stallprobes.watch.causes.cause import Answer, CallCause, Rule, named_work, of_entry
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.reading.kernel_names import short_name
 
@@ -68,34 +68,32 @@ CAUSES = (
 )
 
 
-@dataclass(frozen=True)
-class Overhead:
+def overhead(cause: WaitCause) -> Rule:
     """Overhead records of a call cover most of its excess, and those of ``cause`` most of all."""
-
-    cause: WaitCause
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return flags(facts.overhead == CAUSE_RANKS[self.cause])
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        ns = int(facts.overheads[at, CAUSE_RANKS[self.cause]])
-        return Answer(self.cause, Certainty.PROVEN, ns, WaitEvidence(ns, overhead_ns=ns))
+    return Rule(lambda facts, asked: flags(facts.overhead == CAUSE_RANKS[cause]), partial(_overhead, cause))
 
 
-class FirstLaunch:
+def _overhead(cause: WaitCause, facts: Facts, at: int) -> Answer:
+    ns = int(facts.overheads[at, CAUSE_RANKS[cause]])
+    return Answer(cause, Certainty.PROVEN, ns, WaitEvidence(ns, overhead_ns=ns))
+
+
+def _launches_first(facts: Facts, asked: Flags) -> Flags:
     """A call launched a kernel for the first time in its context."""
+    calls, work, first = facts.calls, facts.work, facts.recorded.first_launches
+    asked = asked & (calls.ends < facts.recorded.windows.first_off_ns)
+    launches = facts.nothing
+    rows = np.flatnonzero((work.owners >= 0) & (work.rows["kind"] == int(RecordKind.KERNEL)))
+    for row in rows[asked[work.owners[rows]]].tolist():
+        at, record = int(work.owners[row]), work.rows[row]
+        if calls.calls[at].family is CallFamily.LAUNCH:
+            key = int(record["context"]), int(record["name"])
+            launches[at] |= first.get(key) == int(record["correlation"])
+    return launches
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        calls, work, first = facts.calls, facts.work, facts.recorded.first_launches
-        asked = asked & (calls.ends < facts.recorded.windows.first_off_ns)
-        launches = facts.nothing
-        rows = np.flatnonzero((work.owners >= 0) & (work.rows["kind"] == int(RecordKind.KERNEL)))
-        for row in rows[asked[work.owners[rows]]].tolist():
-            at, record = int(work.owners[row]), work.rows[row]
-            if calls.calls[at].family is CallFamily.LAUNCH:
-                key = int(record["context"]), int(record["name"])
-                launches[at] |= first.get(key) == int(record["correlation"])
-        return launches
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, facts.excess[at], facts.evidence.own(at))
+def _launched_first(facts: Facts, at: int) -> Answer:
+    return Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, facts.excess[at], facts.evidence.own(at))
+
+
+FIRST_LAUNCH = Rule(_launches_first, _launched_first)

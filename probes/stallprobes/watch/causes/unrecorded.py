@@ -11,7 +11,7 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.watch.attribution.findings import NO_EVIDENCE, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.causes.cause import Answer, CallCause
+from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags
 
 CAUSES = (
@@ -29,23 +29,25 @@ CAUSES = (
 )
 
 
-class Alike:
+def _is_alike(facts: Facts, asked: Flags) -> Flags:
     """Calls of the same sort, made while work was recorded, nearly all have one cause."""
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        alike = facts.nothing
-        for at in np.flatnonzero(asked & facts.not_recorded).tolist():
-            like = facts.like(at)
-            alike[at] = like is not None and _is_possible(facts, at, like.cause)
-        return alike
-
-    def answer(self, facts: Facts, at: int) -> Answer:
+    alike = facts.nothing
+    for at in np.flatnonzero(asked & facts.not_recorded).tolist():
         like = facts.like(at)
-        assert like is not None
-        assert like.cause is not None
-        ns = round(facts.excess[at] * min(like.explained[like.cause] / like.excess_ns, 1.0))
-        calls = facts.alongside[at].calls if like.cause.is_other_thread else ()
-        return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
+        alike[at] = like is not None and _is_possible(facts, at, like.cause)
+    return alike
+
+
+def _as_alike(facts: Facts, at: int) -> Answer:
+    like = facts.like(at)
+    assert like is not None
+    assert like.cause is not None
+    ns = round(facts.excess[at] * min(like.explained[like.cause] / like.excess_ns, 1.0))
+    calls = facts.alongside[at].calls if like.cause.is_other_thread else ()
+    return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
+
+
+ALIKE = Rule(_is_alike, _as_alike)
 
 
 def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
@@ -56,11 +58,13 @@ def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
     return group >= 0 and int(facts.culprit_calls.holds[group]) == HostTask[cause.name]
 
 
-class RecordsOff:
+def _has_no_records(facts: Facts, asked: Flags) -> Flags:
     """Work was not recorded when the call was made: what it waited for is not known."""
+    return facts.not_recorded
 
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return facts.not_recorded
 
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
+def _without_records(facts: Facts, at: int) -> Answer:
+    return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
+
+
+RECORDS_OFF = Rule(_has_no_records, _without_records)
