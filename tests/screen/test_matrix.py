@@ -47,7 +47,7 @@ from stallprobes.model import Phase
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.tui.actions import MATRIX_ACTIONS, available, help_lines
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
@@ -369,7 +369,7 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone(value: CellVal
 
 async def test_rows_and_columns_are_the_worst_first_or_as_measured() -> None:
     matrix = screen_example()
-    block = Block.of(matrix)
+    block = MatrixBlock.of(matrix)
     async with looking(ON_THE_TABLE) as pilot:
         view = screen(pilot).query_one(Grid).view
         assert (view.columns, view.rows) == (block.victims, block.lines)

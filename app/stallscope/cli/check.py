@@ -15,14 +15,13 @@ import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import UNUSUAL
-from stallscope.cli import check_results, gpu_choice, options, output_files
+from stallscope.cli import check_results, completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stopped_engines import StoppedEngines

@@ -10,10 +10,10 @@ import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, UNUSUAL
-from stallscope.cli.completion import completers
+from stallscope.cli import completers
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallscope.cli import gpu_choice, options, output_files
+from stallscope.cli import completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics

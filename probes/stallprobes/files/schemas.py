@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,11 @@ _TYPES = {
     "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
     "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
 }
+
+
+def names() -> Collection[str]:
+    """The names of all schemas."""
+    return _TYPES.keys()
 
 
 def schema(name: str) -> dict[str, Any]:

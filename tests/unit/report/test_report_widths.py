@@ -46,7 +46,7 @@ from stallscope.report import (
     watch_text,
 )
 from stallscope.report.columns import display_width
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.report.text import TextWriter
 from stallscope.tui.demo.tour import DemoTour
 
@@ -261,7 +261,7 @@ def symbols(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_block_has_a_symbol_for_each_cell_and_full_its_figures(name: str) -> None:
     matrix = check(name)
-    names = Block.of(matrix)
+    names = MatrixBlock.of(matrix)
     block = symbols(text_of(partial(show, name, full=False), 80))
     assert set(block) == set(names.lines)
     assert {len(line) for line in block.values()} == {len(names.victims)}

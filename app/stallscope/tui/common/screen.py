@@ -33,13 +33,13 @@ from stallscope.tui.actions import (
     key_label,
     keys_of,
 )
-from stallscope.tui.common.bars import Head, KeyBar, KeyBarView, View
+from stallscope.tui.common.bars import KeyBar, KeyBarView, ScreenHead, View
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
 from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.source import Source
+from stallscope.tui.sources.source import ScreenSource
 
 SEEK_S = 5.0
 # A person reads tables and headers no faster.
@@ -65,7 +65,7 @@ class MovingState:
 
 
 Kept = TypeVar("Kept", bound=Closeable)
-Moving = TypeVar("Moving", bound=Source)
+Moving = TypeVar("Moving", bound=ScreenSource)
 Shown = TypeVar("Shown", bound=MovingState)
 
 
@@ -80,7 +80,7 @@ class ScreenContext:
     the view's name. ``check_runs`` says whether the check runs for which the engine was stopped, None where it was not.
     """
 
-    source: Source
+    source: ScreenSource
     settings: Settings
     observation: Observation | None = None
     analyzer: Analyzer | None = None
@@ -261,7 +261,7 @@ class ActionScreen(TopScreen, Screen[None]):
         # In a recording the first view is what was recorded.
         titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
         activities = self.context.activities
-        self.query_one(Head).views = tuple(
+        self.query_one(ScreenHead).views = tuple(
             View(name, f"{titles[name]}{activities[name]() if name in activities else ''}", name == self.NAME)
             for name in self.views
         )
@@ -283,7 +283,7 @@ class ActionScreen(TopScreen, Screen[None]):
         named = [one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])]
         return not named or any(one in self.actions for one in named)
 
-    @on(LineWidget.Clicked, "Head")
+    @on(LineWidget.Clicked, "ScreenHead")
     def open_clicked_view(self, message: LineWidget.Clicked) -> None:
         """Open the clicked view."""
         self.action_open(message.target)

@@ -19,7 +19,7 @@ from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, PhaseFigures
 
 
@@ -96,7 +96,7 @@ def reference_view(reference: Reference) -> MatrixView:
         repeats=reference.checks[-1].repeats,
         pace_us=reference.pace_us,
     )
-    return MatrixView(matrix, figures, block=Block.of(matrix), shown_reference=reference)
+    return MatrixView(matrix, figures, block=MatrixBlock.of(matrix), shown_reference=reference)
 
 
 def _baseline(reference: Reference, row: str) -> Mapping[Phase, PhaseFigures]:

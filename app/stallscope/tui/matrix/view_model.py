@@ -24,7 +24,7 @@ from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording
 from stallprobes.wording.headline import Headline, changes_line
-from stallscope.report.matrix_block import Block, LegendEntry, legend, symbol, worst_cell
+from stallscope.report.matrix_block import LegendEntry, MatrixBlock, legend, symbol, worst_cell
 from stallscope.tui.common.lines import Run, short_duration
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class MatrixView:
     figures: Mapping[Key, CellFigures]
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
     headline: Headline | None = None
-    block: Block | None = None
+    block: MatrixBlock | None = None
     reference: ReferenceComparison | None = None
     shown_reference: Reference | None = None
 
@@ -199,7 +199,7 @@ class MatrixView:
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
         unusual = reference_choice.unusual(matrix)
         headline = Headline.of(matrix, reference=unusual)
-        return cls(matrix, every, headline=headline, block=Block.of(matrix), reference=unusual)
+        return cls(matrix, every, headline=headline, block=MatrixBlock.of(matrix), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
@@ -211,7 +211,7 @@ class MatrixView:
     def compared(self, comparison: Comparison | None) -> MatrixView:
         """The view with the changes of ``comparison``, or without changes."""
         changes = () if comparison is None else comparison.cells
-        block = Block.of(self.matrix)
+        block = MatrixBlock.of(self.matrix)
         # What changed has a line, though it is quiet.
         changed = {one.column for one in changes if one.outcome in _CHANGE_STYLES}
         block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))

@@ -71,7 +71,7 @@ class MultiplesView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class PlotGrid:
     """A grid of plots: ``across`` of them in a row, each of ``columns`` columns and ``lines`` lines."""
 
     across: int
@@ -86,7 +86,7 @@ def places(width: int, height: int) -> int:
     return count if count >= _LEAST_PLACES else 1
 
 
-def grid(count: int, phases: int, width: int, height: int) -> Grid | None:
+def grid(count: int, phases: int, width: int, height: int) -> PlotGrid | None:
     """The grid of ``count`` plots with so many phases that makes the largest ones; None where none has room."""
     best, largest = None, 0
     for across in range(1, count + 1):
@@ -95,7 +95,7 @@ def grid(count: int, phases: int, width: int, height: int) -> Grid | None:
             continue
         size = min(columns, _ENOUGH_COLUMNS) * min(lines, _ENOUGH_LINES)
         if size > largest:
-            best, largest = Grid(across=across, columns=columns, lines=lines), size
+            best, largest = PlotGrid(across=across, columns=columns, lines=lines), size
     return best
 
 
@@ -126,7 +126,7 @@ class Multiples(LineWidget):
         found = probe_histograms(view.focus, view.notes, view.stalled)
         return histogram_lines(found, width, height, view.live.get(name))
 
-    def _side_by_side(self, cells: Grid, phases: Sequence[Phase], width: int) -> list[Line]:
+    def _side_by_side(self, cells: PlotGrid, phases: Sequence[Phase], width: int) -> list[Line]:
         out: list[Line] = []
         for first in range(0, len(self.view.plots), cells.across):
             row = self.view.plots[first : first + cells.across]
@@ -146,7 +146,7 @@ def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
     return tuple(phase for phase in Phase if phase in found)
 
 
-def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: Grid) -> list[Line]:
+def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: PlotGrid) -> list[Line]:
     """The lines of the plots of ``row``: titles, figures, some lines for each phase, and the axis."""
     room = cells.lines - _HEAD_LINES
     # The baseline's figures have a line where high plots are left, or where plots leave one.

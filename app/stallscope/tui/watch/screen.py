@@ -27,19 +27,19 @@ from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
-from stallscope.tui.watch.state import WatchState, division_view, header_view, histograms_view, table_view
+from stallscope.tui.watch.state import WatchScreenState, division_view, header_view, histograms_view, table_view
 
 _REPORT_COLUMNS = 100
 
 
-class WatchScreen(MovingScreen[ProgramSource, WatchState]):
+class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
     """Shows the moments of the source; ``state`` says what of them."""
 
     NAME = "watch"
     VIEWS = ("timeline",)
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
-        super().__init__(context, source, WatchState())
+        super().__init__(context, source, WatchScreenState())
         # What table, verdict, headlines and slow calls show.
         self._shown: WatchMoment | None = None
 
