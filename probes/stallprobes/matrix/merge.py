@@ -196,7 +196,7 @@ class _Merger:
     def add(self, file: str, matrix: Matrix) -> None:
         """Add the check of ``file``. Raises CannotMerge and OSError."""
         if self._first is None:
-            self._first = file, replace(matrix, cells={})
+            self._first = file, matrix.changed(cells={})
         self._check(file, matrix)
         self._add_lines(file, matrix)
         new = _name(self._names, file, matrix)
@@ -241,7 +241,7 @@ class _Merger:
             cells={key: cell.cell(*key) for key, cell in self._cells.items()},
             seed=first.seed,
             repeats=self._repeats,
-            pace_us=first.pace_us,
+            pace_ns=first.pace_ns,
             quick=any(self._quick),
             interrupted=self._interrupted,
             timeline=first.timeline,
@@ -265,10 +265,10 @@ class _Merger:
             raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
         if one.backend != first.backend:
             raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
-        if one.pace_us != first.pace_us:
+        if one.pace_ns != first.pace_ns:
             raise CannotMerge(
-                f"{first_name} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
-                "figures: merge them apart"
+                f"{first_name} calls every {first.pace_ns / 1000:g} µs and {name} every {one.pace_ns / 1000:g} µs, "
+                "which gives other figures: merge them apart"
             )
         # A merged check may have several models; what else differs comes first.
         self._check_models()

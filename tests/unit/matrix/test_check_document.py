@@ -20,18 +20,20 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from factories import documents, host_checks, matrices
 from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
 from stallprobes.files import schemas
+from stallprobes.files.codec import Document
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import check_file
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.matrix.matrix import HostStatus, Matrix, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.verdict import Proof
+from stallprobes.verdicts.verdict import Proof, Verdict
 
 VALIDATOR = documents.validator(check_document.CHECK_SCHEMA)
 
@@ -82,8 +84,8 @@ def spoiled(change: str, value: object) -> str:
     [
         matrices.made_up(1),
         host_checks.every_status(),
-        replace(matrices.made_up(2, calls=0), cells={}, rows=(), columns=()),
-        replace(host_checks.host(3), backend="simulated", profile="made up", sim_seed=7, seed=-5, quick=True),
+        matrices.made_up(2, calls=0).changed(cells={}, rows=(), columns=()),
+        host_checks.host(3).changed(backend="simulated", profile="made up", sim_seed=7, seed=-5, quick=True),
     ],
     ids=["plain", "everything", "empty", "simulated"],
 )
@@ -101,11 +103,11 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
     assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
 
 
-def test_what_a_verdict_of_version_2_holds_comes_back(tmp_path: Path) -> None:
+def test_what_a_verdict_holds_comes_back(tmp_path: Path) -> None:
     matrix = small()
     cell = matrix.cells[host_checks.SPIN]
     full = verdict("slower", ratio=2.0).changed(range_ns=(4500.0, 12700.0), detectable=2.2, proof=Proof.RULE)
-    check_file.save(host_checks.changed(matrix, replace(cell, verdicts=(full,))), tmp_path / "a.json")
+    check_file.save(host_checks.changed(matrix, cell.changed(verdicts=(full,))), tmp_path / "a.json")
     assert check_file.load(tmp_path / "a.json").cells[host_checks.SPIN].verdicts == (full,)
 
 
@@ -116,10 +118,10 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     times = matrix.cells[host_checks.SPIN].ratio(Phase.CALL, Quantile.P50)
     assert times is not None
     found = told["cells"][number]["figures"]["call"]
-    assert (found["p50_us"], found["ratio_p50"]) == (round(times.now_ns / 1000, 3), round(times.ratio, 3))
+    assert (found["p50_ns"], found["ratio_p50"]) == (round(times.now_ns), round(times.ratio, 3))
     assert found["calls"] == matrix.cells[host_checks.SPIN].channels[matrices.CALL].count
     before = json.dumps(told)
-    found["p50_us"] = 1e6
+    found["p50_ns"] = 10**9
     (tmp_path / "a.json").write_text(json.dumps(told))
     assert check_document.document(check_file.load(tmp_path / "a.json")) == json.loads(before)
 
@@ -138,7 +140,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         "list": (1, 2),
         "µ": "×",
     }
-    check_file.save(replace(matrices.made_up(1), fingerprint=odd), tmp_path / "a.json")
+    check_file.save(matrices.made_up(1).changed(fingerprint=odd), tmp_path / "a.json")
     assert check_file.load(tmp_path / "a.json").fingerprint == {
         "gpu": "A\ufffd[2J", "environment": {"X": "\ufffd"}, "load": None, "list": [1, 2], "µ": "×",
     }  # fmt: skip
@@ -152,7 +154,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b"[1, 2]", "is not a check: the document: expected an object, got a list"),
         (b"null", "is not a check: the document: expected an object, got null"),
         (b'{"a": 1}', "is not a check of stallscope"),
-        (b'{"schema": ["stallscope.check/2"]}', "is not a check of stallscope"),
+        (b'{"schema": ["stallscope.check/3"]}', "is not a check of stallscope"),
         (b"hello", "is not a check: it is not valid JSON"),
         (b"\x7fELF\x02\xff", "is not a check: it is not valid JSON"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
@@ -164,20 +166,20 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (gzip.compress(b"hello", mtime=0), "is not a check: it is not valid JSON"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "is not a check: it is not valid JSON"),
         (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: its compressed data cannot be decompressed"),
-        (gzip.compress(b'{"schema": "stallscope.check/3"}', mtime=0), "upgrade"),
+        (gzip.compress(b'{"schema": "stallscope.check/4"}', mtime=0), "upgrade"),
         (gzip.compress(b'{"format": "stallscope.recording", "version": 1}', mtime=0), "is a recording"),
         (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
         (b'{"schema": "stallscope.doctor/1"}', "`stallscope doctor --json` writes, not a check"),
         (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
-        (b'{"schema": "stallscope.check/3"}', "schema version 3, but this stallscope reads version 2: upgrade"),
+        (b'{"schema": "stallscope.check/4"}', "schema version 4, but this stallscope reads version 3: upgrade"),
         (b'{"schema": "stallscope.check/' + b"9" * 50 + b'"}', "upgrade"),
         (b'{"schema": "stallscope.check/0"}', "is not a check"),
         (b'{"schema": "stallscope.check/x"}', "is not a check"),
         (
             b'{"schema": "stallscope.check/1"}',
-            "reads version 2: save the check again",
+            "reads version 3: save the check again",
         ),
-        (b'{"schema": "stallscope.check/2"}', "damaged: the document: it has no “program”"),
+        (b'{"schema": "stallscope.check/3"}', "damaged: the document: it has no “backend”"),
         (b"[" * 200_000, "is not a check: the document: expected an object"),
         (b'{"a":' * 200_000, "is not a check: the document: it has “a”, which is not expected here"),
         (b'{"fingerprint": ' + b"[" * 200_000, "is not a check: fingerprint: expected an object, got a list"),
@@ -227,7 +229,7 @@ TOP = 2**53
         ("cells.0.status", None, "cells[0].status: expected a string, got null"),
         ("cells.0.more", 1, "cells[0]: it has “more”, which is not expected here"),
         ("cells.0.figures", None, "cells[0].figures: expected an object, got null"),
-        ("cells.0.in_flight_us", -1, "cells[0].in_flight_us: expected a number >= 0.0"),
+        ("cells.0.in_flight_ns", -1, "cells[0].in_flight_ns: expected an integer >= 0"),
         ("cells.0.repeats.0.host", "node-a", "names the host “node-a”, which is not among the hosts"),
         ("cells.0.repeats.0.calls", -1, "calls: expected an integer >= 0"),
         ("cells.0.repeats.0.channels", {"cal": {"max_ns": 0, "histogram": []}}, "cells[0] has the channel “cal"),
@@ -248,7 +250,7 @@ TOP = 2**53
         ("cells.3.verdicts.0.kind", "bad", "kind: invalid value 'bad'"),
         ("cells.3.verdicts.0.phase", "pause", "phase: invalid value 'pause'"),
         ("cells.3.verdicts.0.ratio", "1", "ratio: expected a number or null, got a string"),
-        ("cells.3.verdicts.0.range_us", [1], "range_us: expected a list of length 2"),
+        ("cells.3.verdicts.0.range_ns", [1], "range_ns: expected a list of length 2"),
         ("cells.3.verdicts.0.proof", "guess", "proof: invalid value 'guess'"),
         ("cells.3.verdicts.0.host", "node-a", "names the host “node-a”, which is not among the hosts"),
         ("cells.0.hosts", [{"host": "node-a", "status": "ok", "reason": ""}], "cells[0] names the host “node-a”"),
@@ -270,12 +272,14 @@ def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> No
 
 
 def test_a_number_beyond_every_float_is_refused(tmp_path: Path) -> None:
-    text = json.dumps(DOCUMENT).replace('"pace_us": 50.0', '"pace_us": 1e999')
+    text = json.dumps(DOCUMENT).replace('"pace_ns": 50000', '"pace_ns": 1e999')
     assert "number out of range" in refused(tmp_path / "a.json", text)
 
 
 def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
     free = (DOCUMENT["fingerprint"],)
+    kinds: tuple[type[Document], ...] = (check_document.WholeCheck, check_document.CheckCell, HostStatus, Verdict)
+    optional = {each.name for kind in kinds for each in structs.fields(kind) if not each.required}
 
     def places(value: Any) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict) and not any(value is one for one in free):
@@ -288,7 +292,7 @@ def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
                 yield from places(item)
 
     for place in list(places(DOCUMENT)):
-        for key in [key for key in place if key != "schema" and place is not DOCUMENT["hosts"]]:
+        for key in [key for key in place if key not in {"schema", *optional} and place is not DOCUMENT["hosts"]]:
             kept = dict(place)
             del place[key]
             assert f"it has no “{key}”" in refused(tmp_path / "a.json", json.dumps(DOCUMENT))
@@ -329,12 +333,12 @@ def test_a_pipe_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPat
         endless.kill()
 
 
-BEGIN = '{"schema": "stallscope.check/2", "cells": ['
+BEGIN = '{"schema": "stallscope.check/3", "cells": ['
 # Text that begins a document, and text that is repeated without end.
 BOMBS = {
     "spaces": ("", " "),
     "lists": ("", "["),
-    "string": ('{"schema": "stallscope.check/2", "program": "', "a"),
+    "string": ('{"schema": "stallscope.check/3", "program": "', "a"),
     "cells": (BEGIN, "{},"),
     "hosts": (BEGIN.replace('"cells": [', '"hosts": {"a": {'), '"a": 1,'),
 }
@@ -493,7 +497,7 @@ JUNK = st.one_of(
     st.integers(-(2**70), 2**70),
     st.floats(),
     st.text(max_size=5),
-    st.sampled_from(["ok", "starved", "call", "quiet", "stallscope.check/2", "\ud800", "\x1b"]),
+    st.sampled_from(["ok", "starved", "call", "quiet", "stallscope.check/3", "\ud800", "\x1b"]),
     st.lists(st.integers(-1, 2**54), max_size=3),
     st.lists(st.lists(st.integers(-1, 2**12), min_size=2, max_size=2), max_size=3),
     st.dictionaries(st.sampled_from(["max_ns", "histogram", "call", "x"]), st.integers(), max_size=3),
@@ -570,8 +574,7 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
     (repeat,) = cell.repeats
     matrix = host_checks.changed(
         matrix,
-        replace(
-            cell,
+        cell.changed(
             repeats=(replace(repeat, window=replace(repeat.window, channels={Channel(Phase.CALL, label): whole})),),
         ),
     )
@@ -696,5 +699,5 @@ def test_every_status_and_kind_of_cell_is_in_the_test_document() -> None:
 
 
 def test_a_check_with_a_damaged_character_is_damaged(tmp_path: Path) -> None:
-    content = b'{"schema": "stallscope.check/2", "program": "' + b"x" * 100_000 + b'\xff"}'
+    content = b'{"schema": "stallscope.check/3", "program": "' + b"x" * 100_000 + b'\xff"}'
     assert "is damaged: it is not UTF-8; copy it again" in refused(tmp_path / "a.json", content)

@@ -132,7 +132,7 @@ def test_the_way_of_merging_does_not_matter(seed: int, tmp_path: Path) -> None:
         one = made(i, name, repeats=dice.randint(1, 3), calls=30, rows=rows, columns=columns)
         if dice.random() < 0.5:
             key = dice.choice(list(one.cells))
-            one = replace(one, cells={k: cell for k, cell in one.cells.items() if k != key}, program=f"1.{i}")
+            one = one.changed(cells={k: cell for k, cell in one.cells.items() if k != key}, program=f"1.{i}")
         known.append((f"{i}.json", one))
     at_once = check_document.document(of(*known).matrix)
     for cut in (1, 3, 4):
@@ -166,8 +166,8 @@ def test_rows_and_columns_of_all_hosts_are_there() -> None:
 def test_what_does_not_belong_together_is_refused() -> None:
     one = host(1)
     others = [
-        (replace(one, backend="simulated"), "a is of a real GPU and b of a simulated GPU: merge them apart"),
-        (replace(one, pace_us=100.0), "a calls every 50 µs and b every 100 µs"),
+        (one.changed(backend="simulated"), "a is of a real GPU and b of a simulated GPU: merge them apart"),
+        (one.changed(pace_ns=100_000), "a calls every 50 µs and b every 100 µs"),
         (host(2, gpu="Other GPU"), "a is of Made-up GPU and b of Other GPU: merge them apart, or with --force"),
         (host(2, rows=(MatrixRow("d2d", "D2D", "d2d", "third", "own"),)), "different victims “d2d”"),
         (host(2, columns=(MatrixColumn("spin", "spin", ("spin", "d2d")),)), "different aggressors “spin”"),
@@ -184,7 +184,7 @@ def test_different_gpus_merge_when_forced_and_are_told() -> None:
     assert found.fingerprint["gpu"] is None
     # The merged check, too, is known to be of both.
     with pytest.raises(CannotMerge, match="a real GPU and c of a simulated"):
-        of(("m", found), ("c", replace(host(3), backend="simulated")))
+        of(("m", found), ("c", host(3).changed(backend="simulated")))
     with pytest.raises(CannotMerge, match="Other GPU"):
         of(("m.json", found), ("c", host(3)))
 
@@ -285,12 +285,12 @@ def test_rare_stalls_that_every_host_has_name_nobody(merges: int, hosts: int, sh
         return Repeat(matrices.window({matrices.CALL: histogram}, 1000, 0.05), host=host)
 
     names = [f"node-{i}" for i in range(hosts)]
-    whole = replace(host(1, calls=1, repeats=1), hosts={name: {} for name in names})
+    whole = host(1, calls=1, repeats=1).changed(hosts={name: {} for name in names})
     named = 0
     for _ in range(merges):
         keys = [(row.name, "spin") for row in matrices.ROWS]
         cells = {key: Cell(*key, status=Status.OK, repeats=tuple(map(repeat, names))) for key in keys}
-        named += bool(outliers.find(replace(whole, cells=cells)))
+        named += bool(outliers.find(whole.changed(cells=cells)))
     assert named == 0
 
 
@@ -308,7 +308,7 @@ def test_a_thousand_hosts_are_merged_with_one_check_in_memory(monkeypatch: pytes
             # Only the last one may still be in use.
             assert sum(one() is not None for one in alive) <= 1
             cells = dict(slow if number == 500 else drawn[number % len(drawn)])
-            check = replace(alike, cells=cells)
+            check = alike.changed(cells=cells)
             alive[:] = [*alive[-1:], weakref.ref(check)]
             yield f"node-{number}", check
             del check

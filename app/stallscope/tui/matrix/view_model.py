@@ -204,7 +204,7 @@ class MatrixView:
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
         key = (cell.row, cell.column)
-        matrix = replace(self.matrix, cells={**self.matrix.cells, key: cell})
+        matrix = self.matrix.changed(cells={**self.matrix.cells, key: cell})
         figures = {**self.figures, key: cell_figures(cell)}
         return replace(self, matrix=matrix, figures=figures, headline=None, block=None, reference=None)
 
