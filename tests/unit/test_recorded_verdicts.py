@@ -16,6 +16,7 @@ import pytest
 
 from stallprobes.catalog import entries
 from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix import check_file
 from stallprobes.matrix import merge as merging
@@ -182,7 +183,7 @@ def test_recorded_checks_compare_with_few_unsure_cells_and_a_stated_sensitivity(
     counts = found.counts()
     assert counts[Change.UNSURE] <= 0.05 * len(found.cells)
     assert counts[Change.WORSE] == counts[Change.BETTER] == 0
-    sensitivity = found.detectable.p50
+    sensitivity = found.detectable[Quantile.P50]
     assert sensitivity is not None
     assert (sensitivity.half or 99) <= half
     assert (sensitivity.nine_of_ten or 99) <= nine_of_ten

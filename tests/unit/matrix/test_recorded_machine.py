@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from factories.recorded_machine import RecordedMachine, checked
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import check_file
 from stallprobes.matrix.check import schedule
 from stallprobes.matrix.comparing.compare import compare
@@ -38,7 +39,7 @@ def checks(machines: list[RecordedMachine]) -> list[Matrix]:
 
 def half_and_nine_of_ten(comparison: Comparison) -> tuple[float, float]:
     """The ratios that half and nine of ten of the phases detect at p50."""
-    found = comparison.detectable.p50
+    found = comparison.detectable[Quantile.P50]
     assert found is not None
     assert found.half is not None
     assert found.nine_of_ten is not None

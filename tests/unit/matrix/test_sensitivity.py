@@ -22,7 +22,7 @@ def noisy(seed: int, noise: float = 2.2, calls: int = 500) -> Matrix:
 
 
 def half(comparison: Comparison, quantile: Quantile) -> float:
-    found = comparison.detectable.p50 if quantile is Quantile.P50 else comparison.detectable.p99
+    found = comparison.detectable[quantile]
     assert found is not None
     assert found.half is not None
     return found.half
@@ -42,7 +42,7 @@ def test_the_limit_of_student_s_t_is_that_of_the_tables(p_value: float, freedom:
 def test_noise_between_repeats_and_fewer_calls_make_a_comparison_less_sensitive() -> None:
     calm, rough = (compare(noisy(1, noise), noisy(2, noise)) for noise in (1.0, 2.2))
     assert half(calm, Quantile.P50) < 1.6 < half(rough, Quantile.P50)
-    few = compare(noisy(1, 1.0, calls=50), noisy(2, 1.0, calls=50)).detectable.p99
+    few = compare(noisy(1, 1.0, calls=50), noisy(2, 1.0, calls=50)).detectable[Quantile.P99]
     assert few == Sensitivity(24, None, None)
 
 

@@ -28,7 +28,7 @@ from stallprobes.matrix.comparing.comparison import (
     Change,
     Comparison,
     QuantileChange,
-    Sensitivities,
+    sensitivities,
 )
 from stallprobes.matrix.comparing.modes import Modes
 from stallprobes.matrix.comparing.quantile_comparison import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
@@ -86,7 +86,7 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     return Comparison(
         old=old,
         new=new,
-        detectable=Sensitivities.of_cells(cells),
+        detectable=sensitivities(cells),
         differences=differences(old, new),
         cells=cells,
         only_old=tuple(CellPlace(*key) for key in old.cells if key in only_old),

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta
 
 from stallprobes.files import codec
-from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Rounded, Text, about
-from stallprobes.latency.ratio import Quantile
+from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Text, about
+from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.matrix import CellPlace, CheckOrigin, Matrix
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
+from stallprobes.verdicts.verdict import Detectable
 
 COMPARE_SCHEMA = "stallscope.compare/3"
 # Probability that a comparison of two checks of an unchanged machine reports any cell as worse or better, if calls are
@@ -70,16 +71,6 @@ OUTCOME_LOOKS = {
 }
 
 
-DetectableRatio = Annotated[
-    float,
-    Meta(
-        ge=1,
-        description="Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %.",
-    ),
-    Rounded(3),
-]
-
-
 class QuantileChange(Document):
     """Change of one percentile of one channel of a cell."""
 
@@ -91,7 +82,13 @@ class QuantileChange(Document):
     ratio: Annotated[Ratio | None, about("New divided by old.")]
     change: Change
     why: Annotated[Text, about("Reason for the change, else empty.")] = ""
-    detectable: Annotated[DetectableRatio | None, about("null where the calls or repeats are too few for any.")] = None
+    detectable: Annotated[
+        Detectable | None,
+        about(
+            "Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %; null where "
+            "the calls or repeats are too few for any."
+        ),
+    ] = None
     source: Annotated[Source, about("How it is measured; a comparison is of the phases that the host measures.")] = (
         Source.HOST
     )
@@ -125,8 +122,8 @@ class Sensitivity(Document):
     """The ratios that half and nine of ten of the phases could detect; null where fewer could detect any."""
 
     phases: Annotated[Positive, about("Number of phases of cells with enough calls.")]
-    half: DetectableRatio | None
-    nine_of_ten: DetectableRatio | None
+    half: Detectable | None
+    nine_of_ten: Detectable | None
 
     @classmethod
     def of_phases(cls, detectable: Iterable[float | None]) -> Self | None:
@@ -138,22 +135,17 @@ class Sensitivity(Document):
         return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
 
 
-class Sensitivities(Document):
-    """The sensitivity of all cells by percentile; null for no phase."""
+# By percentile; null for no phase.
+Sensitivities = Mapping[Quantile, Sensitivity | None]
 
-    p50: Sensitivity | None
-    p99: Sensitivity | None
 
-    @classmethod
-    def of_cells(cls, cells: Iterable[CellChange]) -> Self:
-        """That of ``cells``."""
-        parts = [part for cell in cells for part in cell.parts if part.ratio is not None]
-        return cls(
-            *(
-                Sensitivity.of_phases(part.detectable for part in parts if part.quantile is quantile)
-                for quantile in (Quantile.P50, Quantile.P99)
-            )
-        )
+def sensitivities(cells: Iterable[CellChange]) -> Sensitivities:
+    """The ratios that half and nine of ten of the phases of ``cells`` could detect."""
+    parts = [part for cell in cells for part in cell.parts if part.ratio is not None]
+    return {
+        quantile: Sensitivity.of_phases(part.detectable for part in parts if part.quantile is quantile)
+        for quantile in PERCENTILES
+    }
 
 
 class Changes(Document, kw_only=True):
