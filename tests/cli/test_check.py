@@ -19,7 +19,6 @@ from factories.command_line import environment, run_in_terminal, run_into
 from factories.documents import valid
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import check_file
-from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.wording import check_wording
 from stallscope.cli import check
@@ -446,7 +445,7 @@ def test_too_few_or_too_many_files_are_usage_errors(stallscope_command: Command,
 
 def test_control_characters_of_a_file_are_not_printed(stallscope_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "evil.json"
-    document = check_document.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
+    document = documents.of_check(matrices.made_up(1, times={("launch", "spin"): 30.0}))
     text = json.dumps(document).replace("spin kernel", "\\u001b[2J\\u0007spin").replace("It was made", "\\u001b[31mIt")
     file.write_text(text, encoding="utf-8")
     done = stallscope_command("show", str(file))

@@ -192,7 +192,7 @@ def test_the_records_of_a_cell_are_those_of_its_own_windows(traced_check: Matrix
 
 
 def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix, tmp_path: Path) -> None:
-    document = check_document.document(traced_check)
+    document = documents.of_check(traced_check)
     documents.validator(check_document.CHECK_SCHEMA).validate(document)
     assert document["timeline"] is True
     figures = next(one for one in document["cells"] if (one["row"], one["column"]) == ("d2d@secondary", "spin"))
@@ -202,7 +202,7 @@ def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix,
     check_file.save(traced_check, path)
     loaded = check_file.load(path)
     assert loaded.timeline_summary == traced_check.timeline_summary
-    assert check_document.document(loaded) == document
+    assert documents.of_check(loaded) == document
 
 
 def test_reports_of_a_check_name_the_start_and_the_timeline(traced_check: Matrix, plain_check: Matrix) -> None:

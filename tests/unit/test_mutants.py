@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from factories import matrices, mutations, recordings, replayed, runs
+from factories import documents, matrices, mutations, recordings, replayed, runs
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
 from stallprobes.matrix import check_file, reference_file, reference_maker
-from stallprobes.matrix import document as check_document
 from stallprobes.matrix.reference import ReferenceFingerprint
 from stallprobes.measurement import document as run_document
 from stallprobes.recording.common_lines import TraceLine
@@ -154,13 +153,13 @@ def test_a_recording_with_damaged_bytes(recording: bytes, file: MemoryFile) -> N
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_check(packed: bool, file: MemoryFile) -> None:
     matrix = matrices.made_up(1, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], calls=20, repeats=1)
-    base = json.loads(json.dumps(check_document.document(matrix)))
+    base = json.loads(json.dumps(documents.of_check(matrix)))
 
     def read(path: Path, passed: int) -> None:
         found = check_file.load(path)
         found.findings()
         if passed % USED_EVERY == 0:
-            check_document.document(found)
+            documents.of_check(found)
 
     assert MUTANTS / 20 < outcomes(file, encoded(base, packed), read, CheckFileError) < MUTANTS
 

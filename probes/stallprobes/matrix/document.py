@@ -169,17 +169,12 @@ class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schem
 WholeCheck = CheckDocument[CheckCell]
 
 
-def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
     """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters).
 
-    ``reference`` is its comparison with a reference.
+    ``cells`` is an iterator: those of a thousand hosts do not fit into memory. ``reference`` is the comparison of
+    ``matrix`` with one.
     """
-    lazy = lazy_document(matrix, reference)
-    return {**lazy, "cells": list(lazy["cells"])}
-
-
-def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
-    """What ``document`` returns, but ``cells`` is an iterator: those of a thousand hosts do not fit into memory."""
     head, cells = parts(matrix, reference)
     return {**codec.plain(head), "cells": map(codec.plain, cells)}
 

@@ -8,7 +8,6 @@ the second one reads the sums cell by cell.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -193,7 +192,7 @@ class _Merger:
             program=", ".join(sorted({name for head in heads for name in head.program.split(", ")})),
             hosts=self._hosts,
         )
-        notes = [*self._notes, *_twice(matrix)]
+        notes = list(self._notes)
         if len({head.quick for head in heads}) > 1:
             notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
         return Merged(matrix, outliers.find(matrix, progress), tuple(notes))
@@ -355,20 +354,3 @@ def _some_totals(groups: Sequence[Sequence[Repeat]]) -> Iterator[Repeat]:
 
 def _weight(cell: Cell) -> tuple[int, float]:
     return max((verdict.weight for verdict in cell.verdicts), default=(-1, 0.0))
-
-
-def _twice(matrix: Matrix) -> Iterator[str]:
-    """Sentences on hosts with equal maxima in all cells, most likely one check under two names."""
-    digests = {host: hashlib.blake2b() for host in matrix.hosts}
-    empty = hashlib.blake2b().digest()
-    for key, cell in matrix.cells.items():
-        for repeat in cell.repeats:
-            maxima = tuple(one.max_ns for one in repeat.window.channels.values())
-            if any(maxima):
-                digests[repeat.host].update(repr((key, maxima)).encode(errors="surrogatepass"))
-    known: dict[bytes, str] = {}
-    for host, digest in digests.items():
-        found = digest.digest()
-        same = host if found == empty else known.setdefault(found, host)
-        if same != host:
-            yield f"“{same}” and “{host}” have the same figures to the nanosecond: they may be the same check."

@@ -44,7 +44,7 @@ def small() -> Matrix:
     return host_checks.changed(matrix, host_checks.starved_cell(host_checks.SPIN))
 
 
-DOCUMENT: dict[str, Any] = check_document.document(small())
+DOCUMENT: dict[str, Any] = documents.of_check(small())
 TEXT = json.dumps(DOCUMENT)
 
 
@@ -90,12 +90,12 @@ def spoiled(change: str, value: object) -> str:
     ids=["plain", "everything", "empty", "simulated"],
 )
 def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Path) -> None:
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     VALIDATOR.validate(told)
     check_file.save(matrix, tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text()) == told
     again = check_file.load(tmp_path / "a.json")
-    assert check_document.document(again) == told
+    assert documents.of_check(again) == told
     for key, cell in matrix.cells.items():
         assert again.cells[key].channels == cell.channels
         assert dict(again.cells[key].baseline) == dict(cell.baseline)
@@ -113,7 +113,7 @@ def test_what_a_verdict_holds_comes_back(tmp_path: Path) -> None:
 
 def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path: Path) -> None:
     matrix = host_checks.every_status()
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     number = list(matrix.cells).index(host_checks.SPIN)
     times = matrix.cells[host_checks.SPIN].ratio(Phase.CALL, Quantile.P50)
     assert times is not None
@@ -123,7 +123,7 @@ def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path
     before = json.dumps(told)
     found["p50_ns"] = 10**9
     (tmp_path / "a.json").write_text(json.dumps(told))
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == json.loads(before)
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == json.loads(before)
 
 
 def test_the_schema_says_what_every_key_is_for() -> None:
@@ -362,15 +362,15 @@ def test_a_merged_check_larger_than_one_machines_is_read_from_a_file(
     size = (tmp_path / "a.json").stat().st_size
     monkeypatch.setattr(check_file, "LARGEST", size // 4)
     monkeypatch.setattr(check_file, "LARGEST_PER_HOST", size // 2)
-    mapped = check_document.document(check_file.load(tmp_path / "a.json"))
-    assert mapped == check_document.document(matrix)
+    mapped = documents.of_check(check_file.load(tmp_path / "a.json"))
+    assert mapped == documents.of_check(matrix)
     monkeypatch.setattr(check_file, "LARGEST_PER_HOST", size // 100)
     assert "none is so large" in refused(tmp_path / "a.json", (tmp_path / "a.json").read_bytes())
 
 
 def test_a_bomb_of_one_megabyte_takes_less_than_300_megabytes(tmp_path: Path) -> None:
     histogram = json.dumps({"max_ns": 200, "histogram": [[bound, 1] for bound in range(64)]})
-    repeat = f'{{"host": "", "calls": 1, "window_s": 1, "channels": {{"call": {histogram}, "wait": {histogram}}}}},'
+    repeat = f'{{"host": "", "calls": 1, "window_ns": 1000000000, "channels": {{"call": {histogram}, "wait": {histogram}}}}},'
     cell = f'{{"row": "launch", "repeats": [{repeat * 200}{repeat[:-1]}]}},'
     with gzip.open(tmp_path / "bomb.json.gz", "wb", 1) as file:
         file.write(BEGIN.encode())
@@ -418,9 +418,9 @@ def sorted_keys(document: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("matrix", [small(), host_checks.merged_small()], ids=["one host", "merged"])
 def test_the_order_of_keys_and_the_white_space_do_not_matter(matrix: Matrix, tmp_path: Path) -> None:
-    document = check_document.document(matrix)
+    document = documents.of_check(matrix)
     (tmp_path / "a.json").write_text(sorted_keys(document))
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == document
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == document
 
 
 @pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
@@ -431,7 +431,7 @@ def test_a_name_that_ends_in_gz_is_saved_compressed_and_read_again(name: str, tm
     packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "plain.json").read_bytes()
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain) / 3
-    assert check_document.document(check_file.load(tmp_path / name)) == json.loads(plain)
+    assert documents.of_check(check_file.load(tmp_path / name)) == json.loads(plain)
     assert {path.name for path in tmp_path.iterdir()} == {name, "plain.json"}
 
 
@@ -449,8 +449,8 @@ def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> No
     check_file.save(small(), tmp_path / "b.json")
     (tmp_path / "a.json.gz").rename(tmp_path / "a.json")
     (tmp_path / "b.json").rename(tmp_path / "b.json.gz")
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == DOCUMENT
-    assert check_document.document(check_file.load(tmp_path / "b.json.gz")) == DOCUMENT
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == DOCUMENT
+    assert documents.of_check(check_file.load(tmp_path / "b.json.gz")) == DOCUMENT
 
 
 def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> 
         check_file.save(small(), path)
     assert path.read_text() == "mine"
     check_file.save(small(), path, force=True)
-    assert check_document.document(check_file.load(path)) == DOCUMENT
+    assert documents.of_check(check_file.load(path)) == DOCUMENT
 
 
 PACKED = gzip.compress(json.dumps(DOCUMENT).encode(), mtime=0)
@@ -479,7 +479,7 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
         at = data.draw(st.integers(0, len(packed) - 1))
         packed[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
     said = outcome(tmp_path / "a.json.gz", bytes(packed[: data.draw(st.integers(0, len(packed)))]))
-    assert isinstance(said, str) or check_document.document(said) == DOCUMENT
+    assert isinstance(said, str) or documents.of_check(said) == DOCUMENT
 
 
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,9 +512,9 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     except CheckFileError as error:
         return str(error)
     # What passes has all that a reader relies on.
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     VALIDATOR.validate(told)
-    assert check_document.document(matrix) == json.loads(json.dumps(told, allow_nan=False))
+    assert documents.of_check(matrix) == json.loads(json.dumps(told, allow_nan=False))
     for cell in matrix.cells.values():
         assert cell.kind
     matrix.findings()

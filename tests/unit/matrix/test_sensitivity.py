@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from factories import documents
 from factories.matrices import COLUMNS, ROWS, made_up
 from factories.planted_changes import planted
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix import document as check_document
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Comparison, Sensitivity
 from stallprobes.matrix.comparing.sensitivity import student_t_limit
@@ -73,7 +73,7 @@ def test_a_cell_that_is_the_same_says_what_it_could_have_detected() -> None:
 
 def test_a_check_states_what_a_comparison_with_another_like_it_could_detect() -> None:
     matrix = noisy(1, 1.0)
-    document = check_document.document(matrix)
+    document = documents.of_check(matrix)
     own = compare(matrix, matrix)
     assert document["detectable"]["p50"]["half"] == round(half(own, Quantile.P50), 3)
     assert document["detectable"]["p50"]["phases"] == 24

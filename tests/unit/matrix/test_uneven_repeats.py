@@ -37,8 +37,8 @@ def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> No
     matrix = uneven(1)
     check_file.save(matrix, tmp_path / "a.json.gz")
     found = check_file.load(tmp_path / "a.json.gz")
-    assert check_document.document(found) == check_document.document(matrix)
-    documents.validator(check_document.CHECK_SCHEMA).validate(check_document.document(found))
+    assert documents.of_check(found) == documents.of_check(matrix)
+    documents.validator(check_document.CHECK_SCHEMA).validate(documents.of_check(found))
     assert [len(c.repeats) for c in found.cells.values()] == [len(c.repeats) for c in matrix.cells.values()]
     assert len({len(cell.repeats) for cell in found.cells.values()}) > 2
     most = max(len(cell.repeats) for cell in found.cells.values())
