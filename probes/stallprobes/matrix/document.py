@@ -291,7 +291,7 @@ class ReadCheck:
         for key, names in self._names.items():
             if getattr(cell, key) not in names:
                 raise MalformedJson(f"{where}.{key} is not among those the check lists")
-        if (cell.row, cell.column) in self._cells:
+        if cell.key in self._cells:
             raise MalformedJson(f"{where} is a second cell of its row and column")
         named = (one.host for part in (cell.verdicts, cell.hosts, cell.repeats) for one in part)
         for host in named:

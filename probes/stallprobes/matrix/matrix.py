@@ -37,11 +37,7 @@ Fingerprint = Annotated[
 
 
 class Status(StrEnum):
-    """The status of a cell.
-
-    ``STARVED``: fewer than 3 calls returned in half a second. ``UNSUPPORTED``: this machine cannot run it.
-    ``INVALID``: it was measured, but the result does not count. ``MISSING``: not reached before an interrupt.
-    """
+    """The status of a cell; ``CellHead.status`` says what each means."""
 
     OK = "ok"
     STARVED = "starved"
@@ -92,8 +88,7 @@ class MatrixColumn(Document):
 class Repeat:
     """One measurement of a cell: the victim's window with the aggressor running, and its baselines before and after.
 
-    ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
-    both baselines are empty.
+    ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet`` both baselines are empty.
     """
 
     window: Window
@@ -151,10 +146,14 @@ class Cell(CellHead, eq=False, dict=True):
 
     repeats: Sequence[Repeat] = ()
 
-    @cached_property
-    def _sums(self) -> Sequence[ChannelMap]:
+    def sums(self) -> Sequence[ChannelMap]:
+        """The sum of all repeats with the aggressor running, and that of all baselines; made anew."""
         windows = (repeat.window.channels for repeat in self.repeats)
         return merged_groups((windows, (one for repeat in self.repeats for one in (repeat.before, repeat.after))))
+
+    @cached_property
+    def _sums(self) -> Sequence[ChannelMap]:
+        return self.sums()
 
     @property
     def channels(self) -> ChannelMap:
@@ -219,9 +218,7 @@ class CheckOrigin(Document, kw_only=True):
     ]
     seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
     timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")] = False
-    interrupted: Annotated[bool, about("Whether it was stopped early; cells not reached have the status missing.")] = (
-        False
-    )
+    interrupted: Annotated[bool, about("Stopped early; cells that were not reached have the status missing.")] = False
     fingerprint: Annotated[
         Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
     ]
@@ -269,17 +266,11 @@ class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):
 
     def row(self, name: str) -> MatrixRow:
         """The row called ``name``. Raises KeyError."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+        return {row.name: row for row in self.rows}[name]
 
     def column(self, name: str) -> MatrixColumn:
         """The column called ``name``. Raises KeyError."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return {column.name: column for column in self.columns}[name]
 
     def findings(self) -> tuple[Cell, ...]:
         """The cells whose worst verdict is more than quiet, the worst first."""

@@ -354,7 +354,7 @@ class MatrixController:
         if cell is not None and matrix_view is not None:
             self._change(matrix_view=matrix_view.with_cell(cell))
             stalls = isinstance(cell.kind, VerdictKind) and cell.kind.severity >= VerdictKind.STALLED.severity
-            self._step(last=cell.column, **({"stall": (cell.row, cell.column)} if stalls else {}))
+            self._step(last=cell.column, **({"stall": cell.key} if stalls else {}))
 
     def _keep_or_restore(self, before: MatrixState, target: EngineTarget | None) -> str:
         """After a failure: keep the measured cells, or restore the state from ``before`` if there are none."""

@@ -266,7 +266,7 @@ class CheckCells:
         for row in self._plan.rows:
             others = [self.cell(row.name, one.column.name) for one in self._plan.aggressor_sets]
             cells[row.name, QUIET] = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), others)
-            cells.update({(cell.row, cell.column): cell for cell in others})
+            cells.update({cell.key: cell for cell in others})
         return cells
 
 
