@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,48 +52,59 @@ class Merged:
     notes: tuple[str, ...] = ()
 
 
-class _Parts:
-    """Cells of several hosts: their repeats, the worst of them, and the one with the longest call in flight."""
+class _MergedCell:
+    """A cell while the checks of its hosts are added: their repeats, the worst one, and the longest call in flight.
 
-    __slots__ = ("host", "repeats", "stuck", "worst")
+    What hosts without a measurement have does not count once another one has measured it.
+    """
+
+    __slots__ = ("_spool", "calls", "host", "hosts", "repeats", "status", "stuck", "worst")
 
     def __init__(self, spool: RepeatSpool) -> None:
-        self.repeats = spool.sequence()
+        self._spool = spool
+        self.status: Status | None = None
+        self.hosts: list[HostStatus] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.repeats = self._spool.sequence()
         self.worst: Cell | None = None
         self.stuck: Cell | None = None
         self.host = ""
-
-    def add(self, host: str, part: Cell, repeat: int | None) -> None:
-        """Add the cell of ``host`` without its repeat, which has the number ``repeat`` in the spool."""
-        if repeat is not None:
-            self.repeats.append_number(repeat)
-        if self.worst is None or _weight(part) > _weight(self.worst):
-            self.worst, self.host = part, host
-        if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
-            self.stuck = part
-
-
-class _MergedCell:
-    """A cell while the checks of its hosts are added."""
-
-    __slots__ = ("calls", "every", "hosts", "measured", "status")
-
-    def __init__(self, spool: RepeatSpool) -> None:
-        self.status: Status | None = None
-        self.hosts: list[HostStatus] = []
-        self.every, self.measured = _Parts(spool), _Parts(spool)
         self.calls = 0
 
+    def add(self, host: str, part: Cell) -> None:
+        """Add the cell of ``host``, which has one repeat or none. Raises CannotMerge and OSError."""
+        if part.status is not Status.OK:
+            # Most hosts have the same reasons.
+            self.hosts.append(HostStatus(host, part.status, sys.intern(part.reason or "")))
+        measured = self.status in _MEASURED
+        self.status = min(self.status or part.status, part.status, key=_ORDER.index)
+        if measured and part.status not in _MEASURED:
+            return
+        if part.status in _MEASURED and not measured:
+            self._begin()
+        for repeat in part.repeats:
+            self.repeats.append(replace(repeat, host=host))
+            self.calls += repeat.values
+            if self.calls > MOST:
+                raise CannotMerge(
+                    f"The cell {part.row} × {part.column} would hold more than 2**53 calls: merge fewer checks"
+                )
+        head = part.changed(repeats=())
+        if self.worst is None or _weight(head) > _weight(self.worst):
+            self.worst, self.host = head, host
+        if self.stuck is None or (head.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
+            self.stuck = head
+
     def cell(self, row: str, column: str) -> Cell:
-        """The cell; what hosts without a measurement have does not count if another one has measured it."""
-        status = self.status or Status.MISSING
-        kept = self.measured if status in _MEASURED else self.every
-        blank = Cell(row, column, status)
-        worst, stuck = kept.worst or blank, kept.stuck or blank
+        """The cell."""
+        blank = Cell(row, column, self.status or Status.MISSING)
+        worst, stuck = self.worst or blank, self.stuck or blank
         return blank.changed(
             reason=host_reasons(self.hosts),
-            repeats=kept.repeats,
-            verdicts=tuple(verdict.changed(host=kept.host) for verdict in worst.verdicts),
+            repeats=self.repeats,
+            verdicts=tuple(verdict.changed(host=self.host) for verdict in worst.verdicts),
             in_flight_ns=stuck.in_flight_ns,
             in_flight_op=stuck.in_flight_op,
             hosts=tuple(self.hosts),
@@ -149,8 +161,6 @@ class _Merger:
         self._columns: dict[str, tuple[str, MatrixColumn]] = {}
         self._spool = RepeatSpool()
         self._cells: dict[tuple[str, str], _MergedCell] = {}
-        # Most hosts have the same reasons.
-        self._reasons: dict[str, str] = {}
 
     def add(self, file: str, matrix: Matrix) -> None:
         """Add the check of ``file``. Raises CannotMerge and OSError."""
@@ -167,7 +177,7 @@ class _Merger:
                 merged = self._cells[key] = _MergedCell(self._spool)
             parts = _host_parts(cell, hosts) if sums is None else {"": cell.changed(repeats=(next(sums),))}
             for host, part in parts.items():
-                self._add_part(merged, new[host], part)
+                merged.add(new[host], part)
 
     def result(self, progress: Callable[[float], None]) -> Merged:
         """The merged matrix. Raises CannotMerge without a check, and OSError."""
@@ -232,25 +242,6 @@ class _Merger:
             before, same_column = self._columns.setdefault(column.name, (file, column))
             if same_column.aggressors != column.aggressors:
                 raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
-
-    def _add_part(self, merged: _MergedCell, host: str, part: Cell) -> None:
-        """Add the cell of ``host``, which has one repeat or none."""
-        number = None
-        for repeat in part.repeats:
-            number = self._spool.add(replace(repeat, host=host))
-            merged.calls += repeat.values
-            if merged.calls > MOST:
-                raise CannotMerge(
-                    f"The cell {part.row} × {part.column} would hold more than 2**53 calls: merge fewer checks"
-                )
-        if part.status is not Status.OK:
-            reason = self._reasons.setdefault(part.reason or "", part.reason or "")
-            merged.hosts.append(HostStatus(host, part.status, reason))
-        merged.status = min(merged.status or part.status, part.status, key=_ORDER.index)
-        part = part.changed(repeats=())
-        merged.every.add(host, part, number)
-        if part.status in _MEASURED:
-            merged.measured.add(host, part, number)
 
     def _new_names(self, file: str, matrix: Matrix) -> dict[str, str]:
         """New names of a matrix's hosts by their old ones; the host of a matrix of one machine has the old name ""."""

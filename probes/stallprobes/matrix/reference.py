@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from stallprobes.errors import NotComparable
-from stallprobes.files.codec import Document, Figure, Name, Nanoseconds, Natural, Positive, Ratio, Text, about
+from stallprobes.files.codec import Document, Figure, Name, Nanoseconds, Natural, Positive, Ratio, Seconds, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.matrix import QUIET, Cell, CellPlace, Matrix, MatrixColumn, MatrixRow, Status
@@ -93,9 +93,9 @@ class ReferenceCheck(Document):
     """One check of a reference."""
 
     started_at: Annotated[Text, about("ISO 8601.")]
-    seconds: Annotated[float, about("Duration.")]
-    repeats: int
-    cpus: Annotated[int | None, about("Number of CPUs.")]
+    seconds: Annotated[Seconds, about("Duration.")]
+    repeats: Natural
+    cpus: Annotated[Natural | None, about("Number of CPUs.")]
 
 
 class ReferenceRow(MatrixRow):

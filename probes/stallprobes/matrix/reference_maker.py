@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from stallprobes.errors import StallprobesError
+from stallprobes.errors import NotComparable, StallprobesError
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
 from stallprobes.latency.ratio import PERCENTILES, Quantile
@@ -39,14 +39,10 @@ from stallprobes.model import Channel, Phase
 _COMMON = ("gpu", "driver", "cuda")
 
 
-class NotAReference(StallprobesError):
-    """The checks make no reference; the message is one sentence."""
-
-
 def make(name: str, matrices: Sequence[Matrix]) -> Reference:
     """The reference called ``name`` of all checks in ``matrices``, in the order of their start.
 
-    Raises NotAReference if there are too few, if one is quick, interrupted, merged, simulated or made with the
+    Raises NotComparable if there are too few, if one is quick, interrupted, merged, simulated or made with the
     timeline, or if they differ in GPU model, driver, CUDA, period, victims or aggressors.
     """
     matrices = sorted(matrices, key=lambda matrix: matrix.started_at)
@@ -71,7 +67,7 @@ def make(name: str, matrices: Sequence[Matrix]) -> Reference:
 
 def _require_alike(matrices: Sequence[Matrix]) -> None:
     if len(matrices) < LEAST_CHECKS:
-        raise NotAReference(f"a reference needs at least {LEAST_CHECKS} checks")
+        raise NotComparable(f"a reference needs at least {LEAST_CHECKS} checks")
     first = matrices[0]
     rows: dict[str, MatrixRow] = {}
     columns: dict[str, MatrixColumn] = {}
@@ -84,18 +80,18 @@ def _require_alike(matrices: Sequence[Matrix]) -> None:
             (matrix.interrupted, "interrupted"),
         ):
             if found:
-                raise NotAReference(f"the check of {matrix.started_at} is {kind}")
+                raise NotComparable(f"the check of {matrix.started_at} is {kind}")
         for key in _COMMON:
             values = [one.fingerprint.get(key) for one in (first, matrix)]
             if values[0] is None or values[0] != values[1]:
-                raise NotAReference(f"the checks differ in {key}, or do not know it: {values[0]} and {values[1]}")
+                raise NotComparable(f"the checks differ in {key}, or do not know it: {values[0]} and {values[1]}")
         if first.pace_ns != matrix.pace_ns:
             paces = f"{first.pace_ns} and {matrix.pace_ns} ns"
-            raise NotAReference(f"the checks differ in the period of the victims: {paces}")
+            raise NotComparable(f"the checks differ in the period of the victims: {paces}")
         same = [rows.setdefault(row.name, row) == row for row in matrix.rows]
         same += [columns.setdefault(column.name, column) == column for column in matrix.columns]
         if not all(same):
-            raise NotAReference("the checks call different victims or aggressors by one name")
+            raise NotComparable("the checks call different victims or aggressors by one name")
 
 
 def _common(values: Iterable[object]) -> object:
