@@ -213,9 +213,7 @@ def test_quiet_is_no_pair_that_is_counted() -> None:
 
 def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
     def outlier(host: str, row: int, quantile: Quantile, ratio: float) -> Outlier:
-        return Outlier(
-            host, f"row-{row}", "spin", matrices.CALL, quantile, 1.0, 1.0, ratio, f"{host} row-{row} {quantile}"
-        )
+        return Outlier(host, f"row-{row}", "spin", matrices.CALL, quantile, ratio, f"{host} row-{row} {quantile}")
 
     many = [outlier("node-a", row, q, 2.0 + row + q.percent / 100) for row in range(50) for q in PERCENTILES]
     told = check_wording.host_sentences([*many, outlier("node-b", 0, Quantile.P50, 0.1)])
