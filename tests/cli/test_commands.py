@@ -353,7 +353,7 @@ def test_a_file_of_another_kind_is_named_with_what_reads_it(stallscope_command: 
     empty, folder, check = tmp_path / "empty", tmp_path / "folder", tmp_path / "check.json"
     empty.touch()
     folder.mkdir()
-    check.write_text('{"schema": "stallscope.check/2"}')
+    check.write_text('{"schema": "stallscope.check/3"}')
     other = "name a file that `stallscope record` or --record wrote"
     for arguments, sentence in (
         (("show", str(STALL)), f"{STALL} is a recording, not a check: look at it with `stallscope replay`"),

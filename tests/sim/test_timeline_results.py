@@ -192,7 +192,7 @@ def test_the_records_of_a_cell_are_those_of_its_own_windows(traced_check: Matrix
 
 
 def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix, tmp_path: Path) -> None:
-    document = check_document.document(traced_check)
+    document = documents.of_check(traced_check)
     documents.validator(check_document.CHECK_SCHEMA).validate(document)
     assert document["timeline"] is True
     figures = next(one for one in document["cells"] if (one["row"], one["column"]) == ("d2d@secondary", "spin"))
@@ -202,7 +202,7 @@ def test_a_check_with_the_timeline_is_saved_and_read_whole(traced_check: Matrix,
     check_file.save(traced_check, path)
     loaded = check_file.load(path)
     assert loaded.timeline_summary == traced_check.timeline_summary
-    assert check_document.document(loaded) == document
+    assert documents.of_check(loaded) == document
 
 
 def test_reports_of_a_check_name_the_start_and_the_timeline(traced_check: Matrix, plain_check: Matrix) -> None:
@@ -231,14 +231,14 @@ def test_checks_with_and_without_the_timeline_are_never_compared(traced_check: M
 
 def test_checks_with_and_without_the_timeline_are_not_merged(traced_check: Matrix, plain_check: Matrix) -> None:
     def host(matrix: Matrix, name: str) -> Matrix:
-        return replace(matrix, fingerprint={**matrix.fingerprint, "hostname": name})
+        return matrix.changed(fingerprint={**matrix.fingerprint, "hostname": name})
 
     with pytest.raises(CannotMerge, match=r"with the timeline and .* without it: merge them apart"):
         merging.merge([("a", host(traced_check, "a")), ("b", host(plain_check, "b"))], force=True)
     summary = traced_check.timeline_summary
     assert summary is not None
     lossy = replace(summary, library="13.1", kinds=summary.kinds[:2], losses=TimelineLosses(dropped=5))
-    other = replace(traced_check, timeline_summary=lossy)
+    other = traced_check.changed(timeline_summary=lossy)
     merged = merging.merge([("a", host(traced_check, "a")), ("b", host(other, "b"))]).matrix
     assert merged.timeline_summary == TimelineSummary(
         "13.1, simulated", summary.kinds[:2], "", TimelineLosses(dropped=5)
@@ -250,8 +250,8 @@ def test_a_reference_is_not_compared_with_a_check_with_the_timeline(traced_check
     shipped = reference_choice.shipped(references.names()[0])
     with pytest.raises(NotComparable, match="made without --timeline"):
         shipped.unusual(traced_check)
-    real = replace(traced_check, backend="cuda", quick=False)
-    with pytest.raises(reference_maker.NotAReference, match="made with the timeline"):
+    real = traced_check.changed(backend="cuda", quick=False)
+    with pytest.raises(NotComparable, match="made with the timeline"):
         reference_maker.make("mine", [real, real])
 
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from factories import matrices, mutations, recordings, replayed, runs
+from factories import documents, matrices, mutations, recordings, replayed, runs
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
-from stallprobes.matrix import check_file, reference_document, reference_maker
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix.reference import FINGERPRINT_KEYS
+from stallprobes.matrix import check_file, reference_file, reference_maker
+from stallprobes.matrix.reference import ReferenceFingerprint
 from stallprobes.measurement import document as run_document
 from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
@@ -154,13 +153,13 @@ def test_a_recording_with_damaged_bytes(recording: bytes, file: MemoryFile) -> N
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_check(packed: bool, file: MemoryFile) -> None:
     matrix = matrices.made_up(1, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], calls=20, repeats=1)
-    base = json.loads(json.dumps(check_document.document(matrix)))
+    base = json.loads(json.dumps(documents.of_check(matrix)))
 
     def read(path: Path, passed: int) -> None:
         found = check_file.load(path)
         found.findings()
         if passed % USED_EVERY == 0:
-            check_document.document(found)
+            documents.of_check(found)
 
     assert MUTANTS / 20 < outcomes(file, encoded(base, packed), read, CheckFileError) < MUTANTS
 
@@ -174,16 +173,16 @@ def test_a_run_is_no_check(packed: bool, file: MemoryFile) -> None:
 
 
 def test_a_reference(file: MemoryFile) -> None:
-    machine: dict[str, object] = dict.fromkeys(FINGERPRINT_KEYS, "1")
+    machine: dict[str, object] = dict.fromkeys(ReferenceFingerprint.__struct_fields__, "1")
     machine |= {"hostname": "node-a", "gpu": "Made-up GPU", "memory_bytes": 1 << 30, "mig": False, "mps": False}
     checks = [
         matrices.made_up(seed, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], fingerprint=machine)
         for seed in (1, 2)
     ]
-    base = json.loads(reference_document.text(reference_maker.make("made-up", checks)))
+    base = json.loads(reference_file.text(reference_maker.make("made-up", checks)))
 
     def read(path: Path, _passed: int) -> None:
-        reference_document.load(path).unusual(checks[0])
+        reference_file.load(path).unusual(checks[0])
 
     assert MUTANTS / 20 < outcomes(file, encoded(base), read, (CheckFileError, NotComparable)) < MUTANTS
 

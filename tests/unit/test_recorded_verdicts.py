@@ -183,7 +183,7 @@ def test_recorded_checks_compare_with_few_unsure_cells_and_a_stated_sensitivity(
     counts = found.counts()
     assert counts[Change.UNSURE] <= 0.05 * len(found.cells)
     assert counts[Change.WORSE] == counts[Change.BETTER] == 0
-    sensitivity = found.sensitivity()[Quantile.P50]
+    sensitivity = found.detectable[Quantile.P50]
     assert sensitivity is not None
     assert (sensitivity.half or 99) <= half
     assert (sensitivity.nine_of_ten or 99) <= nine_of_ten

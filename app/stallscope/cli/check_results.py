@@ -105,10 +105,10 @@ def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None
 def comparison_document(
     comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
-    from stallprobes.matrix.comparing import compare_document
+    """JSON document of the comparison (stallscope.compare/3), with the new check's document in it if given."""
+    from stallprobes.matrix.comparing import comparison as comparing
 
-    return compare_document.document(comparison, fail_on, regressions(comparison, fail_on), check)
+    return comparing.document(comparison, fail_on, regressions(comparison, fail_on), check)
 
 
 def print_check(

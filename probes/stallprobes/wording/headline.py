@@ -96,7 +96,7 @@ def _spread_text(spread: BaselineSpread) -> str:
 
 def _unusual_count(found: ReferenceComparison) -> str:
     here, there = len(found.stalled_here), len(found.stalled_there)
-    name = f"other machines ({found.reference.gpu}, driver {found.reference.driver})"
+    name = f"other machines ({found.gpu}, driver {found.driver})"
     if not here and not there:
         return f"{plural(found.compared, 'cell')} as on {name}"
     words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]

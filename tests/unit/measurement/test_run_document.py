@@ -31,7 +31,7 @@ def document(result: RunResult) -> dict[str, Any]:
     return found
 
 
-SHIPPED = [f"stallscope.{name}/2" for name in ("run", "check", "compare")]
+SHIPPED = [f"stallscope.{name}/3" for name in ("run", "check", "compare")]
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, doctor.DOCTOR_SCHEMA])

@@ -276,8 +276,8 @@ def test_the_block_has_a_symbol_for_each_cell_and_full_its_figures(name: str) ->
 def test_a_check_that_was_interrupted_names_what_was_not_reached() -> None:
     made = matrix_examples.every_kind()
     cells = {
-        key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) if key[1] == "calm" else cell
+        key: cell.changed(status=Status.MISSING, repeats=(), verdicts=()) if key[1] == "calm" else cell
         for key, cell in made.cells.items()
     }
-    text = text_of(lambda out: matrix_text.show(out, replace(made, cells=cells)), 80)
+    text = text_of(lambda out: matrix_text.show(out, made.changed(cells=cells)), 80)
     assert "\nNot reached: calm\n" in text

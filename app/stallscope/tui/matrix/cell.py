@@ -101,7 +101,7 @@ def _on_reference(reference: Reference, key: Key) -> str:
     """The cell on the reference, "" if it does not have the cell."""
     if key[1] == QUIET:
         return reference_wording.reference_baseline(reference, key[0])
-    there = reference.cells.get(key)
+    there = reference.by_place.get(key)
     return "" if there is None else reference_wording.reference_cell(there)
 
 

@@ -70,7 +70,7 @@ def differences(found: Comparison, checks: str) -> PrintableText:
     rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a WORSE or BETTER cell."
     section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
     for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-        section(text, title, "\n".join(comparison_wording.places_by_column(there)))
+        section(text, title, "\n".join(comparison_wording.places_by_column(place.key for place in there)))
     return text
 
 
