@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from stallscope.cli.process.suspension import Suspension
 if TYPE_CHECKING:
     from stallprobes.measurement.result import RunResult
     from stallprobes.measurement.run_clock import RunProgress
+    from stallprobes.traces.chrome import TitledTrace
 
 
 @click.command("run", cls=MeasuringCommand)
@@ -88,7 +89,8 @@ def command(
       stallscope run secondary-context-d2d --trace stall.json.gz
     """
     trace_s = _trace_seconds(trace, trace_seconds, force)
-    errors = []
+    errors: list[str] = []
+    traces: list[TitledTrace] = []
     with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
         result = _measure(
             names,
@@ -97,6 +99,7 @@ def command(
             blame,
             timeline,
             trace_s,
+            traces.append,
             gpu,
             allow_shared,
             together,
@@ -107,13 +110,13 @@ def command(
         if trace is not None:
             progress.begin("writing the trace")
             with interrupt.deferred():
-                errors = _write_trace(result, trace, force)
+                errors = _write_trace(result, traces, trace, force)
         progress.end()
         with Output() as out:
             if as_json:
-                from stallprobes.measurement import document as run_document
+                from stallprobes.files import codec
 
-                out.json(run_document.document(result))
+                out.json(codec.plain(result))
             else:
                 from stallscope.report import run_text
 
@@ -136,12 +139,12 @@ def _trace_seconds(trace: Path | None, seconds: float | None, force: bool) -> fl
     return options.DEFAULT_TRACE_SECONDS if seconds is None else seconds
 
 
-def _write_trace(result: RunResult, path: Path, force: bool) -> list[str]:
-    """Write the traces of ``result``. Returns a sentence where that failed."""
+def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, force: bool) -> list[str]:
+    """Write the ``traces`` of ``result``. Returns a sentence where that failed."""
     from stallprobes.measurement import run_trace
 
     try:
-        run_trace.save(result, path, force=force)
+        run_trace.save(result, traces, path, force=force)
     except FileNotWritten as error:
         return [f"{output_files.TRACE}: {error}"]
     except ValueError:
@@ -161,6 +164,7 @@ def _measure(
     blame: bool,
     timeline: bool,
     trace_s: float | None,
+    traced: Callable[[TitledTrace], None],
     gpu: str | None,
     allow_shared: bool,
     together: bool,
@@ -203,6 +207,7 @@ def _measure(
             stop=interrupt.stop_requested,
             survey=engine.survey,
             trace_s=trace_s,
+            traced=traced,
             spare=spare,
             gpm_counters=options.gpm_counters(),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 # The type of each document, by the name of its schema.
 _TYPES = {
-    "stallscope.run/3": "stallprobes.measurement.document:RunDocument",
+    "stallscope.run/3": "stallprobes.measurement.result:RunResult",
     "stallscope.check/2": "stallprobes.matrix.document:WholeCheck",
     "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",

@@ -26,7 +26,7 @@ from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, Ma
 from stallprobes.matrix.reference_document import FoundByReference
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.records.timeline_document import TimelineDocument
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.units import rounded, us_of
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import _KIND, _PROOF, Detectable, PercentileSpreads, Proof, Verdict
@@ -253,7 +253,7 @@ class CheckDocument(Document, Generic[CellForm], kw_only=True):
     ]
     pace_us: Annotated[Figure, about("Time between two scheduled calls of a victim.")]
     timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
-    timeline_status: TimelineDocument | UnsetType = UNSET
+    timeline_status: TimelineSummary | UnsetType = UNSET
     detectable: Annotated[Sensitivities | None, about("Derived; computed again when the file is read.")]
     spread: PercentileSpreads | None
     reference: Annotated[
@@ -309,13 +309,12 @@ class WrittenCheck:
         self._matrix = matrix
         self._detectable = _Detectable.of(matrix)
         self._sources = _Sources(matrix)
-        summary = matrix.timeline_summary
         self.head = WholeCheck.of(
             matrix,
             schema=CHECK_SCHEMA,
             seconds=float(matrix.seconds),
             pace_us=float(matrix.pace_us),
-            timeline_status=UNSET if summary is None else TimelineDocument.of_summary(summary),
+            timeline_status=matrix.timeline_summary or UNSET,
             detectable=self._detectable.summary,
             spread=None,
             reference=None if reference is None else FoundByReference.of_comparison(reference),
@@ -508,7 +507,7 @@ class ReadCheck:
             quick=head.quick,
             interrupted=head.interrupted,
             timeline=head.timeline,
-            timeline_summary=None if head.timeline_status is UNSET else head.timeline_status.summary(),
+            timeline_summary=head.timeline_status or None,
             profile=head.profile,
             sim_seed=head.sim_seed,
             program=head.program,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import report_text
-from stallprobes.model import MS, Channel, Phase
+from stallprobes.model import MS, Phase
 from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
@@ -217,4 +217,4 @@ def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) 
 
 def _spin_is_the_cause(victim: str, aggressor: str) -> FigureBlame:
     part = AggressorBlame(aggressor, 1.9e6, 5e3, Interval(1.0, 1.0, 1.0), Conclusion.CAUSE)
-    return FigureBlame(victim, Channel(Phase.WAIT), Quantile.P50, 5e3, 1.9e6, BlameOutcome.STALL, (part,))
+    return FigureBlame(victim, Phase.WAIT, None, Quantile.P50, 5e3, 1.9e6, BlameOutcome.STALL, (part,))

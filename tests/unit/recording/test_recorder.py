@@ -189,11 +189,11 @@ def test_the_gpus_values_with_and_without_aggressors_are_in_a_recording(tmp_path
     for observation in Recording(file).play():
         if observation.snapshot is not None and observation.telemetry is not None:
             samples[observation.snapshot.probes["spin"].on].add(observation.telemetry)
-    baseline, aggressors = samples[False].state().medians, samples[True].state().medians
-    assert baseline["utilisation_percent"] == 0
-    assert aggressors["utilisation_percent"] > 80
+    baseline, aggressors = samples[False].state(), samples[True].state()
+    assert baseline.utilisation_percent == 0
+    assert (aggressors.utilisation_percent or 0) > 80
     # The kernel has 16 of 132 SMs.
-    assert aggressors["sm_active_percent"] < 20
+    assert (aggressors.sm_active_percent or 100) < 20
 
 
 @pytest.mark.parametrize("gpm_counters", [True, False])

@@ -145,7 +145,7 @@ def listed(out: TextWriter) -> None:
 
 def blamed(out: TextWriter) -> None:
     found = runs.everything()
-    run_text.show_run(out, replace(found, variants=tuple(replace(one, blame=SEVERAL) for one in found.variants)))
+    run_text.show_run(out, found.changed(variants=tuple(one.changed(blame=SEVERAL) for one in found.variants)))
 
 
 REPORTS: dict[str, Report] = {
