@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,8 @@ _BLAME_INDENT = "  "
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
-def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
+def show_findings(out: TextWriter, findings: Sequence[Finding]) -> None:
     """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
-    findings = list(findings)
     problems, warnings = (sum(one.level == level for one in findings) for level in ("problem", "warn"))
     counts = ", ".join(
         plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number

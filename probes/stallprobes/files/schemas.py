@@ -11,9 +11,9 @@ _TYPES = {
     "stallscope.check/2": "stallprobes.matrix.document:WholeCheck",
     "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
-    "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
+    "stallscope.doctor/1": "stallprobes.doctor:Diagnosis",
     "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
-    "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
+    "stallscope.processes/2": "stallprobes.machine.gpu_processes:ProcessesDocument",
 }
 
 

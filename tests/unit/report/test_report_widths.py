@@ -158,7 +158,7 @@ REPORTS: dict[str, Report] = {
     "merge --full": lambda out: matrix_text.show(out, merged(), full=True),
     "compare": partial(compared, "check-h200x2-1", "check-h200x2-5"),
     "compare, another host": partial(compared, "check-h200-noisy-1", "check-h200x2-5"),
-    "doctor": lambda out: run_text.show_findings(out, doctor.examine()),
+    "doctor": lambda out: run_text.show_findings(out, doctor.examine().findings),
     "demo": lambda out: demo_text.write_demo(out, demonstrated().machine, demonstrated().outcomes.values()),
     "explain": explained,
     "list": listed,
