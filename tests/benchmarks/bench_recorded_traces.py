@@ -13,7 +13,6 @@ import sys
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +96,7 @@ def longer(trace: Trace, least: int) -> Trace:
                 table[column] += by
         work["sequence"] += int(np.ptp(work["sequence"])) + 1
         calls, work = np.concatenate((trace.calls, calls)), np.concatenate((trace.work, work))
-        trace = replace(trace, end_ns=trace.end_ns + by, calls=calls, work=work)
+        trace = trace.changed(end_ns=trace.end_ns + by, calls=calls, work=work)
     return trace
 
 

@@ -77,7 +77,7 @@ class HostileRecording(Recording):
         """A trace of the first two probes, with every name hostile."""
         victim, aggressor, *_ = self.probe_set.probes
         found = handmade_trace(victim, aggressor, wall_s=self.begun_s)
-        return replace(poisoned(found, hostile=self.hostile), probes=found.probes)
+        return poisoned(found, hostile=self.hostile).changed(probes=found.probes)
 
 
 def write(path: Path, hostile: str = HOSTILE) -> None:

@@ -194,7 +194,7 @@ def test_a_probe_set_that_changes_keeps_its_traces(captured: Path, tmp_path: Pat
     recorder.put_trace_blocking(trace)
     other: ProbeSet = replace(first.probe_set, title="other")
     recorder.put_blocking(replace(first, probe_set=other, wall_s=first.wall_s + 10), {})
-    recorder.put_trace_blocking(replace(trace, wall_offset_s=trace.wall_offset_s + 10))
+    recorder.put_trace_blocking(trace.changed(wall_offset_s=trace.wall_offset_s + 10))
     recorder.close(10.0)
     assert (recorder.written, recorder.traces, recorder.traces_dropped) == (2, 2, 1)
     kept = Recording(path)

@@ -291,7 +291,7 @@ def long_trace(rows: int) -> Trace:
     calls = np.zeros(rows, CALL)
     calls["iteration"], calls["measured"] = began % 1000, 1
     calls["began_ns"], calls["returned_ns"] = began, began + began % 11
-    return replace(TRACE, calls=calls)
+    return TRACE.changed(calls=calls)
 
 
 def random_trace(seed: int) -> Trace:
@@ -300,7 +300,7 @@ def random_trace(seed: int) -> Trace:
     began = TRACE.begin_ns + np.cumsum(lengths[0])
     calls = np.zeros(len(began), CALL)
     calls["began_ns"], calls["returned_ns"] = began, began + lengths[1]
-    return replace(TRACE, calls=calls[began < TRACE.end_ns])
+    return TRACE.changed(calls=calls[began < TRACE.end_ns])
 
 
 def test_a_trace_of_many_rows_is_cut(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_line_is_never_longer_than_a_reader_accepts(tmp_path: Path, monkeypatc
     recorder.put_blocking(EMPTY, {})
     recorder.put_trace(long_trace(5_000))
     many = TraceNames(dict.fromkeys(range(1000), "x" * 100))
-    recorder.put_trace(replace(TRACE, names=many))
+    recorder.put_trace(TRACE.changed(names=many))
     recorder.close(10.0)
     assert (recorder.traces, recorder.traces_dropped) == (1, 1)
     assert 0 < rows(Recording(file).trace(0)) < 2_500

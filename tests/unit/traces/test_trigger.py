@@ -148,7 +148,7 @@ def test_a_slow_host_is_the_cause_of_a_slow_call(
     for share, fires in ((0.4, True), (0.6, False)):
         calls["began_ns"][hosts[0]] = worst.since_ns
         calls["returned_ns"][hosts[0]] = worst.since_ns + round(share * worst.ns)
-        slow_host = replace(trace, calls=calls[np.argsort(calls["began_ns"], kind="stable")])
+        slow_host = trace.changed(calls=calls[np.argsort(calls["began_ns"], kind="stable")])
         assert (worst in slow_calls(slow_host, limits, trace.begin_ns, trace.end_ns)) == fires
 
 
@@ -202,6 +202,6 @@ def test_the_rest_of_a_calls_work_is_late_only_after_its_first_part_has_ended(
         long["end_ns"] = first["start_ns"] + 300 * US
         rest["start_ns"], rest["end_ns"] = long["end_ns"] + gap_ns, long["end_ns"] + gap_ns + US
         work = np.concatenate((quiet.work[:row], [long, rest], quiet.work[row + 1 :]))
-        staged = replace(quiet, work=work[np.argsort(work["start_ns"], kind="stable")])
+        staged = quiet.changed(work=work[np.argsort(work["start_ns"], kind="stable")])
         found = list(slow_calls(staged, limits, staged.begin_ns, staged.end_ns))
         assert [call.end_ns for call in found] == ([rest["start_ns"]] if fires else [])
