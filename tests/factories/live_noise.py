@@ -98,6 +98,10 @@ class NoisyMachine:
             first_ns={CALL: None},
             samples=NO_SAMPLES,
             sample_count=0,
+            in_slots=False,
+            not_alone_ns=0,
+            polled_ns=0,
+            paused_ns=0,
         )
 
 

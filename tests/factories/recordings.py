@@ -138,6 +138,7 @@ def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
         first_ns=dict.fromkeys(channels, 80_000),
         samples=NO_SAMPLES,
         sample_count=0,
+        not_alone_ns=0,
         allowed_ns=at_ns // 2 if probe.role is Role.VICTIM else at_ns,
         in_slots=probe.role is Role.VICTIM,
         polled_ns=1000 * number,

@@ -14,14 +14,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from stallprobes.engine.backend import ProbeFailure
-from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.files.codec import Int64, Name, Nanoseconds, Natural, WallSeconds, attributes
+from stallprobes.engine.snapshot import ProbeFigures, ProbeSnapshot, Snapshot
+from stallprobes.files.codec import Name, Nanoseconds, WallSeconds, attributes
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.window import NO_SAMPLES, ChannelMap, InFlight, difference, merged_groups
+from stallprobes.latency.window import NO_SAMPLES, ChannelMap, difference, merged_groups
 from stallprobes.model import TIMELINE_PHASES, Channel, Op, Phase, Probe, Process, Program, Role, SlotGroup, Word
-from stallprobes.native.layouts.board import EngineState, ProbeState
+from stallprobes.native.layouts.board import EngineState
 from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.observation import EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recording_format import Line
@@ -151,25 +151,9 @@ class BaselinesLine(Line, frozen=True):
 # Observations.
 
 
-class StoredPart(Struct, frozen=True, array_like=True):
+class StoredPart(ProbeFigures, frozen=True, array_like=True):
     """The figures of a probe. The histograms are differences to those of the observation before."""
 
-    state: ProbeState
-    on: bool
-    iterations: Natural
-    on_since_ns: Nanoseconds
-    heartbeat_ns: Nanoseconds
-    missed: Natural
-    proof: Int64
-    period_ns: Nanoseconds
-    in_slots: bool
-    # A time counter that started since the clock was read shows a little less than nothing.
-    allowed_ns: Int64
-    not_alone_ns: Int64
-    polled_ns: Nanoseconds
-    paused_ns: Nanoseconds
-    in_flight: InFlight | None
-    error: ProbeErrorCode | None
     channels: tuple[tuple[Channel, Histogram, Nanoseconds | None], ...]
 
     @classmethod

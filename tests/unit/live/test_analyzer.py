@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import report_text
@@ -111,7 +113,9 @@ def test_after_a_gap_windows_begin_anew_and_no_verdict_spans_it(stall: Recording
     # As after ctrl+z and fg.
     for observation in frames[number : number + 2]:
         assert observation.snapshot is not None
-        parts = {name: replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()}
+        parts = {
+            name: structs.replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()
+        }
         later = replace(observation.snapshot, at_ns=observation.snapshot.at_ns + gap_ns, probes=parts)
         analyzer.feed(replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
     assert analyzer.log[-1].ended_s == ended_s

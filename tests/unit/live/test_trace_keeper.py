@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.recordings import WALL_S
 from factories.simulated_machine import SimulatedMachine
@@ -171,7 +172,7 @@ def test_a_call_in_flight_has_a_trace(session: list[Moment], returns: bool) -> N
     since_ns, last = session[2].snapshot.at_ns, session[6]
     none = {name: calls[:0] for name, calls in last.rows.calls.items()}
     age_ns = last.snapshot.at_ns - since_ns
-    part = replace(last.snapshot.probes[COPY.name], in_flight=InFlight(0, since_ns, age_ns, since_ns))
+    part = structs.replace(last.snapshot.probes[COPY.name], in_flight=InFlight(0, since_ns, age_ns, since_ns))
     stuck = replace(last.observation, snapshot=replace(last.snapshot, probes={**last.snapshot.probes, COPY.name: part}))
     keeper.feed(replace(last.rows, calls=none, records=last.rows.records[:0]), stuck, analyzer(baseline(5_000)))
     later = session[7].rows

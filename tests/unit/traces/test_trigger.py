@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.simulated_machine import SimulatedMachine
 from factories.traces import advance, history_of, traced_machine
@@ -160,7 +161,7 @@ def test_a_call_in_flight_fires_after_100_ms(
     part = snapshot.probes[COPY.name]
     for age_ns, fires in ((99 * MS, False), (101 * MS, True)):
         flight = InFlight(0, snapshot.at_ns - age_ns, age_ns, snapshot.at_ns - age_ns)
-        stuck = replace(snapshot, probes={**snapshot.probes, COPY.name: replace(part, in_flight=flight)})
+        stuck = replace(snapshot, probes={**snapshot.probes, COPY.name: structs.replace(part, in_flight=flight)})
         trigger = CallTrigger(PROBES)
         trigger.skip(history.collected_ns)
         found = trigger.feed(history, known, stuck)

@@ -117,9 +117,8 @@ class Recording:
         """The present outline, with calls in flight and open work."""
         flights = (OpenCall(0, 0, end_ns - 3 * MS), OpenCall(1, OPS - 1, end_ns - 900 * MS))
         work = (OpenWork(0, 0, 0, 1, 7, end_ns - 2 * S, 3), OpenWork(2, 0, 0, 1, 9, end_ns - 90 * MS))
-        return self.history.outline(begin_ns, end_ns).changed(
-            open_calls=flights, open_work=work, others=("train (pid 7)",)
-        )
+        outline = self.history.outline(begin_ns, end_ns)
+        return outline.changed(open_calls=flights, open_work=work, others=("train (pid 7)",))
 
     def whole(self, outline: Trace) -> Trace:
         """All that is recorded, as a trace of the time of ``outline``."""
