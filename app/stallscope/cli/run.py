@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -55,21 +55,7 @@ if TYPE_CHECKING:
 @options.allow_shared
 @options.together
 @options.simulation
-def command(
-    names: tuple[str, ...],
-    variants: tuple[str, ...],
-    seconds: float,
-    blame: bool,
-    timeline: bool,
-    trace: Path | None,
-    trace_seconds: float | None,
-    gpu: str | None,
-    as_json: bool,
-    force: bool,
-    allow_shared: bool,
-    together: bool,
-    simulation: SimulationOptions,
-) -> None:
+def command(as_json: bool, trace: Path | None, trace_seconds: float | None, force: bool, **arguments: Any) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
     "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
@@ -89,24 +75,11 @@ def command(
       stallscope run secondary-context-d2d --trace stall.json.gz
     """
     trace_s = _trace_seconds(trace, trace_seconds, force)
+    chosen = _Chosen(**arguments)
     errors: list[str] = []
     traces: list[TitledTrace] = []
     with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
-        result = _measure(
-            names,
-            variants,
-            seconds,
-            blame,
-            timeline,
-            trace_s,
-            traces.append,
-            gpu,
-            allow_shared,
-            together,
-            simulation,
-            interrupt,
-            progress,
-        )
+        result = _measure(chosen, trace_s, traces.append, interrupt, progress)
         if trace is not None:
             progress.begin("writing the trace")
             with interrupt.deferred():
@@ -157,24 +130,31 @@ def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, f
     return []
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """What is measured: the arguments of the command that have to do with it."""
+
+    names: tuple[str, ...]
+    variants: tuple[str, ...]
+    seconds: float
+    blame: bool
+    timeline: bool
+    gpu: str | None
+    allow_shared: bool
+    together: bool
+    simulation: SimulationOptions
+
+
 def _measure(
-    names: Sequence[str],
-    variants: Sequence[str],
-    seconds: float,
-    blame: bool,
-    timeline: bool,
+    chosen: _Chosen,
     trace_s: float | None,
     traced: Callable[[TitledTrace], None],
-    gpu: str | None,
-    allow_shared: bool,
-    together: bool,
-    simulation: SimulationOptions,
     interrupt: InterruptHandler,
     progress: Progress,
 ) -> RunResult:
     from stallscope.cli.process import prewarm
 
-    simulated = simulation.profile is not None
+    simulated = chosen.simulation.profile is not None
     with contextlib.ExitStack() as closing:
         # Before the imports, which take as long as the engine's own start.
         spare = None if simulated else prewarm.start_cuda_engine()
@@ -184,15 +164,18 @@ def _measure(
         from stallprobes.measurement import measure
         from stallprobes.measurement.plan import plan, selection
 
-        simulation, names = _split_profile(simulation, names)
-        session = simulation.session_options(gpu, timeline=timeline, together=together)
+        simulation, names = _split_profile(chosen.simulation, chosen.names)
+        together = chosen.together
+        session = simulation.session_options(chosen.gpu, timeline=chosen.timeline, together=together)
         if not names:
             raise click.UsageError("NAME... is missing", click.get_current_context())
         try:
-            planned = plan(selection(names, variants), seconds=seconds, together=together, blame=blame)
+            planned = plan(
+                selection(names, chosen.variants), seconds=chosen.seconds, together=together, blame=chosen.blame
+            )
         except ValueError as error:
             raise CommandError(ExitCode.USAGE, f"--{error}") from error
-        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress, survey)
+        engine = gpu_choice.choose_engine(chosen.gpu, session, planned.gpus, chosen.allow_shared, progress, survey)
 
         def show(step: RunProgress) -> None:
             # How long virtual time takes is known only by its rate.
