@@ -59,7 +59,7 @@ def looked_for(probes: Sequence[Probe], seconds: float) -> list[Trace]:
     aggressor = next(probe.name for probe in made.probes if probe.entry == "spin")
     made.switch(True)
     made.switch(False, [aggressor])
-    probe_set = ProbeSet("benchmark", made.probes, SIM)
+    probe_set = ProbeSet(title="benchmark", probes=made.probes, backend=SIM)
     kept: list[Trace] = []
     keeper, analyzer = TraceKeeper(made.probes, kept.append, simulated=True), Analyzer(probe_set)
     steps = round(seconds * 1e9) // STEP_NS
@@ -72,7 +72,13 @@ def looked_for(probes: Sequence[Probe], seconds: float) -> list[Trace]:
         assert status is not None
         snapshot = made.board.snapshot()
         wall_s = WALL_S + snapshot.at_ns / 1e9
-        observation = Observation(wall_s, probe_set, EngineStatus(EngineCondition.READY), snapshot, timeline=True)
+        observation = Observation(
+            wall_s=wall_s,
+            probe_set=probe_set,
+            engine=EngineStatus(EngineCondition.READY),
+            snapshot=snapshot,
+            timeline=True,
+        )
         analyzer.feed(observation)
         begun_s = time.process_time()
         found = read_rows(made.board, keeper.position, status)

@@ -164,14 +164,21 @@ def switched_one_by_one(
     probes = (*map(parse_probe, (*victims, *order)), entries()["host"].probe())
     session = made(probes, backend=SIM, options=options)
     info = session.start()
-    probe_set = ProbeSet("mixture", probes, SIM, (GpuName(str(info["gpu_model"])),))
+    probe_set = ProbeSet(title="mixture", probes=probes, backend=SIM, gpus=(GpuName(str(info["gpu_model"])),))
     analyzer = Analyzer(probe_set)
 
     def run_for(seconds: float) -> None:
         for _ in range(round(seconds / _STEP_S)):
             session.run_for(_STEP_S)
             now = session.snapshot()
-            analyzer.feed(Observation(now.at_ns / 1e9, probe_set, EngineStatus(EngineCondition.READY), now))
+            analyzer.feed(
+                Observation(
+                    wall_s=now.at_ns / 1e9,
+                    probe_set=probe_set,
+                    engine=EngineStatus(EngineCondition.READY),
+                    snapshot=now,
+                )
+            )
 
     try:
         session.set_running([*victims, "host"])

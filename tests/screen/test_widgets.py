@@ -149,7 +149,7 @@ def focus(live: Histogram, quiet: Histogram | None, **changed: object) -> FocusV
     heat = np.zeros((40, BINS), dtype=np.uint32)
     ages = np.zeros(40, dtype=np.int64)
     found = row(**changed)
-    stretches = (Stretch(0, None, found.name, ProbeSet("", (), SIM)),)
+    stretches = (Stretch(0, None, found.name, ProbeSet(title="", probes=(), backend=SIM)),)
     channels = (ChannelView(Phase.CALL, "", live, quiet),)
     return FocusView(found, channels, heat, ages, ((35, "spin on"),), stretches=stretches)
 
@@ -260,7 +260,11 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
-    observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
+    observation = Observation(
+        wall_s=1e9,
+        probe_set=ProbeSet(title="b", probes=(), backend=SIM, gpus=(GpuName("NVIDIA H200"),), details=facts),
+        engine=engine,
+    )
     header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0), view)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
@@ -274,7 +278,9 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
     observation = Observation(
-        1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
+        wall_s=1e9,
+        probe_set=ProbeSet(title="b", probes=(), backend=CUDA, gpus=(GpuName("NVIDIA H200"),)),
+        engine=EngineStatus(EngineCondition.READY),
     )
     header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3))
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
@@ -284,7 +290,7 @@ def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
 
 def test_both_gpus_are_told() -> None:
     def words(pattern: str, variant: str, *gpus: GpuName) -> str:
-        return gpu_label(ProbeSet("b", (), CUDA, gpus, pattern=pattern, variant=variant))
+        return gpu_label(ProbeSet(title="b", probes=(), backend=CUDA, gpus=gpus, pattern=pattern, variant=variant))
 
     two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
     h200 = GpuName("NVIDIA H200", 0)

@@ -132,7 +132,7 @@ def test_a_machine_that_does_not_wake_up_slowly_shows_the_hosts_part_alone() -> 
 def test_a_recording_learns_the_baseline_in_a_series_and_keeps_that_period(tmp_path: Path) -> None:
     file = tmp_path / "idle.rec"
     what = PATTERN.variant("after-1s")
-    probe_set = ProbeSet("idle", what.probes, SIM, pattern=PATTERN.name, variant=what.name)
+    probe_set = ProbeSet(title="idle", probes=what.probes, backend=SIM, pattern=PATTERN.name, variant=what.name)
     with virtual_sessions():
         capture(probe_set, file, options=WAKE_UP, seconds=6.0, wall_s=1.8e9)
     observations = list(Recording(file).play())

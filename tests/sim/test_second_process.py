@@ -105,7 +105,11 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
     file = tmp_path / "second.rec"
     recorder = Recorder(file)
     probes = tuple(map(parse_probe, ("launch", "spin@second-process", "spin@secondary")))
-    shown = Observation(WALL_S, ProbeSet("probes", probes, SIM), EngineStatus(EngineCondition.STARTING))
+    shown = Observation(
+        wall_s=WALL_S,
+        probe_set=ProbeSet(title="probes", probes=probes, backend=SIM),
+        engine=EngineStatus(EngineCondition.STARTING),
+    )
     recorder.put_blocking(shown, {})
     recorder.close(10.0)
     replayed = next(iter(Recording(file).play()))

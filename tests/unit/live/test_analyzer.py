@@ -97,7 +97,9 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
+        analyzer.feed(
+            structs.replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation
+        )
     assert analyzer.monitor_view(None).log == ()
 
 
@@ -117,7 +119,7 @@ def test_after_a_gap_windows_begin_anew_and_no_verdict_spans_it(stall: Recording
             name: structs.replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()
         }
         later = replace(observation.snapshot, at_ns=observation.snapshot.at_ns + gap_ns, probes=parts)
-        analyzer.feed(replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
+        analyzer.feed(structs.replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
     assert analyzer.log[-1].ended_s == ended_s
     assert analyzer.log[-1].cut_off == "the observations were interrupted"
     assert analyzer._windows is not None
@@ -183,7 +185,7 @@ def test_during_a_blame_experiment_nothing_is_judged_learnt_or_logged(stall: Rec
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames:
-        analyzer.feed(replace(observation, experiment=True))
+        analyzer.feed(structs.replace(observation, experiment=True))
     assert not analyzer.baselines
     assert not analyzer.log
     view = analyzer.monitor_view("d2d@secondary")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories import recordings
 from factories.full_disk import FullDisk
@@ -32,13 +32,17 @@ from stallprobes.records.rows import CALL
 from stallprobes.traces.codec import MOST_ROWS, rows
 from stallprobes.traces.trace import Trace, TraceNames
 
-EMPTY = Observation(WALL_S, ProbeSet("none", (), CUDA), EngineStatus(EngineCondition.STARTING))
+EMPTY = Observation(
+    wall_s=WALL_S,
+    probe_set=ProbeSet(title="none", probes=(), backend=CUDA),
+    engine=EngineStatus(EngineCondition.STARTING),
+)
 
 
 def record(path: Path, observations: int) -> Recorder:
     recorder = Recorder(path)
     for number in range(observations):
-        recorder.put_blocking(replace(EMPTY, wall_s=WALL_S + number), {})
+        recorder.put_blocking(structs.replace(EMPTY, wall_s=WALL_S + number), {})
     recorder.close(10.0)
     return recorder
 
@@ -101,7 +105,7 @@ def test_a_value_that_the_format_cannot_hold_ends_the_recording_and_nobody_waits
     recorder = Recorder(file)
     recorder.put_blocking(EMPTY, {})
     for _ in range(300):
-        recorder.put_blocking(replace(EMPTY, telemetry=odd), {})
+        recorder.put_blocking(structs.replace(EMPTY, telemetry=odd), {})
     recorder.close(10.0)
     assert recorder.written == 1
     assert recorder.problem is not None
@@ -130,7 +134,7 @@ def test_texts_of_drivers_and_programs_are_recorded_as_a_reader_accepts_them(tmp
     file = tmp_path / "a.rec"
     recorder = Recorder(file)
     sentence = EngineStatus(EngineCondition.LOST, 1.0, "it ended\x1b[2J" + "x" * 10_000)
-    recorder.put_blocking(replace(EMPTY, engine=sentence, other_processes=("\udce9vil\x07",) * 2000), {})
+    recorder.put_blocking(structs.replace(EMPTY, engine=sentence, other_processes=("\udce9vil\x07",) * 2000), {})
     recorder.close()
     (found,) = Recording(file).play()
     assert found.engine.sentence == "it ended\ufffd[2J" + "x" * 10_000
@@ -334,7 +338,7 @@ def test_traces_take_a_limited_part_of_a_recording(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(line_writer, "_MOST_TRACE_BYTES", 3000)
     recorder = Recorder(file)
     for number in range(10):
-        recorder.put_blocking(replace(EMPTY, wall_s=WALL_S + number), {})
+        recorder.put_blocking(structs.replace(EMPTY, wall_s=WALL_S + number), {})
         recorder.put_trace_blocking(random_trace(number))
     recorder.close(10.0)
     assert recorder.written == 10

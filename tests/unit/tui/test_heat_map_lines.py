@@ -25,7 +25,7 @@ from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView, strip
 
 PATTERN = patterns()["secondary-context-d2d"]
 STALL, REMEDY = (
-    ProbeSet("", PATTERN.variant(name).probes, SIM, pattern=PATTERN.name, variant=name)
+    ProbeSet(title="", probes=PATTERN.variant(name).probes, backend=SIM, pattern=PATTERN.name, variant=name)
     for name in ("kernel-other-context", "kernel-same-context")
 )
 COLUMNS, RULE, FIRST, SPIN = 60, 30, 33, 50
