@@ -16,9 +16,9 @@ from factories import documents, matrices, mutations, recordings, replayed, runs
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
+from stallprobes.files import codec
 from stallprobes.matrix import check_file, reference_file, reference_maker
 from stallprobes.matrix.reference import ReferenceFingerprint
-from stallprobes.measurement import document as run_document
 from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.recording import Recording
@@ -121,7 +121,7 @@ def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, 
         found = [line[kind.key] for line in lines if kind.key in line]
         assert set().union(*found) == set(kind.__struct_fields__)
     (trace,) = (line["trace"]["trace"] for line in lines if "trace" in line)
-    assert set(trace) | {"simulated", "kernels", "unrecorded"} == set(StoredTrace.__struct_fields__)
+    assert set(trace) | {"simulated", "kernels", "unrecorded", "engine_since_ns"} == set(StoredTrace.__struct_fields__)
     observed = [line["observation"] for line in lines if "observation" in line]
     path = file.write(recordings.recording_of(lines))
     with closing(Recording(path)) as read:
@@ -166,9 +166,9 @@ def test_a_check(packed: bool, file: MemoryFile) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_run_is_no_check(packed: bool, file: MemoryFile) -> None:
-    base = json.loads(json.dumps(run_document.document(runs.run(runs.variant("x", runs.stalled())))))
+    base = codec.plain(runs.run(runs.variant("x", runs.stalled())))
     # The buckets would take most of the time.
-    del base["results"][1:], base["results"][0]["probes"]
+    del base["variants"][1:], base["variants"][0]["probes"]
     assert outcomes(file, encoded(base, packed), lambda path, _: check_file.load(path), CheckFileError) == 0
 
 

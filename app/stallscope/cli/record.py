@@ -115,9 +115,9 @@ def _record(
     from stallprobes.recording.observation import GpuName, ProbeSet
 
     probe_set = ProbeSet(
-        f"{pattern} · {variant.name}",
-        variant.probes,
-        engine.backend,
+        title=f"{pattern} · {variant.name}",
+        probes=variant.probes,
+        backend=engine.backend,
         pattern=pattern,
         variant=variant.name,
         expect=variant.expect,

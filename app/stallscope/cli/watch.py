@@ -219,7 +219,7 @@ class WatchCommand(MeasuringCommand):
     type=options.OUTPUT_FILE,
     metavar="[FILE]",
     help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2). Without PROGRAM and "
-    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/1).",
+    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/2).",
 )
 @options.force()
 @click.option(

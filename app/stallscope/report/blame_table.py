@@ -80,7 +80,7 @@ class BlameTable:
     def _headings(self, width: int) -> Iterator[list[list[Run]]]:
         """The lines over the rows of each figure, in columns where these fit; a cause that does not is on its own."""
         columns = [
-            self._column([(one.victim, "strong") for one in self._figures]),
+            self._column([(one.probe, "strong") for one in self._figures]),
             self._column([(f"{one.channel.in_sentence} {one.quantile}", "") for one in self._figures], gap=2),
             self._column([(_change(one), "") for one in self._figures], gap=2),
             self._column([(times(one.ratio), _ratio_style(one)) for one in self._figures], gap=2),

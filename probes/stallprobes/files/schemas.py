@@ -8,13 +8,13 @@ from typing import Any
 
 # The type of each document, by the name of its schema.
 _TYPES = {
-    "stallscope.run/3": "stallprobes.measurement.document:RunDocument",
+    "stallscope.run/3": "stallprobes.measurement.result:RunResult",
     "stallscope.check/3": "stallprobes.matrix.document:WholeCheck",
     "stallscope.compare/3": "stallprobes.matrix.comparing.comparison:CompareDocument",
     "stallscope.reference/2": "stallprobes.matrix.reference:Reference",
-    "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
+    "stallscope.doctor/1": "stallprobes.doctor:Diagnosis",
     "stallscope.watch/3": "stallprobes.watch.report:WatchReport",
-    "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
+    "stallscope.processes/2": "stallprobes.machine.gpu_processes:ProcessesDocument",
 }
 
 

@@ -26,7 +26,7 @@ from stallprobes.matrix.matrix import Cell, CellHead, CheckHead, Matrix, MatrixC
 from stallprobes.matrix.reference import Unusual
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.records.timeline_document import TimelineDocument
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.units import rounded
 from stallprobes.verdicts.verdict import Detectable, PercentileSpreads
 
@@ -147,7 +147,7 @@ class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schem
     null means unknown or without calls. Numbers are finite, integers at most 2**53; strings have no control characters
     but newline and tab."""
 
-    timeline_status: TimelineDocument | UnsetType = UNSET
+    timeline_status: TimelineSummary | UnsetType = UNSET
     detectable: Annotated[Sensitivities | None, about("Derived; computed again when the file is read.")]
     spread: PercentileSpreads | None
     reference: Annotated[
@@ -181,7 +181,6 @@ def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) 
 
 def parts(matrix: Matrix, reference: ReferenceComparison | None = None) -> tuple[WholeCheck, Iterator[CheckCell]]:
     """The document of ``matrix`` without its cells, and the cells, which are made one at a time."""
-    summary = matrix.timeline_summary
     detectable: dict[tuple[str, str], Mapping[tuple[Channel, Quantile], float | None]] = {}
     sensitivities = None
     # The hosts of a merged check are no repeats of each other.
@@ -195,7 +194,7 @@ def parts(matrix: Matrix, reference: ReferenceComparison | None = None) -> tuple
             detectable[cell.row, cell.column] = {(part.channel, part.quantile): part.detectable for part in cell.parts}
     head = WholeCheck.of(
         matrix,
-        timeline_status=UNSET if summary is None else TimelineDocument.of_summary(summary),
+        timeline_status=matrix.timeline_summary or UNSET,
         detectable=sensitivities,
         spread=None,
         reference=None if reference is None else Unusual.of(reference),
@@ -334,8 +333,7 @@ class ReadCheck:
     def matrix(self) -> Matrix:
         """The matrix of the cells that were added."""
         head = self._head
-        summary = None if head.timeline_status is UNSET else head.timeline_status.summary()
-        return Matrix.of(head, cells=self._cells, timeline_summary=summary, lost_engines=())
+        return Matrix.of(head, cells=self._cells, timeline_summary=head.timeline_status or None, lost_engines=())
 
 
 def _names(key: str, lines: Collection[MatrixRow | MatrixColumn]) -> set[str]:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -145,7 +144,7 @@ def listed(out: TextWriter) -> None:
 
 def blamed(out: TextWriter) -> None:
     found = runs.everything()
-    run_text.show_run(out, replace(found, variants=tuple(replace(one, blame=SEVERAL) for one in found.variants)))
+    run_text.show_run(out, found.changed(variants=tuple(one.changed(blame=SEVERAL) for one in found.variants)))
 
 
 REPORTS: dict[str, Report] = {
@@ -158,7 +157,7 @@ REPORTS: dict[str, Report] = {
     "merge --full": lambda out: matrix_text.show(out, merged(), full=True),
     "compare": partial(compared, "check-h200x2-1", "check-h200x2-5"),
     "compare, another host": partial(compared, "check-h200-noisy-1", "check-h200x2-5"),
-    "doctor": lambda out: run_text.show_findings(out, doctor.examine()),
+    "doctor": lambda out: run_text.show_findings(out, doctor.examine().findings),
     "demo": lambda out: demo_text.write_demo(out, demonstrated().machine, demonstrated().outcomes.values()),
     "explain": explained,
     "list": listed,

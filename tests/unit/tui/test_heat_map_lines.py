@@ -17,7 +17,7 @@ from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, Pro
 from stallprobes.model import MS, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
-from stallscope.tui.common.histograms import histogram_lines, lines_of_each, probe_histograms
+from stallscope.tui.common.histograms import HistogramsView, histogram_lines, lines_of_each
 from stallscope.tui.common.lines import Line, contrast, palette
 from stallscope.tui.common.plots import decade_label
 from stallscope.tui.monitor.heatmap import LABEL, heat_lines
@@ -25,7 +25,7 @@ from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView, strip
 
 PATTERN = patterns()["secondary-context-d2d"]
 STALL, REMEDY = (
-    ProbeSet("", PATTERN.variant(name).probes, SIM, pattern=PATTERN.name, variant=name)
+    ProbeSet(title="", probes=PATTERN.variant(name).probes, backend=SIM, pattern=PATTERN.name, variant=name)
     for name in ("kernel-other-context", "kernel-same-context")
 )
 COLUMNS, RULE, FIRST, SPIN = 60, 30, 33, 50
@@ -171,7 +171,7 @@ def test_the_histogram_of_the_stall_stays_behind_that_of_the_remedy() -> None:
         ChannelView(Phase.CALL, "", now, now, stalled=now),
         ChannelView(Phase.WAIT, "", now, now, stalled=before),
     )
-    view = probe_histograms(FocusView(row(), channels), stalled="b d2d@secondary, before v")
+    view = HistogramsView(row(), channels, stalled="b d2d@secondary, before v")
     for height in (4, 9, 12):
         lines = [text(line) for line in histogram_lines(view, 90, height)]
         wait = next(line for line in lines if line.startswith(" wait"))
@@ -179,7 +179,7 @@ def test_the_histogram_of_the_stall_stays_behind_that_of_the_remedy() -> None:
         assert "▒" not in next(line for line in lines if line.startswith(" call"))
         assert any("▒ stalled: b d2d@secondary, before v" in line for line in lines)
     assert any("was   p50 2.00ms" in line for line in lines)
-    plain = histogram_lines(probe_histograms(FocusView(row(), (ChannelView(Phase.WAIT, "", now, now),))), 90, 9)
+    plain = histogram_lines(HistogramsView(row(), (ChannelView(Phase.WAIT, "", now, now),)), 90, 9)
     assert not any("▒" in text(line) for line in plain)
 
 

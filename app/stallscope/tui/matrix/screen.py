@@ -20,7 +20,7 @@ from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
-from stallscope.tui.common.histograms import Histograms, PlotsView
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget, Paragraphs
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -154,10 +154,10 @@ class MatrixScreen(ActionScreen):
         grid.view = self._grid_view(self.cursor)
         text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
-            text.view, panel.view = (), PlotsView()
+            text.view, panel.view = (), None
         else:
             text.view = paragraphs(state.matrix_view, key, brief=True)
-            panel.view = PlotsView(histograms(state.matrix_view, key) if self.has_class("wide") else None)
+            panel.view = histograms(state.matrix_view, key) if self.has_class("wide") else None
 
     def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
         """The grid at ``cursor``, from which movements start."""

@@ -16,12 +16,12 @@ from stallscope.report.columns import display_width
 from stallscope.tui.common.histograms import (
     LABEL,
     MOST_LINES,
+    HistogramsView,
     histogram_lines,
     host_and_device,
     legend_runs,
     lines_of_each,
     live_histogram,
-    probe_histograms,
     window_text,
 )
 from stallscope.tui.common.lines import (
@@ -122,9 +122,10 @@ class Multiples(LineWidget):
             cells = grid(len(view.plots), len(phases), width, height - 1)
             if cells is not None:
                 return self._side_by_side(cells, phases, width)
-        name = view.focus.row.name
-        found = probe_histograms(view.focus, view.notes, view.stalled)
-        return histogram_lines(found, width, height, view.live.get(name))
+        row = view.focus.row
+        live = view.live.get(row.name)
+        alone = HistogramsView(row, view.focus.channels, stalled=view.stalled, notes=view.notes, live=live)
+        return histogram_lines(alone, width, height)
 
     def _side_by_side(self, cells: PlotGrid, phases: Sequence[Phase], width: int) -> list[Line]:
         out: list[Line] = []

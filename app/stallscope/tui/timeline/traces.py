@@ -222,7 +222,7 @@ class LiveTrace:
         )
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
-        trace = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
+        trace = outline.changed(calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
         cursor = cursor.at_end(end_ns).following(trace, len(picture.gaps) > 0)
         limits, off = self.limits(trace.probes), self._off(trace.probes)
         return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)

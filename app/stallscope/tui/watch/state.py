@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.live.view_model import ChannelView
+from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.model import Phase
+from stallprobes.model import Phase, Role
 from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.common.bars import with_utilization
@@ -110,12 +110,10 @@ def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsV
         word, mark = "in flight", "bad"
     several = len({one.key.pid for one in moment.rows}) > 1
     return HistogramsView(
-        repr(row.key),
-        f"{row.key.function} · {thread_label(row, several)}",
+        ProbeRow(
+            f"{row.key.function} · {thread_label(row, several)}", Role.VICTIM, True, word, mark, in_flight_ns=age_ns
+        ),
         (ChannelView(Phase.CALL, "", row.recent, row.total),),
-        word,
-        mark,
-        in_flight_ns=age_ns,
         now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
         behind=_BEHIND,
     )
