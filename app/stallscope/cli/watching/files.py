@@ -13,9 +13,9 @@ from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.cost import AttachingCost
-from stallprobes.watch.document import document
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
+from stallprobes.watch.report import document
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
@@ -71,8 +71,7 @@ class WatchFiles:
             }
             writing = progress.shower(f"writing {self.trace.name}")
             chrome.save([TitledTrace(trace)], self.trace, about, force=self.force, progress=writing)
-            first_ns = min((process.began_ns for process in found.processes), default=0)
-            lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
+            lost_s = max(live.history.left_out_ns - found.began_ns, 0) / 1e9
             left_out = (
                 f"; it leaves out records and calls of the first {lost_s:.1f} s, which were too many" if lost_s else ""
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.files.codec import attributes
 from stallprobes.native.layouts.driver_calls import function_of
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight
 from stallprobes.watch.attribution.gpu_waits import OVERLAP_SHARE
@@ -21,7 +21,7 @@ def calls_in_flight(
         age_ns = max(now_ns - call.begin_ns, 0)
         beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda each: -each[1].duration_ns)
         yield CallInFlight(
-            **(vars(call) | {"thread_name": thread.name}),
+            **(attributes(call, DriverCall) | {"thread_name": thread.name}),
             age_ns=age_ns,
             depth=depth,
             cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
@@ -39,8 +39,7 @@ def _beside(
         return
     for other in process.threads:
         for each in other.in_flight[:1]:
-            pageable = MemoryKind.PAGEABLE in (each.source, each.target)
-            holds = function_of(each.function).holds(pageable)
+            holds = function_of(each.function).holds(each.pageable)
             cause = cause_of_task(holds)
             overlap_ns = min(now_ns - each.begin_ns, age_ns)
             if other is thread or cause is None or overlap_ns < OVERLAP_SHARE * age_ns:
@@ -52,7 +51,7 @@ def _beside(
             yield (
                 cause,
                 CallAlongside(
-                    **(vars(each) | {"thread_name": other.name}),
+                    **(attributes(each, DriverCall) | {"thread_name": other.name}),
                     calls=1,
                     duration_ns=max(now_ns - each.begin_ns, 0),
                     overlap_ns=overlap_ns,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import alongside_text
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall, WaitEvidence
@@ -42,14 +40,13 @@ def _answer(facts: Facts, at: int) -> Answer:
     row, function = behind.holders[0], behind.functions[0]
     holder = CallAlongside(
         function=function,
-        family=family_of(function),
         thread=int(row["thread"]),
         thread_name=facts.recorded.thread_names.get(int(row["thread"]), ""),
         begin_ns=int(row["began_ns"]),
         stream=int(row["stream"]),
         bytes=None,
-        source=MemoryKind.UNKNOWN,
-        target=MemoryKind.UNKNOWN,
+        source=None,
+        target=None,
         context=int(row["context"]),
         correlation=int(row["correlation"]),
         calls=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stallprobes.native.layouts.driver_calls import HostTask
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_text
@@ -36,5 +36,5 @@ class OtherThread:
         ns, culprit = evidence.overlap_ns, evidence.calls[0]
         known = facts.known
         if known is not None and known.contains(facts.slow[at], self.cause.columns(culprit), culprit):
-            return Answer(self.cause.name, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
+            return Answer(self.cause.name, Certainty.KNOWN, ns, evidence.changed(known_by=known.source))
         return Answer(self.cause.name, Certainty.BESIDE, ns, evidence)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.cause import Cause, of_pattern
 from stallprobes.watch.causes.known_stalls import NULL_STREAMS
 from stallprobes.watch.causes.other_thread import named_calls
 from stallprobes.watch.reading.process import DriverCall
+from stallprobes.watch.reading.words import Memory
 
 _PATTERN = "pageable-d2h-vs-launch"
 
 
 def _columns(call: DriverCall) -> Iterator[str]:
-    if call.source is MemoryKind.PAGEABLE:
+    if call.source is Memory.PAGEABLE:
         yield "h2d-pageable-large"
         return
     yield "d2h-pageable-fresh"
