@@ -204,7 +204,7 @@ def test_the_bar_is_drawn_in_ascii_too() -> None:
 def test_the_document_has_the_division() -> None:
     wait = WaitShare(function="cuStreamSynchronize", calls=3, ns=5000, share=1.0)
     ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT, waits=(wait,))
-    made = json.loads(json.dumps(document(divided(ended), ["python", "train.py"], 0)))
+    made = json.loads(json.dumps(document(divided(ended))))
     jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
     division = made["processes"][0]["division"]
     assert division == {

@@ -432,7 +432,7 @@ def test_a_slow_call_names_the_rank_for_which_its_work_waited(folder: Path) -> N
             cause_text(call),
         )
     assert second.slow_calls == ()
-    made = document(watch_findings([first], 0), None)
+    made = document(watch_findings([first], 0))
     jsonschema.validate(made, schema("stallscope.watch/3"))
     work = made["processes"][0]["slow_calls"][0]["evidence"]["work"]
     assert [(one["rank"], round(one["rank_ns"] / 1e6)) for one in work] == [("rank 1", 5), ("", 0)]
@@ -445,7 +445,7 @@ def test_few_rounds_are_no_evidence(folder: Path) -> None:
 
 def test_the_document_and_the_report_say_it(folder: Path) -> None:
     found = WatchedRanks(folder, run_ranks(steps(1))).found()
-    made = document(found, ["torchrun", "train.py"], 0)
+    made = document(found)
     jsonschema.validate(made, schema("stallscope.watch/3"))
     first = json.loads(json.dumps(made))["processes"][0]
     assert first["rank"] == {"number": 0, "size": 2, "variable": "RANK"}

@@ -18,7 +18,6 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import (
     end_text,
@@ -103,13 +102,9 @@ def show_watch(
     out: TextWriter,
     findings: WatchFindings,
     title: str,
-    notes: Sequence[str] = (),
     full: bool = True,
-    attached: Sequence[AttachingCost] = (),
 ) -> None:
-    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
-
-    ``attached`` is what it cost to attach to processes that ran.
+    """``findings`` about the program ``title``.
 
     ``full``: with the time lost by cause and place, the slow calls one by one, and a table of functions per thread.
     A program without a steady state, which its lines say little of, has the first two in any case.
@@ -120,11 +115,11 @@ def show_watch(
     _headline(out, findings, title, several)
     if full or not steady:
         _waiting(out, findings, places, several)
-    missing = [*notes, *findings.problems]
+    missing = list(findings.problems)
     missing += (text for process in findings.processes for text in not_recorded(process, several))
     out.section("Not recorded", dict.fromkeys(missing), "warn")
     _costs(out, findings.processes, several)
-    for cost in attached[:_MOST_LISTED]:
+    for cost in findings.attached[:_MOST_LISTED]:
         out.line()
         out.paragraph(attaching_text(cost))
     if full or not steady:

@@ -12,7 +12,7 @@ _TYPES = {
     "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
     "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
     "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
-    "stallscope.watch/3": "stallprobes.watch.report:WatchReport",
+    "stallscope.watch/3": "stallprobes.watch.attribution.findings:WatchFindings",
     "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
 }
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import Any
 
 from stallprobes.files import codec
-from stallprobes.files.codec import Natural, Text, about, attributes
 from stallprobes.latency.histogram import Histogram
 from stallprobes.watch.attribution.findings import (
     CallInFlight,
@@ -23,7 +20,6 @@ from stallprobes.watch.attribution.findings import (
     function_of,
 )
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import verdict_text
 from stallprobes.watch.line_text import line_text, remedy_text, wait_text
@@ -31,31 +27,6 @@ from stallprobes.watch.lines.result import ProgramLine, ProgramSequence
 from stallprobes.watch.rank_text import communication_text
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.sentences import call_text, headline, in_flight_text, site_text
-
-_SCHEMA: Literal["stallscope.watch/3"] = "stallscope.watch/3"
-
-
-class WatchReport(WatchFindings, kw_only=True, eq=False):
-    """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Times and
-    durations are nanoseconds, times of events on CLOCK_MONOTONIC. Unknown values are null."""
-
-    schema: Literal["stallscope.watch/3"] = _SCHEMA
-    program: Annotated[tuple[Text, ...] | None, about("The words of the command; null where it was started elsewhere.")]
-    exit_code: Annotated[
-        Natural | None,
-        about(
-            "Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording "
-            "ends before it."
-        ),
-    ]
-    began_at: Annotated[
-        Text | None,
-        Meta(
-            description="Begin of the watch, UTC; null without a process that used CUDA.",
-            extra_json_schema={"format": "date-time"},
-        ),
-    ]
-    attached: Annotated[tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")]
 
 
 class _Buckets(Histogram):
@@ -65,60 +36,27 @@ class _Buckets(Histogram):
         return self.pairs()
 
 
-def report(
-    findings: WatchFindings,
-    program: Sequence[str] | None = None,
-    exit_code: int | None = None,
-    problems: Sequence[str] = (),
-    attached: Sequence[AttachingCost] = (),
-) -> WatchReport:
-    """The report of ``findings``.
-
-    ``program`` are the words of the command, None where it was started elsewhere; ``problems`` are further sentences,
-    ``attached`` what it cost to attach to processes that ran.
-    """
+def document(findings: WatchFindings) -> dict[str, Any]:
+    """The JSON object of ``findings``."""
     began = datetime.datetime.fromtimestamp(findings.began_at_ns / 1e9, datetime.UTC)
-    own = {
-        "problems": (*problems, *findings.problems),
-        "processes": tuple(map(_process, findings.processes)),
-    }
-    return WatchReport(
-        **attributes(findings, WatchFindings) | own,
-        program=None if program is None else tuple(program),
-        exit_code=exit_code,
-        began_at=began.isoformat(timespec="milliseconds") if findings.processes else None,
-        attached=tuple(attached),
+    made: dict[str, Any] = codec.plain(
+        findings.changed(
+            began_at=began.isoformat(timespec="milliseconds") if findings.processes else None,
+            processes=tuple(map(described, findings.processes)),
+        )
     )
+    return made
 
 
-def document(
-    findings: WatchFindings,
-    program: Sequence[str] | None = None,
-    exit_code: int | None = None,
-    problems: Sequence[str] = (),
-    attached: Sequence[AttachingCost] = (),
-) -> dict[str, Any]:
-    """The JSON object of ``report``."""
-    made: dict[str, Any] = codec.plain(report(findings, program, exit_code, problems, attached))
-    return {"schema": made["schema"]} | made
+def described(process: ProcessFindings) -> ProcessFindings:
+    """A process with its sentences, percentiles and shares, and with a list of its call stacks."""
+    numbers: dict[CallStack, int] = {}
 
+    def listed(stack: CallStack) -> CallStack:
+        return stack.numbered(numbers.setdefault(stack, len(numbers)))
 
-class _Stacks:
-    """The different stacks of a process in the order in which its report names them."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[CallStack, int] = {}
-
-    def listed(self, stack: CallStack | None) -> CallStack | None:
-        """``stack`` with its place in the list."""
-        return None if stack is None else stack.numbered(self._numbers.setdefault(stack, len(self._numbers)))
-
-    def __iter__(self) -> Any:
-        return (stack.frames for stack in self._numbers)
-
-
-def _process(process: ProcessFindings) -> ProcessFindings:
-    stacks = _Stacks()
+    def stack_of(item: CallInFlight | ExplainedCall | ProgramLine) -> CallStack | None:
+        return None if item.stack is None else listed(item.stack)
 
     def lost(losses: Sequence[TimeLost], thread: int | None = None) -> tuple[TimeLost, ...]:
         functions = ((loss, function_of(process.slow_calls, loss.cause, thread)) for loss in losses)
@@ -126,7 +64,7 @@ def _process(process: ProcessFindings) -> ProcessFindings:
 
     def line(line: ProgramLine, sequence: ProgramSequence) -> ProgramLine:
         return line.changed(
-            stack=stacks.listed(line.stack),
+            stack=stack_of(line),
             sentence=line_text(line, process, sequence),
             remedy=remedy_text(line, process, sequence),
         )
@@ -144,7 +82,7 @@ def _process(process: ProcessFindings) -> ProcessFindings:
         )
 
     def in_flight(call: CallInFlight) -> CallInFlight:
-        return call.changed(stack=stacks.listed(call.stack), sentence=in_flight_text(call))
+        return call.changed(stack=stack_of(call), sentence=in_flight_text(call))
 
     def thread(thread: ThreadFindings) -> ThreadFindings:
         return thread.changed(
@@ -155,19 +93,19 @@ def _process(process: ProcessFindings) -> ProcessFindings:
         )
 
     def slow(call: ExplainedCall) -> ExplainedCall:
-        return call.changed(stack=stacks.listed(call.stack), sentence=call_text(call))
+        return call.changed(stack=stack_of(call), sentence=call_text(call))
 
     def site(site: CallSite) -> CallSite:
-        return site.changed(stack=stacks.listed(site.stack), sentence=f"{site_text(site)}.")
+        return site.changed(stack=listed(site.stack), sentence=f"{site_text(site)}.")
 
-    described = process.changed(
+    made = process.changed(
         sequences=tuple(map(sequence, process.sequences)),
         lost=lost(process.lost),
         threads=tuple(map(thread, process.threads)),
         slow_calls=tuple(map(slow, process.slow_calls)),
         sites=tuple(map(site, process.sites)),
     )
-    return described.changed(stacks=tuple(stacks))
+    return made.changed(stacks=tuple(stack.frames for stack in numbers))
 
 
 def _row(row: CallRow) -> CallRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
 from stallprobes.watch.report import document
@@ -41,21 +39,12 @@ class WatchFiles:
         """How much of the program is kept for traces, None for everything."""
         return KEEP_NS if self.trace is None else None
 
-    def save_report(
-        self,
-        found: WatchFindings,
-        words: Sequence[str] | None = None,
-        exit_code: int | None = None,
-        problems: Sequence[str] = (),
-        attached: Sequence[AttachingCost] = (),
-        *,
-        progress: Progress,
-    ) -> None:
+    def save_report(self, found: WatchFindings, progress: Progress) -> None:
         """Write the report. Raises FileNotWritten."""
         if self.json is not None:
             progress.begin(f"writing {self.json.name}")
             text = io.StringIO()
-            Output(text).json(document(found, words, exit_code, problems, attached))
+            Output(text).json(document(found))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
     def save_trace(self, live: LiveProgram, found: WatchFindings, progress: Progress) -> None:

@@ -28,7 +28,8 @@ def document(recording: WatchRecording, progress: Callable[[float], None] = lamb
     if code is not None:
         problems += [still_running(one) for one in moment.findings.processes if not one.ended]
     exit_code = None if code is None else shell_exit_code(code)
-    return report.document(moment.findings, program.words or None, exit_code, problems)
+    findings = moment.findings.with_problems(problems)
+    return report.document(findings.changed(program=program.words or None, exit_code=exit_code))
 
 
 def save_traces(

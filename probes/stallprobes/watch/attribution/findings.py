@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from stallprobes.files.codec import (
@@ -24,8 +25,8 @@ from stallprobes.files.codec import (
     attributes,
 )
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.cost import WatchCost
+from stallprobes.watch.attribution.wait_cause import Cause, Certainty, Sureness, WaitCause
+from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
@@ -41,18 +42,6 @@ _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
 # Calls during less time have no rate.
 LEAST_RATE_NS = 1_000_000_000
-Cause = Annotated[
-    WaitCause,
-    about(
-        "In order of evidence. module-loading to tracing: an overhead record of the call. gpu-work: work of the GPU in "
-        "front of the call. staged-copy: the same, most of it in front of another peer copy that the driver stages. "
-        "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
-        "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
-        "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
-        "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
-        "recorded explains it."
-    ),
-]
 
 
 class WorkInFront(Document, kw_only=True):
@@ -118,15 +107,7 @@ class ExplainedCall(FinishedCall, kw_only=True):
 
     excess_ns: Annotated[Unsigned, about("The duration less the median of its row.")]
     cause: Cause
-    certainty: Annotated[
-        Certainty | None,
-        about(
-            "proven: by records of the call itself. known: by what the function does, or by overlap in time where a "
-            "check or reference shows that the pair stalls. alike: work of the GPU was not recorded then, and nearly "
-            "all calls like it whose work was recorded have the cause. beside: by overlap in time alone. Null without "
-            "a cause."
-        ),
-    ]
+    certainty: Sureness | None
     explained_ns: Annotated[Unsigned, about("The part of the excess that the cause explains.")]
     evidence: WaitEvidence = NO_EVIDENCE
     nested: Annotated[
@@ -367,10 +348,36 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
 
 
 class WatchFindings(Document, kw_only=True, eq=False):
-    """Findings about all processes of a watched program."""
+    """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Times and
+    durations are nanoseconds, times of events are on CLOCK_MONOTONIC. Unknown values are null."""
 
+    schema: Literal["stallscope.watch/3"] = "stallscope.watch/3"
+    program: Annotated[
+        tuple[Text, ...] | None, about("The words of the command; null where it was started elsewhere.")
+    ] = None
+    exit_code: Annotated[
+        Natural | None,
+        about(
+            "Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording "
+            "ends before it."
+        ),
+    ] = None
+    began_at: Annotated[
+        Text | None,
+        Meta(
+            description="Begin of the watch, UTC; null without a process that used CUDA.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ] = None
     began_at_ns: Annotated[Unsigned, about("Begin of the watch, since 1970.")]
     began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
     duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
     problems: Annotated[tuple[Text, ...], about("A sentence for whatever could not be recorded or read.")] = ()
+    attached: Annotated[
+        tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
+    ] = ()
     processes: tuple[ProcessFindings, ...]
+
+    def with_problems(self, problems: Iterable[str]) -> WatchFindings:
+        """The findings with further problems, which are the first."""
+        return self.changed(problems=(*problems, *self.problems))

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
+from stallprobes.files.codec import about
 from stallprobes.native.layouts.driver_calls import HostTask
 
 
 class WaitCause(StrEnum):
-    """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
-
-    ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
-    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
-    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
-    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
-    ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
-    work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
-    ``RECORDS_OFF``: it was made while work of the GPU was not recorded.
-    """
+    """What a slow call waited for, in order of evidence. The values are those of the JSON document."""
 
     MODULE_LOADING = "module-loading"
     LAZY_LOADING = "lazy-loading"
@@ -52,12 +45,7 @@ class WaitCause(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How the cause of a slow call is known.
-
-    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time where a
-    check or reference shows that the pair stalls. ``ALIKE``: work of the GPU was not recorded then, and nearly all
-    calls like it whose work was recorded have the cause. ``BESIDE``: by overlap in time alone.
-    """
+    """How the cause of a slow call is known. The values are those of the JSON document."""
 
     PROVEN = "proven"
     KNOWN = "known"
@@ -72,6 +60,26 @@ class Certainty(StrEnum):
         return "probably because of" if self is Certainty.ALIKE else "because of"
 
 
+Cause = Annotated[
+    WaitCause,
+    about(
+        "In order of evidence. module-loading to tracing: an overhead record of the call. gpu-work: work of the GPU in "
+        "front of the call. staged-copy: the same, most of it in front of another peer copy that the driver stages. "
+        "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
+        "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
+        "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
+        "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
+        "recorded explains it."
+    ),
+]
+Sureness = Annotated[
+    Certainty,
+    about(
+        "proven: by records of the call itself. known: by what the function does, or by overlap in time where a check "
+        "or reference shows that the pair stalls. alike: work of the GPU was not recorded then, and nearly all calls "
+        "like it whose work was recorded have the cause. beside: by overlap in time alone. Null without a cause."
+    ),
+]
 _OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
 OTHER_THREAD = frozenset(_OF_TASKS.values())
 # Rank of each cause: stronger evidence comes first.

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from stallprobes.files.codec import Document, Share, Text, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
+from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
 # A cause that takes so much of the time bounds the program; copies, communication and the GPU have limits of their own.
@@ -19,16 +19,6 @@ MOST_UNKNOWN = 0.05
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
-_PART = about(
-    "kernels, communication, rank-wait, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; "
-    "rank-wait: such kernels wait for another rank that is late; copies: no kernel meanwhile). shared: another "
-    "context or process had the GPU. Parts of the gaps between operations: queued: the next one was submitted, and "
-    "had not started. submitting: inside calls that do not block. host: between calls. wake-up: inside a wait whose "
-    "work had ended. blocking-copy to loading: inside a call that blocks for that. lock: inside a call that another "
-    "thread's call holds up. other-work: inside a wait for work of other threads. blocked: inside a call that blocks "
-    "for a reason that is not known. end: after the last operation. unknown: records or calls are missing."
-)
-TimePart = Annotated[Part, _PART]
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "
@@ -75,7 +65,8 @@ class SequenceDivision(Document, kw_only=True):
         Unsigned, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
     ] = 0
     parts: Annotated[
-        Mapping[TimePart, Unsigned], about("The time (ns) of each part; each instant of the covered time is in one.")
+        Mapping[Part, Unsigned],
+        about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
     ] = {}
     shares: Annotated[Mapping[Part, Share], about("Shares of the parts in the covered time without its end.")] = {}
     host: Annotated[Figure, about("Share of the time in which the sequence did not wait for the GPU (h).")] = NOT_KNOWN
