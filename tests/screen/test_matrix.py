@@ -883,7 +883,7 @@ async def test_what_is_measured_takes_the_place_of_what_was_known() -> None:
         assert "REFERENCE" not in shown(pilot)
 
 
-def test_a_gpu_without_a_reference_gets_that_of_the_model_with_the_nearest_name() -> None:
+def test_a_gpu_without_a_reference_gets_that_of_another_model() -> None:
     for gpu in ("NVIDIA H100 80GB HBM3", "Tesla V100-PCIE-32GB", None):
         found = reference_choice.nearest(gpu, "580.1")
         assert found is not None

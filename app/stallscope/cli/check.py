@@ -276,7 +276,7 @@ def _failure(matrix: Matrix) -> str | None:
     if matrix.lost_engines:
         return _lost_engines(matrix.lost_engines)
     cells = [cell for cell in matrix.cells.values() if cell.column != QUIET]
-    if any(cell.status in (Status.OK, Status.STARVED) for cell in cells):
+    if any(cell.status.measured for cell in cells):
         return None
     invalid = next((cell for cell in cells if cell.status is Status.INVALID), None)
     return None if invalid is None else f"nothing could be measured: {invalid.reason or 'the reason is unknown'}"

@@ -70,11 +70,6 @@ class CheckHistogram(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
 
-    @classmethod
-    def of_histogram(cls, histogram: Histogram) -> CheckHistogram:
-        """The document of ``histogram``."""
-        return cls(histogram.max_ns, Raw(codec.encoded(histogram.pairs())))
-
 
 Histograms = Annotated[dict[str, CheckHistogram], Meta(extra_json_schema=_CHANNELS)]
 
@@ -248,7 +243,10 @@ def channel_name(channel: Channel) -> str:
 
 
 def _histograms_out(channels: ChannelMap) -> Histograms:
-    return {channel_name(channel): CheckHistogram.of_histogram(one) for channel, one in channels.items()}
+    return {
+        channel_name(channel): CheckHistogram(histogram.max_ns, Raw(codec.encoded(histogram.pairs())))
+        for channel, histogram in channels.items()
+    }
 
 
 class ReadCheck:
@@ -279,11 +277,8 @@ class ReadCheck:
         """Add cells, which are at ``places`` in the document; it takes less time for several. Raises MalformedJson."""
         histograms = iter(_histograms(cells, places))
         for cell, where in zip(cells, places, strict=True):
-            self._add(cell, where, histograms)
-
-    def _add(self, cell: CheckCell, where: str, histograms: Iterator[Histogram]) -> None:
-        self._require_known(cell, where)
-        self._cells[cell.row, cell.column] = Cell.of(cell, repeats=self._repeats_of(cell, where, histograms))
+            self._require_known(cell, where)
+            self._cells[cell.key] = Cell.of(cell, repeats=self._repeats_of(cell, where, histograms))
 
     def _require_known(self, cell: CheckCell, where: str) -> None:
         """Raise MalformedJson unless a cell names known rows, columns and hosts, once, and is within the limits."""

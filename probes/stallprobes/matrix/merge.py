@@ -36,8 +36,7 @@ from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
 # A measured status counts before all others; of the rest the most informative one comes first.
-_MEASURED = (Status.STARVED, Status.OK)
-_ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
+_ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 # Cells of a check that are summed at once, which limits the memory for it.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
@@ -78,11 +77,11 @@ class _MergedCell:
         if part.status is not Status.OK:
             # Most hosts have the same reasons.
             self.hosts.append(HostStatus(host, part.status, sys.intern(part.reason or "")))
-        measured = self.status in _MEASURED
+        measured = self.status is not None and self.status.measured
         self.status = min(self.status or part.status, part.status, key=_ORDER.index)
-        if measured and part.status not in _MEASURED:
+        if measured and not part.status.measured:
             return
-        if part.status in _MEASURED and not measured:
+        if part.status.measured and not measured:
             self._begin()
         for repeat in part.repeats:
             self.repeats.append(replace(repeat, host=host))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import SequenceMatcher
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -56,19 +55,12 @@ def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
 
 
 def nearest(gpu: str | None, driver: str | None) -> Reference | None:
-    """The reference in the package of the GPU model ``gpu``, else of the one whose name is most like it.
+    """The reference in the package of the GPU model ``gpu``, else of any model.
 
     Of several, that with the nearest driver; None if the package has none.
     """
-    found = None if gpu is None else reference_of_gpu(gpu, driver)
-    if found is not None:
-        return found
-    every = [shipped(name) for name in references.names()]
-    if not every:
-        return None
-    alike = {one.gpu: SequenceMatcher(None, gpu or "", one.gpu).ratio() for one in every}
-    best = max(alike.values())
-    return _nearest((one for one in every if alike[one.gpu] == best), driver)
+    own = None if gpu is None else reference_of_gpu(gpu, driver)
+    return own or _nearest(map(shipped, references.names()), driver)
 
 
 def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:

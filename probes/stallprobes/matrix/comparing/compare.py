@@ -59,7 +59,6 @@ _ROWS = 4
 SELECTION = 1.04
 # A column whose medians vary between repeats by so many times the prior variance has modes.
 _MULTIMODAL = 6.0
-_JUDGED = (Status.OK, Status.STARVED)
 # A victim within this factor of the limit of starvation may cross it by chance.
 _NEAR = 3.0
 
@@ -377,7 +376,7 @@ def _baselines(cells: Iterable[Cell]) -> list[dict[Channel, Histogram]]:
 
 def _baseline_parts(cell: Cell) -> list[ChannelMap]:
     """The baselines of a cell, of the column quiet its windows; none unless it was measured."""
-    if cell.status not in _JUDGED:
+    if not cell.status.measured:
         return []
     if cell.column == QUIET:
         return [repeat.window.channels for repeat in cell.repeats]
@@ -397,7 +396,7 @@ def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange
     if statuses == (Status.UNSUPPORTED, Status.UNSUPPORTED):
         return found.changed(note=f"Unsupported in both: {_reason(new)}")
     for cell, which in ((new, "new"), (old, "old")):
-        if cell.status not in _JUDGED:
+        if not cell.status.measured:
             note = f"{str(cell.status).capitalize()} in the {which} check: {_reason(cell)}"
             return found.changed(change=Change.UNSURE, note=note)
     if statuses == (Status.STARVED, Status.STARVED):
