@@ -22,7 +22,7 @@ from stallprobes.latency.window import NO_SAMPLES, ChannelMap, difference, merge
 from stallprobes.model import TIMELINE_PHASES, Channel, Op, Phase, Probe, Process, Program, Role, SlotGroup, Word
 from stallprobes.native.layouts.board import EngineState
 from stallprobes.recording.common_lines import StoredTelemetry
-from stallprobes.recording.observation import Observation, ObservationHead, ProbeSet, ProbeSetHead
+from stallprobes.recording.observation import NONE_WAITING, Observation, ObservationHead, ProbeSet, ProbeSetHead
 from stallprobes.recording.recording_format import Line
 
 # A screen has at most 16 probes, a program at most 12 channels.
@@ -230,7 +230,7 @@ class ObservationLine(ObservationHead, Line, frozen=True, kw_only=True):
             "snapshot": None if snapshot is None else StoredSnapshot.of(snapshot, before),
             "telemetry": None if telemetry is None else StoredTelemetry.of(telemetry),
             # Of a set, the order would differ from process to process.
-            "waiting": tuple(sorted(observation.waiting)) or frozenset(),
+            "waiting": tuple(sorted(observation.waiting)) or NONE_WAITING,
         }
         return cls(**attributes(observation, cls) | own)
 

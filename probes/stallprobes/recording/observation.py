@@ -20,6 +20,8 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 SIM: Final = "sim"
 HOST: Final = "host"
+# The default of ``waiting``: a recording leaves out a member that is this object.
+NONE_WAITING: frozenset[str] = frozenset()
 
 
 class EngineCondition(StrEnum):
@@ -96,7 +98,7 @@ class ObservationHead(Struct, frozen=True, eq=False, kw_only=True):
     wall_s: WallSeconds
     engine: EngineStatus
     probe_failures: tuple[ProbeFailure, ...] = ()
-    waiting: frozenset[str] = frozenset()
+    waiting: frozenset[str] = NONE_WAITING
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
     timeline: bool | None = False
