@@ -110,10 +110,11 @@ def described(process: ProcessFindings) -> ProcessFindings:
 
 def _row(row: CallRow) -> CallRow:
     total = row.total
+    p50_ns, p99_ns = (None if ns is None else round(ns) for ns in map(total.percentile, (50, 99)))
     return row.changed(
         calls=total.count,
-        p50_ns=total.percentile(50),
-        p99_ns=total.percentile(99),
+        p50_ns=p50_ns,
+        p99_ns=p99_ns,
         max_ns=total.max_ns if total.count else None,
         total=_Buckets(total.block, total.number),
     )
