@@ -31,9 +31,9 @@ LARGEST_INTEGER = 2**53
 _WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]
 # The same for members of recordings, whose lines are checked as a whole: it is in the schema alone.
-PlainText = Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_TEXT, "pattern": _WITHOUT_CONTROL})]
+String = Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_TEXT, "pattern": _WITHOUT_CONTROL})]
 # Text that is set when a document is made, so that recordings have none.
-Sentence = PlainText | msgspec.UnsetType
+Sentence = String | msgspec.UnsetType
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]

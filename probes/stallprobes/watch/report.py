@@ -53,7 +53,8 @@ def described(process: ProcessFindings) -> ProcessFindings:
     numbers: dict[CallStack, int] = {}
 
     def listed(stack: CallStack) -> CallStack:
-        return stack.numbered(numbers.setdefault(stack, len(numbers)))
+        number = numbers.setdefault(stack, len(numbers))
+        return CallStack(stack.python, stack.native, stack.complete, number)
 
     def stack_of(item: CallInFlight | ExplainedCall | ProgramLine) -> CallStack | None:
         return None if item.stack is None else listed(item.stack)

@@ -17,10 +17,10 @@ from stallprobes.files.codec import (
     Document,
     Natural,
     PlainDocument,
-    PlainText,
     Ratio,
     Sentence,
     Share,
+    String,
     Unsigned,
     about,
     attributes,
@@ -49,7 +49,7 @@ class WorkInFront(PlainDocument, kw_only=True):
     """Work of the GPU during a slow call: all pieces with one name, kind, context and stream."""
 
     kind: GpuWork
-    name: Annotated[PlainText, about("Name of the kernel; empty for other work.")]
+    name: Annotated[String, about("Name of the kernel; empty for other work.")]
     direction: Annotated[Direction | None, about("Of copies; null for other work.")]
     context: Unsigned
     stream: Annotated[Unsigned, about("CUPTI's number of the stream.")]
@@ -58,9 +58,7 @@ class WorkInFront(PlainDocument, kw_only=True):
     overlap_ns: Annotated[Unsigned, about("Time within the call.")]
     bytes: Unsigned = 0
     own: Annotated[bool, about("Whether the slow call submitted it.")] = False
-    rank: Annotated[PlainText, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = (
-        ""
-    )
+    rank: Annotated[String, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = ""
     rank_ns: Annotated[Unsigned, about("For how long it does so within the call.")] = 0
 
 
@@ -78,7 +76,7 @@ class OthersTime(PlainDocument):
     context: Annotated[Unsigned | None, about("Null: another process.")]
     ns: Unsigned
     process: Annotated[
-        PlainText, about("The other process with the kernel that ran longest; empty where it is not watched too.")
+        String, about("The other process with the kernel that ran longest; empty where it is not watched too.")
     ] = ""
 
 
@@ -91,9 +89,9 @@ class WaitEvidence(PlainDocument):
     engine: Annotated[tuple[OthersTime, ...], about("Others that had the graphics engine meanwhile.")] = ()
     overhead_ns: Annotated[Unsigned, about("Time of the call's overhead records of the cause.")] = 0
     run_delay_ns: Annotated[Unsigned, about("The least time for which the thread was ready to run and had no CPU.")] = 0
-    known_by: Annotated[
-        PlainText, about("The check or reference that shows that the pair stalls; empty without one.")
-    ] = ""
+    known_by: Annotated[String, about("The check or reference that shows that the pair stalls; empty without one.")] = (
+        ""
+    )
     alike: Annotated[Unsigned, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")] = 0
 
 
@@ -180,7 +178,7 @@ class CallInFlight(DriverCall, kw_only=True):
     ] = ()
     stack: Stack = None
     kernel_wait: Annotated[
-        PlainText,
+        String,
         about(
             "Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."
         ),
@@ -191,7 +189,7 @@ class CallInFlight(DriverCall, kw_only=True):
 class CallSite(Document, kw_only=True):
     """Slow calls of one function and size that the same frames of the program's own code made."""
 
-    function: PlainText
+    function: String
     bytes: Unsigned | None
     blocking: Annotated[bool, about("Whether they are copies that return only when the data is there.")]
     stack: Annotated[CallStack, about("Place in the list of the process of the stack of the last one.")]
@@ -225,7 +223,7 @@ class CallSite(Document, kw_only=True):
 class CallRow(CallFigures, kw_only=True, eq=False):
     """All calls of one function in one thread."""
 
-    function: PlainText
+    function: String
     family: CallFamily | None
     calls: Natural | UnsetType = UNSET
     p50_ns: Unsigned | UnsetType | None = UNSET
@@ -248,7 +246,7 @@ class TimeLost(PlainDocument):
 
     cause: Cause
     thread: Annotated[Unsigned | None, about("Thread of the calls that are the cause; null for other causes.")]
-    thread_name: PlainText
+    thread_name: String
     calls: Unsigned
     ns: Unsigned
     proven_ns: Annotated[
@@ -277,7 +275,7 @@ class ThreadFindings(Document, kw_only=True, eq=False):
     """A thread."""
 
     id: Unsigned
-    name: PlainText
+    name: String
     owners: Annotated[
         Unsigned, about("Number of threads that share the row, above a thousand; id and name are the last one's.")
     ]
@@ -302,7 +300,7 @@ class GpuSharer(Document, kw_only=True):
     """A process on the GPU of another one."""
 
     pid: Unsigned
-    name: PlainText
+    name: String
     watched: bool
 
 
@@ -313,9 +311,9 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     duration_ns: Unsigned
     ended: bool
     calls: Natural
-    losses: Annotated[Mapping[PlainText, Natural], about("Calls and records that were not recorded, by reason.")]
+    losses: Annotated[Mapping[String, Natural], about("Calls and records that were not recorded, by reason.")]
     missed_records: Annotated[Unsigned, about("Records that were overwritten before they were read.")]
-    gaps: Annotated[tuple[PlainText, ...], about("Evidence that is missing, and why.")] = ()
+    gaps: Annotated[tuple[String, ...], about("Evidence that is missing, and why.")] = ()
     cost: WatchCost | None = None
     division: Annotated[ProcessDivision | None, about("Null where no work of the GPU was recorded.")] = None
     sequences: Annotated[
@@ -358,7 +356,7 @@ class WatchFindings(Document, kw_only=True, eq=False):
 
     schema: Literal["stallscope.watch/3"] = "stallscope.watch/3"
     program: Annotated[
-        tuple[PlainText, ...] | None, about("The words of the command; null where it was started elsewhere.")
+        tuple[String, ...] | None, about("The words of the command; null where it was started elsewhere.")
     ] = None
     exit_code: Annotated[
         Natural | None,
@@ -368,7 +366,7 @@ class WatchFindings(Document, kw_only=True, eq=False):
         ),
     ] = None
     began_at: Annotated[
-        PlainText | None,
+        String | None,
         Meta(
             description="Begin of the watch, UTC; null without a process that used CUDA.",
             extra_json_schema={"format": "date-time"},
@@ -377,11 +375,16 @@ class WatchFindings(Document, kw_only=True, eq=False):
     began_at_ns: Annotated[Unsigned, about("Begin of the watch, since 1970.")]
     began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
     duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
-    problems: Annotated[tuple[PlainText, ...], about("A sentence for whatever could not be recorded or read.")] = ()
+    problems: Annotated[tuple[String, ...], about("A sentence for whatever could not be recorded or read.")] = ()
     attached: Annotated[
         tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
     ] = ()
     processes: tuple[ProcessFindings, ...]
+
+    @property
+    def slow_limit_ns(self) -> int:
+        """The least limit from which a call is slow; 0 without a process."""
+        return min((process.slow_limit_ns for process in self.processes), default=0)
 
     def with_problems(self, problems: Iterable[str]) -> WatchFindings:
         """The findings with further problems, which are the first."""

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from stallprobes.files.codec import Document, PlainText, Share, Unsigned, about
+from stallprobes.files.codec import Document, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
@@ -34,7 +34,7 @@ _BOUND = about(
 class WaitShare(Document, kw_only=True):
     """The waits of one function."""
 
-    function: PlainText
+    function: String
     calls: Unsigned
     ns: Annotated[Unsigned, about("The time that they took.")]
     share: Annotated[

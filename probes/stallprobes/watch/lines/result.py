@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta
 
-from stallprobes.files.codec import Document, PlainText, Ratio, Rounded, Sentence, Share, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import RankWait, SequenceRanks
@@ -22,7 +22,7 @@ class LineTime(Document, kw_only=True):
     """The time of one sort at a line."""
 
     share: Annotated[Share, about("Of the time of the sequence.")] = 0.0
-    function: Annotated[PlainText, about("Function of the driver with most of it; empty without any.")] = ""
+    function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
 NO_TIME = LineTime()
@@ -74,7 +74,7 @@ class WaitPlace(Document, kw_only=True):
 
     place: Annotated[StackFrame | None, about("The line, as in the lines.")]
     inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
-    function: PlainText
+    function: String
     thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of them.")]
     calls: Annotated[
         float,
@@ -91,9 +91,9 @@ class HoldingCalls(Document, kw_only=True):
     """Calls of a function in another thread beside which calls of the sequence are unusually long."""
 
     thread: Annotated[Unsigned, about("Thread id of the system, of the thread that makes them.")]
-    function: PlainText
+    function: String
     place: Annotated[StackFrame | None, about("The line that made most of them; null if no sample says so.")]
-    held: Annotated[PlainText, about("Function of most of the calls that they hold up.")]
+    held: Annotated[String, about("Function of most of the calls that they hold up.")]
     calls: Annotated[Unsigned, about("Calls of the sequence that they hold up.")]
     per_second: Ratio
     share: Annotated[Share, about("Part of the time of the sequence in which its calls are held up.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import UNSET
 
-from stallprobes.files.codec import Document, PlainText, Sentence, Share, Unsigned, about
+from stallprobes.files.codec import Document, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.reading.call_stack import StackFrame
@@ -28,20 +28,16 @@ class RankDelay(Document, kw_only=True):
     bound: Annotated[Bound | None, about("What most of that is, as a verdict says it; null where nothing is most.")]
     share: Annotated[Share, about("Its part of that.")] = 0.0
     place: Annotated[StackFrame | None, about("The line at which it has more time; null where none is known.")] = None
-    function: Annotated[
-        PlainText, about("Function of the driver that is called there, or next; empty if not known.")
-    ] = ""
-    kernel: Annotated[PlainText, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
+    function: Annotated[String, about("Function of the driver that is called there, or next; empty if not known.")] = ""
+    kernel: Annotated[String, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
     off_cpu: Annotated[bool, about("Whether most of its host time is off the CPU.")] = False
-    rank: Annotated[PlainText, about("Another rank that it waits for itself, in communication; empty without one.")] = (
-        ""
-    )
+    rank: Annotated[String, about("Another rank that it waits for itself, in communication; empty without one.")] = ""
 
 
 class RankWait(Document, kw_only=True):
     """The time that a sequence waits, in kernels that communicate, for a rank that begins them later."""
 
-    name: Annotated[PlainText, about("The rank as a sentence names it.")]
+    name: Annotated[String, about("The rank as a sentence names it.")]
     pid: Unsigned
     image: Unsigned
     device: Annotated[Unsigned, about("CUPTI's number of its GPU in its process.")]
