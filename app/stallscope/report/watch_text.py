@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.units import duration_ns, format_count, in_ms, in_us, plural
 from stallprobes.watch.attribution.findings import (
     CallRow,
     CallSite,
+    ExplainedCall,
     ProcessFindings,
     ThreadFindings,
+    TimeLost,
     WatchFindings,
     function_of,
     united,
@@ -162,8 +164,7 @@ def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place],
     if len(waiting) > len(shown):
         out.paragraph(f"{plural(len(waiting) - len(shown), 'more thread')} lost time to slow calls.", style="dim")
     if not waiting and calls and not calls_in_flight(findings):
-        limit_ns = min(process.slow_limit_ns for process in findings.processes)
-        out.paragraph(no_stall_text(limit_ns), style="good")
+        out.paragraph(no_stall_text(findings.slow_limit_ns), style="good")
 
 
 def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
@@ -263,11 +264,18 @@ def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     if rest := lost[_MOST_ROWS:]:
         time = duration_ns(sum(one.ns for one in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
-    calls = [call for process in processes for call in process.slow_calls]
-    for cause in map(cause_of, dict.fromkeys(one.cause for one in lost)):
-        if cause.remedy:
-            help_ = with_code(*cause.helps(function_of(calls, cause.name)))
-            out.paragraph(f"{cause.word}: {help_}", indent="    ", first="  ", style="dim")
+    for text in remedies(lost, [call for process in processes for call in process.slow_calls]):
+        out.paragraph(text, indent="    ", first="  ", style="dim")
+
+
+def remedies(lost: Iterable[TimeLost], calls: Sequence[ExplainedCall], thread: int | None = None) -> list[str]:
+    """What helps against each cause of ``lost`` by the slow ``calls``, of one ``thread`` or of all."""
+    causes = [cause_of(cause) for cause in dict.fromkeys(loss.cause for loss in lost)]
+    return [
+        f"{cause.word}: {with_code(*cause.helps(function_of(calls, cause.name, thread)))}"
+        for cause in causes
+        if cause.remedy
+    ]
 
 
 def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:

@@ -30,6 +30,10 @@ LARGEST_INTEGER = 2**53
 
 _WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]
+# The same for members of recordings, whose lines are checked as a whole: it is in the schema alone.
+String = Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_TEXT, "pattern": _WITHOUT_CONTROL})]
+# Text that is set when a document is made, so that recordings have none.
+Sentence = String | msgspec.UnsetType
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
@@ -67,15 +71,11 @@ Value = TypeVar("Value")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
-class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlainDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of results, which are JSON documents: an object that has the declared members and no others.
 
-    A number whose annotation has ``Rounded`` is rounded when the object is made.
+    It is for objects of which there are thousands, without a number that is rounded.
     """
-
-    def __post_init__(self) -> None:
-        for name, decimals in _rounded_fields(type(self)):
-            force_setattr(self, name, _rounded(getattr(self, name), decimals))
 
     def changed(self, **values: Any) -> Self:
         """The object with other ``values``."""
@@ -88,6 +88,14 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name not in others:
                 others[name] = _attribute(source, name)
         return cls(**others)
+
+
+class Document(PlainDocument):
+    """Base of results. A number whose annotation has ``Rounded`` is rounded when the object is made."""
+
+    def __post_init__(self) -> None:
+        for name, decimals in _rounded_fields(type(self)):
+            force_setattr(self, name, _rounded(getattr(self, name), decimals))
 
 
 def _attribute(source: object, name: str) -> Any:

@@ -53,7 +53,8 @@ def described(process: ProcessFindings) -> ProcessFindings:
     numbers: dict[CallStack, int] = {}
 
     def listed(stack: CallStack) -> CallStack:
-        return stack.numbered(numbers.setdefault(stack, len(numbers)))
+        number = numbers.setdefault(stack, len(numbers))
+        return CallStack(stack.python, stack.native, stack.complete, number)
 
     def stack_of(item: CallInFlight | ExplainedCall | ProgramLine) -> CallStack | None:
         return None if item.stack is None else listed(item.stack)
@@ -110,10 +111,11 @@ def described(process: ProcessFindings) -> ProcessFindings:
 
 def _row(row: CallRow) -> CallRow:
     total = row.total
+    p50_ns, p99_ns = (None if ns is None else round(ns) for ns in map(total.percentile, (50, 99)))
     return row.changed(
         calls=total.count,
-        p50_ns=total.percentile(50),
-        p99_ns=total.percentile(99),
+        p50_ns=p50_ns,
+        p99_ns=p99_ns,
         max_ns=total.max_ns if total.count else None,
         total=_Buckets(total.block, total.number),
     )

@@ -7,12 +7,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns, format_count, plural
-from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings, function_of
-from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
 from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded
-from stallscope.report.remedy_text import with_code
+from stallscope.report.watch_text import remedies
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
@@ -66,10 +65,7 @@ def _append_process(text: PrintableText, process: ProcessFindings, thread: int) 
     known = next((one for one in process.threads if one.id == thread), None)
     if known is not None and known.lost:
         section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
-        helps: dict[str, None] = {}
-        for cause in dict.fromkeys(cause_of(one.cause) for one in known.lost if cause_of(one.cause).remedy):
-            function = function_of(process.slow_calls, cause.name, thread)
-            helps[f"{cause.word}: {with_code(*cause.helps(function))}"] = None
+        helps = remedies(known.lost, process.slow_calls, thread)
         section(text, "What helps", "\n".join(f"- {one}" for one in helps))
     section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))
 

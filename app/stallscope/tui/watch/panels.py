@@ -71,7 +71,7 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
     lost.sort(key=lambda item: -item[0].lost_share)
     found += [(where + headline(thread), "strong" if not number else "") for number, (thread, where) in enumerate(lost)]
     if not lost and not problems:
-        limit_ns = min(process.slow_limit_ns for process in findings.processes)
+        limit_ns = findings.slow_limit_ns
         slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
         calls = plural(slow, "call")
         oldest = _oldest_in_flight(findings)

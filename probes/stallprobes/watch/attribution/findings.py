@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr
 
 from stallprobes.files.codec import (
     Document,
-    Latency,
     Natural,
+    PlainDocument,
     Ratio,
+    Sentence,
     Share,
-    Text,
+    String,
     Unsigned,
     about,
     attributes,
@@ -44,11 +45,11 @@ _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
 LEAST_RATE_NS = 1_000_000_000
 
 
-class WorkInFront(Document, kw_only=True):
+class WorkInFront(PlainDocument, kw_only=True):
     """Work of the GPU during a slow call: all pieces with one name, kind, context and stream."""
 
     kind: GpuWork
-    name: Annotated[Text, about("Name of the kernel; empty for other work.")]
+    name: Annotated[String, about("Name of the kernel; empty for other work.")]
     direction: Annotated[Direction | None, about("Of copies; null for other work.")]
     context: Unsigned
     stream: Annotated[Unsigned, about("CUPTI's number of the stream.")]
@@ -57,7 +58,7 @@ class WorkInFront(Document, kw_only=True):
     overlap_ns: Annotated[Unsigned, about("Time within the call.")]
     bytes: Unsigned = 0
     own: Annotated[bool, about("Whether the slow call submitted it.")] = False
-    rank: Annotated[Text, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = ""
+    rank: Annotated[String, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = ""
     rank_ns: Annotated[Unsigned, about("For how long it does so within the call.")] = 0
 
 
@@ -69,17 +70,17 @@ class CallAlongside(DriverCall, kw_only=True):
     overlap_ns: Annotated[Unsigned, about("Time that the slow call and any of them had in common.")]
 
 
-class OthersTime(Document):
+class OthersTime(PlainDocument):
     """Time within a slow call in which another context had the graphics engine."""
 
     context: Annotated[Unsigned | None, about("Null: another process.")]
     ns: Unsigned
     process: Annotated[
-        Text, about("The other process with the kernel that ran longest; empty where it is not watched too.")
+        String, about("The other process with the kernel that ran longest; empty where it is not watched too.")
     ] = ""
 
 
-class WaitEvidence(Document):
+class WaitEvidence(PlainDocument):
     """What shows the cause of a slow call; empty where there is none."""
 
     overlap_ns: Annotated[Unsigned, about("The part of the call that the evidence covers.")] = 0
@@ -88,14 +89,16 @@ class WaitEvidence(Document):
     engine: Annotated[tuple[OthersTime, ...], about("Others that had the graphics engine meanwhile.")] = ()
     overhead_ns: Annotated[Unsigned, about("Time of the call's overhead records of the cause.")] = 0
     run_delay_ns: Annotated[Unsigned, about("The least time for which the thread was ready to run and had no CPU.")] = 0
-    known_by: Annotated[Text, about("The check or reference that shows that the pair stalls; empty without one.")] = ""
+    known_by: Annotated[String, about("The check or reference that shows that the pair stalls; empty without one.")] = (
+        ""
+    )
     alike: Annotated[Unsigned, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")] = 0
 
 
 NO_EVIDENCE = WaitEvidence()
 
 
-class PartOfWait(Document):
+class PartOfWait(PlainDocument):
     """A part of a slow call with another cause than the main one, of the same certainty."""
 
     cause: Cause
@@ -117,7 +120,7 @@ class ExplainedCall(FinishedCall, kw_only=True):
         tuple[PartOfWait, ...], about("Other parts of the excess with their causes; the rest is unattributed.")
     ] = ()
     stack: Stack = None
-    sentence: Text = ""
+    sentence: Sentence = UNSET
 
     @classmethod
     def made(cls, call: FinishedCall, **others: Any) -> ExplainedCall:
@@ -175,18 +178,18 @@ class CallInFlight(DriverCall, kw_only=True):
     ] = ()
     stack: Stack = None
     kernel_wait: Annotated[
-        Text,
+        String,
         about(
             "Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."
         ),
     ] = ""
-    sentence: Text = ""
+    sentence: Sentence = UNSET
 
 
 class CallSite(Document, kw_only=True):
     """Slow calls of one function and size that the same frames of the program's own code made."""
 
-    function: Text
+    function: String
     bytes: Unsigned | None
     blocking: Annotated[bool, about("Whether they are copies that return only when the data is there.")]
     stack: Annotated[CallStack, about("Place in the list of the process of the stack of the last one.")]
@@ -204,7 +207,7 @@ class CallSite(Document, kw_only=True):
     total_ns: Unsigned
     lost_ns: Unsigned
     cause: Annotated[Cause, about("That of most of the time lost.")]
-    sentence: Text = ""
+    sentence: Sentence = UNSET
 
     @property
     def is_copy(self) -> bool:
@@ -220,12 +223,12 @@ class CallSite(Document, kw_only=True):
 class CallRow(CallFigures, kw_only=True, eq=False):
     """All calls of one function in one thread."""
 
-    function: Text
+    function: String
     family: CallFamily | None
-    calls: Natural = 0
-    p50_ns: Latency | None = None
-    p99_ns: Latency | None = None
-    max_ns: Latency | None = None
+    calls: Natural | UnsetType = UNSET
+    p50_ns: Unsigned | UnsetType | None = UNSET
+    p99_ns: Unsigned | UnsetType | None = UNSET
+    max_ns: Unsigned | UnsetType | None = UNSET
     median_ns: Annotated[
         Unsigned,
         about(
@@ -238,19 +241,19 @@ class CallRow(CallFigures, kw_only=True, eq=False):
     unkept_ns: Annotated[Unsigned, about("Their excess by the histogram.")]
 
 
-class TimeLost(Document):
+class TimeLost(PlainDocument):
     """Time that slow calls lost to one cause."""
 
     cause: Cause
     thread: Annotated[Unsigned | None, about("Thread of the calls that are the cause; null for other causes.")]
-    thread_name: Text
+    thread_name: String
     calls: Unsigned
     ns: Unsigned
     proven_ns: Annotated[
         Unsigned,
         about("The part whose cause is proven, or known by what the function does or by a check or reference."),
     ]
-    remedy: Annotated[Text, about("What helps; empty where nothing is known.")] = ""
+    remedy: Annotated[Sentence, about("What helps; empty where nothing is known.")] = UNSET
 
     @property
     def key(self) -> LossKey:
@@ -272,13 +275,13 @@ class ThreadFindings(Document, kw_only=True, eq=False):
     """A thread."""
 
     id: Unsigned
-    name: Text
+    name: String
     owners: Annotated[
         Unsigned, about("Number of threads that share the row, above a thousand; id and name are the last one's.")
     ]
     alive_ns: Annotated[Unsigned, about("From its first call to its end, or until now.")]
     ended: bool
-    headline: Text = ""
+    headline: Sentence = UNSET
     lost_ns: Natural = 0
     lost_share: Annotated[Share, about("Of its time.")] = 0.0
     lost: Annotated[tuple[TimeLost, ...], about("The most time first.")]
@@ -297,7 +300,7 @@ class GpuSharer(Document, kw_only=True):
     """A process on the GPU of another one."""
 
     pid: Unsigned
-    name: Text
+    name: String
     watched: bool
 
 
@@ -308,9 +311,9 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     duration_ns: Unsigned
     ended: bool
     calls: Natural
-    losses: Annotated[Mapping[Text, Natural], about("Calls and records that were not recorded, by reason.")]
+    losses: Annotated[Mapping[String, Natural], about("Calls and records that were not recorded, by reason.")]
     missed_records: Annotated[Unsigned, about("Records that were overwritten before they were read.")]
-    gaps: Annotated[tuple[Text, ...], about("Evidence that is missing, and why.")] = ()
+    gaps: Annotated[tuple[String, ...], about("Evidence that is missing, and why.")] = ()
     cost: WatchCost | None = None
     division: Annotated[ProcessDivision | None, about("Null where no work of the GPU was recorded.")] = None
     sequences: Annotated[
@@ -353,7 +356,7 @@ class WatchFindings(Document, kw_only=True, eq=False):
 
     schema: Literal["stallscope.watch/3"] = "stallscope.watch/3"
     program: Annotated[
-        tuple[Text, ...] | None, about("The words of the command; null where it was started elsewhere.")
+        tuple[String, ...] | None, about("The words of the command; null where it was started elsewhere.")
     ] = None
     exit_code: Annotated[
         Natural | None,
@@ -363,7 +366,7 @@ class WatchFindings(Document, kw_only=True, eq=False):
         ),
     ] = None
     began_at: Annotated[
-        Text | None,
+        String | None,
         Meta(
             description="Begin of the watch, UTC; null without a process that used CUDA.",
             extra_json_schema={"format": "date-time"},
@@ -372,11 +375,16 @@ class WatchFindings(Document, kw_only=True, eq=False):
     began_at_ns: Annotated[Unsigned, about("Begin of the watch, since 1970.")]
     began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
     duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
-    problems: Annotated[tuple[Text, ...], about("A sentence for whatever could not be recorded or read.")] = ()
+    problems: Annotated[tuple[String, ...], about("A sentence for whatever could not be recorded or read.")] = ()
     attached: Annotated[
         tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
     ] = ()
     processes: tuple[ProcessFindings, ...]
+
+    @property
+    def slow_limit_ns(self) -> int:
+        """The least limit from which a call is slow; 0 without a process."""
+        return min((process.slow_limit_ns for process in self.processes), default=0)
 
     def with_problems(self, problems: Iterable[str]) -> WatchFindings:
         """The findings with further problems, which are the first."""

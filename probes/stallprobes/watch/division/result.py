@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
-from stallprobes.files.codec import Document, Share, Text, Unsigned, about
+from msgspec import UNSET, UnsetType
+
+from stallprobes.files.codec import Document, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
@@ -32,7 +34,7 @@ _BOUND = about(
 class WaitShare(Document, kw_only=True):
     """The waits of one function."""
 
-    function: Text
+    function: String
     calls: Unsigned
     ns: Annotated[Unsigned, about("The time that they took.")]
     share: Annotated[
@@ -68,7 +70,9 @@ class SequenceDivision(Document, kw_only=True):
         Mapping[Part, Unsigned],
         about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
     ] = {}
-    shares: Annotated[Mapping[Part, Share], about("Shares of the parts in the covered time without its end.")] = {}
+    shares: Annotated[
+        Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
+    ] = UNSET
     host: Annotated[Figure, about("Share of the time in which the sequence did not wait for the GPU (h).")] = NOT_KNOWN
     gpu: Annotated[
         Figure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")

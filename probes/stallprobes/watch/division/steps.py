@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from stallprobes.files.codec import Document, Text, Unsigned, about
+from stallprobes.files.codec import Document, String, Unsigned, about
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
@@ -36,8 +36,8 @@ class Step(Document, kw_only=True):
     """A step of a sequence, from one NVTX range to the next one of the same name and thread, else from one blocking
     call to the next one of the same function, size and thread."""
 
-    range: Annotated[Text, about("The name of the range, in which each number is #; empty for calls.")] = ""
-    function: Annotated[Text, about("Empty for ranges.")]
+    range: Annotated[String, about("The name of the range, in which each number is #; empty for calls.")] = ""
+    function: Annotated[String, about("Empty for ranges.")]
     bytes: Unsigned
     thread: Unsigned
     ns: Annotated[Unsigned, about("The median, to 4 %.")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
-from stallprobes.files.codec import Document, Ratio, Rounded, Share, Text, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import RankWait, SequenceRanks
@@ -22,7 +22,7 @@ class LineTime(Document, kw_only=True):
     """The time of one sort at a line."""
 
     share: Annotated[Share, about("Of the time of the sequence.")] = 0.0
-    function: Annotated[Text, about("Function of the driver with most of it; empty without any.")] = ""
+    function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
 NO_TIME = LineTime()
@@ -65,8 +65,8 @@ class ProgramLine(Document, kw_only=True):
         tuple[InnerPlace, ...],
         about("At most three, the one that costs most first; none if there is only the line itself."),
     ] = ()
-    sentence: Text = ""
-    remedy: Annotated[Text, about("What helps; empty where nothing is known.")] = ""
+    sentence: Sentence = UNSET
+    remedy: Annotated[Sentence, about("What helps; empty where nothing is known.")] = UNSET
 
 
 class WaitPlace(Document, kw_only=True):
@@ -74,7 +74,7 @@ class WaitPlace(Document, kw_only=True):
 
     place: Annotated[StackFrame | None, about("The line, as in the lines.")]
     inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
-    function: Text
+    function: String
     thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of them.")]
     calls: Annotated[
         float,
@@ -84,16 +84,16 @@ class WaitPlace(Document, kw_only=True):
     per_second: Ratio
     share: Annotated[Share, about("Of the time of the sequence.")]
     price: Annotated[Share, _PRICE]
-    sentence: Text = ""
+    sentence: Sentence = UNSET
 
 
 class HoldingCalls(Document, kw_only=True):
     """Calls of a function in another thread beside which calls of the sequence are unusually long."""
 
     thread: Annotated[Unsigned, about("Thread id of the system, of the thread that makes them.")]
-    function: Text
+    function: String
     place: Annotated[StackFrame | None, about("The line that made most of them; null if no sample says so.")]
-    held: Annotated[Text, about("Function of most of the calls that they hold up.")]
+    held: Annotated[String, about("Function of most of the calls that they hold up.")]
     calls: Annotated[Unsigned, about("Calls of the sequence that they hold up.")]
     per_second: Ratio
     share: Annotated[Share, about("Part of the time of the sequence in which its calls are held up.")]
@@ -117,7 +117,7 @@ class ProgramSequence(SequenceDivision, kw_only=True):
         about("Calls of other threads that hold up those of the sequence, those with most of its time first."),
     ] = ()
     ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
-    sentence: Annotated[Text, about("The verdict; empty without a division.")] = ""
+    sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET
 
     @property
     def blamed(self) -> RankWait | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from stallprobes.files.codec import Document, Share, Text, Unsigned, about
+from msgspec import UNSET
+
+from stallprobes.files.codec import Document, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.reading.call_stack import StackFrame
@@ -26,16 +28,16 @@ class RankDelay(Document, kw_only=True):
     bound: Annotated[Bound | None, about("What most of that is, as a verdict says it; null where nothing is most.")]
     share: Annotated[Share, about("Its part of that.")] = 0.0
     place: Annotated[StackFrame | None, about("The line at which it has more time; null where none is known.")] = None
-    function: Annotated[Text, about("Function of the driver that is called there, or next; empty if not known.")] = ""
-    kernel: Annotated[Text, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
+    function: Annotated[String, about("Function of the driver that is called there, or next; empty if not known.")] = ""
+    kernel: Annotated[String, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
     off_cpu: Annotated[bool, about("Whether most of its host time is off the CPU.")] = False
-    rank: Annotated[Text, about("Another rank that it waits for itself, in communication; empty without one.")] = ""
+    rank: Annotated[String, about("Another rank that it waits for itself, in communication; empty without one.")] = ""
 
 
 class RankWait(Document, kw_only=True):
     """The time that a sequence waits, in kernels that communicate, for a rank that begins them later."""
 
-    name: Annotated[Text, about("The rank as a sentence names it.")]
+    name: Annotated[String, about("The rank as a sentence names it.")]
     pid: Unsigned
     image: Unsigned
     device: Annotated[Unsigned, about("CUPTI's number of its GPU in its process.")]
@@ -67,7 +69,9 @@ class SequenceRanks(Document, kw_only=True):
         about("Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."),
     ] = None
     waits: Annotated[tuple[RankWait, ...], about("By rank, the most time first.")] = ()
-    sentence: Annotated[Text, about("The rank that slows it down, and what is not known; empty without either.")] = ""
+    sentence: Annotated[
+        Sentence, about("The rank that slows it down, and what is not known; empty without either.")
+    ] = UNSET
 
     @property
     def blamed(self) -> RankWait | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from stallprobes.files.codec import Document, Natural, Text, Unsigned, about, schema
+from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 
 # Files of Python's own library and of installed packages, and code that these generate: torch.compile's has a hash as
@@ -36,19 +36,19 @@ class FrameKind(StrEnum):
     NATIVE = "native"
 
 
-class StackFrame(Document):
+class StackFrame(PlainDocument):
     """A frame of a call stack."""
 
     kind: FrameKind
-    function: Annotated[Text, about("Empty if its name is not known.")]
+    function: Annotated[String, about("Empty if its name is not known.")]
     file: Annotated[
-        Text, about("Source of Python code; program or library of compiled code; empty if it is not known.")
+        String, about("Source of Python code; program or library of compiled code; empty if it is not known.")
     ]
     line: Annotated[Unsigned | None, about("Of Python code, or of source; null if it is not known.")] = None
     offset: Annotated[
         Unsigned | None, about("Of compiled code: bytes from the begin of the file as it is linked; else null.")
     ] = None
-    source: Annotated[Text, about("Source of compiled code where the file says it (-g), else empty.")] = ""
+    source: Annotated[String, about("Source of compiled code where the file says it (-g), else empty.")] = ""
 
     @property
     def is_users(self) -> bool:
@@ -79,7 +79,7 @@ class StackFrame(Document):
 UNKNOWN_PYTHON = StackFrame(FrameKind.PYTHON, "", "")
 
 
-class StackFrames(Document):
+class StackFrames(PlainDocument):
     """The frames of one thread at one call, innermost first."""
 
     python: tuple[StackFrame, ...] = ()
@@ -105,9 +105,6 @@ class CallStack:
     def __hash__(self) -> int:
         return hash(self.frames)
 
-    def __repr__(self) -> str:
-        return f"CallStack({self.python!r}, {self.native!r}, {self.complete})"
-
     @classmethod
     def of_json(cls, value: Any) -> CallStack:
         """The stack whose frames are ``value``. Raises ValueError for what is none."""
@@ -127,10 +124,6 @@ class CallStack:
     def frames(self) -> StackFrames:
         """All of it."""
         return StackFrames(self.python, self.native, self.complete)
-
-    def numbered(self, number: int) -> CallStack:
-        """The same stack at a place in a list of stacks."""
-        return CallStack(self.python, self.native, self.complete, number)
 
     @cached_property
     def own(self) -> tuple[StackFrame, ...]:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Document, Int64, Text, Unsigned, about
+from stallprobes.files.codec import Document, Int64, PlainDocument, String, Unsigned, about
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import LossKind
@@ -23,13 +23,13 @@ from stallprobes.watch.reading.words import Memory, ProcessState
 CallKey = tuple[int, int]
 
 
-class DriverCall(Document, kw_only=True):
+class DriverCall(PlainDocument, kw_only=True):
     """A call of the driver: who made it, and with which arguments."""
 
-    function: Annotated[Text, about("Function of the driver.")]
+    function: Annotated[String, about("Function of the driver.")]
     thread: Annotated[Unsigned, about("Thread id of the system.")]
     # "" in a reading, which has the names by thread.
-    thread_name: Text = ""
+    thread_name: String = ""
     begin_ns: Annotated[Unsigned, about("When it began, on CLOCK_MONOTONIC.")]
     stream: Annotated[
         Unsigned | None, about("Handle of the stream; null without such an argument. 0 is the NULL stream.")
@@ -62,7 +62,7 @@ class FinishedCall(DriverCall, kw_only=True):
     duration_ns: Unsigned
     result: Annotated[Int64, about("The driver's code, 0 for success.")]
     range: Annotated[
-        Text,
+        String,
         about(
             "The innermost NVTX range that the thread had pushed, else the last one that was started before the call "
             "and had not ended; empty without one."
@@ -189,12 +189,12 @@ class ProcessHead(Document, kw_only=True):
     pid: Unsigned
     parent_pid: Unsigned
     image: Annotated[Unsigned, about("Number of programs that the process has executed with CUDA before.")]
-    name: Annotated[Text, about("Of the program.")]
-    command: Text
+    name: Annotated[String, about("Of the program.")]
+    command: String
     state: Annotated[ProcessState, about("What the injected library does in the process.")]
-    failed_function: Annotated[Text, about("Function of CUPTI that failed; empty if none did.")]
+    failed_function: Annotated[String, about("Function of CUPTI that failed; empty if none did.")]
     code: Annotated[Int64, about("What it returned, else 0.")]
-    cupti_path: Text
+    cupti_path: String
     cupti_version: Unsigned
     calls_only: bool
     slow_limit_ns: Annotated[Unsigned, about("The limit from which a call is slow.")]

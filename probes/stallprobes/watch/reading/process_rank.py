@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from stallprobes.files.codec import Document, Text, Unsigned, about
+from stallprobes.files.codec import Document, String, Unsigned, about
 
 # Variables of torchrun, Open MPI, PMI, PMIx and Slurm, and the one with the number of ranks; the first that is there
 # counts. LOCAL_RANK counts the ranks of one machine.
@@ -30,7 +30,7 @@ class Rank(Document, kw_only=True):
     number: Unsigned
     size: Annotated[Unsigned | None, about("How many the job has; null where that is not known.")] = None
     variable: Annotated[
-        Text, about("The environment variable that says so; empty where the number is that of its GPU.")
+        String, about("The environment variable that says so; empty where the number is that of its GPU.")
     ] = ""
 
 
