@@ -53,7 +53,7 @@ from stallprobes.native.layouts.schedule import LEAD_DEFAULT_NS
 # Rows of GpuRecord, and of HostCall.
 GpuRecords = NDArray[Any]
 HostCalls = NDArray[Any]
-# ``ProbeState(number)`` takes longer.
+# Members of ProbeState by number: ``ProbeState(number)`` takes longer.
 _STATES = tuple(ProbeState)
 
 
@@ -86,7 +86,7 @@ class SectionLayout:
 class BoardLayout:
     """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes).
 
-    ``timeline_channels`` are those that the timeline fills, ``timeline_offset`` that of its own section.
+    ``timeline_channels`` are the channels that the timeline fills, ``timeline_offset`` is the offset of its section.
     """
 
     names: tuple[str, ...]
@@ -253,10 +253,10 @@ class Board:
             raise BoardError(f"the board has {size} bytes, not {layout.size}")
         board = cls(fd, layout)
         header = board.header
-        found = [header.magic, header.version, header.size, header.digest]
+        actual = [header.magic, header.version, header.size, header.digest]
         wanted = [BOARD_MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
         for what, value, expected in zip(
-            ("magic", "version", "size", "digest of channels"), found, wanted, strict=True
+            ("magic", "version", "size", "digest of channels"), actual, wanted, strict=True
         ):
             if value != expected:
                 board.fd = -1

@@ -21,7 +21,7 @@ from stallprobes.engine.protocol import (
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
-# How often a wait asks whether the engine is stopped.
+# Time (s) between two questions of a wait whether the engine is stopped.
 _STEP_S = 0.5
 
 

@@ -37,12 +37,13 @@ from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses,
 
 _STOP_S = 1.0
 _START_S = 30.0
-# The engine waits so long for CUPTI's answer.
+# Longest wait (s) for CUPTI's answer; the engine waits as long.
 _TIMELINE_S = 10.0
 _SILENCE_S = 30.0
-# How often a call of a resident asks whether it is to stop, and a wait whether a stopped engine continues.
+# Time (s) between two questions of a resident's call whether it is to stop, and of a wait whether a stopped engine
+# continues.
 _STOP_STEP_S = 0.05
-# The collector asks for records every 10 ms.
+# Time (s) between two questions for records; the collector asks CUPTI every 10 ms.
 _RECORDS_S = 0.002
 _END_NS = 1 << 62
 
@@ -363,7 +364,7 @@ class Session:
         """
         answer, pid = self._inbox.answer, self.engine_pid
         second = answer.second_pid if isinstance(answer, Ready) else None
-        return tuple(one for one in (pid, second) if one is not None) if pid is not None else ()
+        return tuple(process_id for process_id in (pid, second) if process_id is not None) if pid is not None else ()
 
     def probe_failures(self) -> tuple[ProbeFailure, ...]:
         """The probes that stopped with an error, in the order of their failures."""

@@ -1,8 +1,8 @@
-"""Slots: times in which the victims of one group run while those of the other groups of their GPU wait.
+"""Slots: times in which only the victims of one group run, and the other groups of the GPU wait.
 
-Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. So the
-groups of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call in
-flight: the victims of the next group run beside it, and that time is counted as not alone.
+Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. Therefore
+the groups of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call
+in flight: the victims of the next group run beside it, and this time counts as not alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stallprobes.engine.board import Board, counter_ns
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 from stallprobes.native.layouts.board import TimeCounter
 
-# How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.
+# Time (ns) between two looks of the engine for switched probes and for the end of a call beyond its slot.
 STEP_NS = 2 * MS
 
 

@@ -1,4 +1,4 @@
-"""Snapshot of the board: the statistics of all probes at one time, whose difference to an earlier one is a window."""
+"""Snapshot of the board: the statistics of all probes at one time. The difference of two snapshots is a window."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ProbeErrorCode:
 class ProbeSnapshot:
     """The figures of one probe since its start.
 
-    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``samples``
-    are the calls measured last, Sample[n] in their order; ``sample_count`` counts all that were ever measured.
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``samples`` are
+    the last measured calls, Sample[n] in their order; ``sample_count`` counts all measured calls.
 
-    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
-    slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
-    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``paused_ns`` the part
-    of it in which it had no CPU for 20 µs or longer at once; both are 0 on the simulated GPU.
+    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which the probe was on and its
+    slot open; otherwise the board's time. ``not_alone_ns`` is the part of ``allowed_ns`` beside a call in flight of
+    another group. ``polled_ns`` is the time for which the loop polled the clock; ``paused_ns`` is the part of
+    ``polled_ns`` without a CPU, in pauses of 20 µs or longer. Both are 0 on the simulated GPU.
     """
 
     name: str

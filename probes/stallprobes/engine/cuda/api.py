@@ -13,11 +13,11 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# Functions whose ops are written for the signature of another version than 12.0.
+# Version of each function whose ops have the signature of another version than 12.0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
-# CUDA_ERROR_DEVICE_UNAVAILABLE: among other reasons, the GPU admits one process at a time (CUDA driver API, CUresult).
+# CUDA_ERROR_DEVICE_UNAVAILABLE: one reason is a GPU that admits one process at a time (CUDA driver API, CUresult).
 DEVICE_UNAVAILABLE = 46
 # Sticky errors: afterwards every call in the context returns the same error (CUDA driver API, CUresult).
 STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})

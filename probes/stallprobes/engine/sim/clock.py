@@ -16,7 +16,7 @@ Wait = Iterable[Any]
 Process = Generator[Any, Any, None]
 Call = Generator[Any, Any, int]
 
-# A clock of 0 on the board means that there is none.
+# Begin of the virtual time (ns): a clock of 0 on the board means that there is none.
 EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
@@ -44,9 +44,10 @@ class Sleep:
 
 
 class ClockProcess(simpy.Process):  # type: ignore[misc]
-    """A process of the clock. Its generator yields the events that it waits for, or a time in ns.
+    """A process of the clock; its generator yields the events to wait for, or a time in ns.
 
-    Nothing interrupts it, and no event that it waits for fails, so that SimPy's general way to resume it is not needed.
+    Nothing interrupts the process and none of its events fails, so that it needs no general way to resume, as SimPy
+    has.
     """
 
     def __init__(self, clock: Clock, generator: Process) -> None:
@@ -126,17 +127,17 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                 self._active_proc = process
                 while True:
                     try:
-                        found = send(value)
+                        awaited = send(value)
                     except StopIteration as end:
                         process._end(end.value)
                         break
-                    if type(found) is int:
-                        heappush(queue, (self.now + found, NORMAL, next(numbers), event))
+                    if type(awaited) is int:
+                        heappush(queue, (self.now + awaited, NORMAL, next(numbers), event))
                         break
-                    if found.callbacks is not None:
-                        found.callbacks.append(process._resume)
+                    if awaited.callbacks is not None:
+                        awaited.callbacks.append(process._resume)
                         break
-                    value = found._value
+                    value = awaited._value
                 self._active_proc = None
                 continue
             callbacks, event.callbacks = event.callbacks, None

@@ -32,10 +32,11 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# An asynchronous copy spends 1/8 of its call on the pointer lookup, under the lock of the device's memory management.
+# Share of an asynchronous copy's call for the pointer lookup, as a shift: 1/8, under the lock of the device's memory
+# management.
 _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
-# A sleep up to this length leaves the caches as warm as a period of 1 ms does.
+# Longest sleep (ns) that leaves the caches as warm as a period of 1 ms does.
 _COLD_FROM_NS = 2_000_000
 # Nor does a wait beyond _SHORT_SLEEP_NS up to this length add what a longer one does.
 _LONG_WAIT_NS = 3_000_000

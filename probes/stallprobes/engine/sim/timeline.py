@@ -189,7 +189,11 @@ class SimTimeline:
         known = {channel: len(part.channels) + place for place, channel in enumerate(part.timeline_channels)}
         rows = tuple(
             tuple(
-                tuple(known[one] for one in dict.fromkeys((Channel(phase), Channel(phase, op.label))) if one in known)
+                tuple(
+                    known[channel]
+                    for channel in dict.fromkeys((Channel(phase), Channel(phase, op.label)))
+                    if channel in known
+                )
                 for phase in TIMELINE_PHASES
             )
             for op in probe.program.ops

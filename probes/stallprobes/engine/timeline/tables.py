@@ -26,7 +26,7 @@ from stallprobes.native.layouts.timeline import (
 )
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Of a thread whose number is not known: no driver call is its own.
+# Number of an unknown thread: no driver call is its own.
 _NO_THREAD = -1
 
 
