@@ -13,25 +13,36 @@ from stallprobes.recording.observation import ProbeSet
 
 
 def stalled_before(probe_set: ProbeSet, earlier: Sequence[EarlierSet]) -> StalledBefore | None:
-    """The newest stall of ``earlier`` that ``probe_set``, a remedy, is made for; None where there is none.
+    """The newest stall in ``earlier`` for which ``probe_set`` is a remedy; None without one.
 
-    It is a stall of the remedy's pattern, before which only other remedies of that pattern were measured.
+    It is a stall of the remedy's pattern; after it, only other remedies of this pattern were measured.
     """
     pattern = patterns().get(probe_set.pattern)
     variants = {} if pattern is None else {variant.name: variant for variant in pattern.variants}
     variant = variants.get(probe_set.variant)
     if variant is None or variant.kind is not Kind.REMEDY:
         return None
-    stalling = {(one.entry, one.context) for v in variants.values() if v.kind is Kind.STALL for one in v.victims}
-    for one in reversed(earlier):
-        if one.row.mark == "bad":
-            stalled = one.probe
-            if one.probe_set.pattern not in ("", probe_set.pattern) or (stalled.entry, stalled.context) not in stalling:
+    stalling = {
+        (victim.entry, victim.context) for v in variants.values() if v.kind is Kind.STALL for victim in v.victims
+    }
+    for earlier_set in reversed(earlier):
+        if earlier_set.row.mark == "bad":
+            stalled = earlier_set.probe
+            if (
+                earlier_set.probe_set.pattern not in ("", probe_set.pattern)
+                or (stalled.entry, stalled.context) not in stalling
+            ):
                 return None
             same = _counterpart(stalled, probe_set)
             name = None if same is None else same.name
-            return StalledBefore(one.probe_set, one.row, one.channels, name, _relation(one, same, probe_set))
-        if one.probe_set.pattern != probe_set.pattern:
+            return StalledBefore(
+                earlier_set.probe_set,
+                earlier_set.row,
+                earlier_set.channels,
+                name,
+                _relation(earlier_set, same, probe_set),
+            )
+        if earlier_set.probe_set.pattern != probe_set.pattern:
             return None
     return None
 

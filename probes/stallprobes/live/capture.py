@@ -200,7 +200,7 @@ class _CaptureLoop:
     def _suspend(self, suspension: CaptureSuspension) -> None:
         """Suspend the process with the aggressors off.
 
-        An observation before and one after it are without aggressors, so that no verdict is about both.
+        The observations before and after the suspension are without aggressors, so that no verdict covers both.
         """
         on = self._aggressors_on
         self.switch_aggressors(False)

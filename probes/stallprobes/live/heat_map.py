@@ -19,10 +19,10 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
 from stallprobes.recording.observation import ProbeSet
 
-# The start is a part of the wait, and would count its calls twice.
+# Channels of the heat map: the host phases. The start is a part of the wait, whose calls would count twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _MARKS = 64
-# Probe sets that stay on the axis.
+# Largest number of earlier probe sets on the axis.
 _EARLIER = 4
 
 
@@ -121,7 +121,7 @@ class HeatMapHistory:
         self._now_s = wall_s
 
     def ended(self, row: ProbeRow, channels: tuple[ChannelView, ...]) -> tuple[EarlierSet, ...]:
-        """This set and those before it as the earlier ones of the next set; the victim of ``row`` was followed."""
+        """This set and the earlier ones, as the earlier sets of the next set; the victim of ``row`` was followed."""
         if not self._begun:
             return self.earlier
         alone = copy(self)
@@ -203,20 +203,19 @@ class HeatMapHistory:
         return columns - 1 - self._history.last // slots + self._begin // slots if self._begun else columns
 
     def _places(self, columns: int, slots: int) -> Iterator[_Place]:
-        """The earlier sets on the axis, the newest first, each before a rule and the time that the next one took to
-        start."""
+        """The earlier sets on the axis, the newest first, each before a rule and the start time of the set after it."""
         # While the engine starts, the past moves on by the clock alone.
         began_s, own = (self._wall_s if self._begun else self._now_s), min(self._own(columns, slots), columns - 1)
         # Between two sets there is a column for the rule, and one without calls while the engine starts.
         end = own
-        for one in reversed(self.earlier):
-            gap = max(round((began_s - one.wall_s) * 1e9 / SLOT_NS / slots), 1)
+        for earlier in reversed(self.earlier):
+            gap = max(round((began_s - earlier.wall_s) * 1e9 / SLOT_NS / slots), 1)
             end = min(end - 1, own - gap + 1)
             if end <= 0:
                 return
-            past = one.history
+            past = earlier.history
             begin = end - 1 - past._history.last // slots + past._begin // slots
-            yield _Place(one, max(begin, 0), end, begin >= 0)
+            yield _Place(earlier, max(begin, 0), end, begin >= 0)
             end = max(begin, 0)
 
     def _with_stretches(self, view: FocusView, slots: int) -> FocusView:
@@ -234,16 +233,16 @@ class HeatMapHistory:
         slow = np.full(min(max(own, 0), columns), np.nan)
         marks = list(view.marks)
         for number, place in enumerate(places):
-            one, begin, end = place.earlier, place.begin, place.end
-            past = one.history.view(one.number, one.row, (), columns, slots * columns * SLOT_NS / 1e9)
+            earlier, begin, end = place.earlier, place.begin, place.end
+            past = earlier.history.view(earlier.number, earlier.row, (), columns, slots * columns * SLOT_NS / 1e9)
             shift = end - columns
             kept = slice(begin - shift, columns)
             heat[begin:end], ages[begin:end] = past.heat[kept], past.ages_ns[kept]
             observed[begin:end], gpu[:, begin:end] = past.observed_s[kept], past.gpu[:, kept]
-            slow[begin:end] = np.nan if one.slow_ns is None else one.slow_ns
+            slow[begin:end] = np.nan if earlier.slow_ns is None else earlier.slow_ns
             marks = [*((at + shift, text) for at, text in past.marks if begin <= at + shift < end), *marks]
             older = places[number + 1].end if number + 1 < len(places) else begin - 1 if place.whole and begin else None
-            stretches.insert(0, Stretch(begin, older, one.row.name, one.probe_set, one.relation))
+            stretches.insert(0, Stretch(begin, older, earlier.row.name, earlier.probe_set, earlier.relation))
         changed = replace(view, heat=heat, ages_ns=ages, observed_s=observed, gpu=gpu, stretches=tuple(stretches))
         return replace(changed, marks=tuple(marks), first=first, earlier_slow_ns=slow)
 

@@ -18,7 +18,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# A longer time is named in minutes.
+# Shortest time (s) that is shown in minutes.
 _MINUTES_FROM_S = 100
 
 
@@ -205,9 +205,9 @@ class MonitorView:
     """Everything that the monitor draws except header and NVML values.
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
-    missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
-    ``before`` is the stall that a remedy is compared with, None where no remedy is measured.
+    missing; ``baseline_left_s`` is the rest of the measuring time, None while an aggressor prevents it. ``plots`` are
+    the probes with a visible histogram, ``focus`` among them; empty for ``focus`` alone. ``before`` is the stall with
+    which a remedy is compared, None where no remedy is measured.
     """
 
     rows: tuple[ProbeRow, ...]
