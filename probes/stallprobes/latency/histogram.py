@@ -23,7 +23,7 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # The largest integer that every JSON parser represents exactly.
 MOST = 2**53
-# The largest value in ns.
+# Largest value (ns).
 LARGEST = 2**62
 
 Counts = NDArray[np.uint64]
@@ -34,8 +34,8 @@ Pairs = Sequence[Sequence[int]]
 def index(value: int) -> int:
     """The bucket of ``value`` ns. Negative values belong to the first bucket, too large ones to the last.
 
-    The bucket formula: with an exponent of the value's bit length less SUB_BITS + 1, exponent * SUB + (value >>
-    exponent). The compiled loop has a copy of it that a test compares with this one.
+    With an exponent of the value's bit length less SUB_BITS + 1, the bucket is exponent * SUB + (value >> exponent).
+    The compiled loop has a copy of this formula; a test compares the two.
     """
     if value < SUB:
         return max(value, 0)
@@ -131,17 +131,20 @@ class HistogramBlock:
 
     @classmethod
     def of(cls, histograms: Sequence[Histogram]) -> HistogramBlock:
-        """The block whose rows are ``histograms``: the one they are in, a part of it, or one with copies of them."""
+        """The block with ``histograms`` as its rows: their common block, a part of it, or a new block with copies."""
         if histograms:
             block, first = histograms[0].block, histograms[0].number
-            if all(one.block is block and one.number == number for number, one in enumerate(histograms, first)):
+            if all(
+                histogram.block is block and histogram.number == number
+                for number, histogram in enumerate(histograms, first)
+            ):
                 return block._part(first, first + len(histograms))
-        used = [one.used for one in histograms]
+        used = [histogram.used for histogram in histograms]
         return cls(
             used=np.concatenate(used, axis=1) if used else np.zeros((2, 0), dtype=np.int64),
-            borders=[0, *accumulate([one.shape[1] for one in used])],
-            maxima=[one.max_ns for one in histograms],
-            totals=[one.count for one in histograms],
+            borders=[0, *accumulate([buckets.shape[1] for buckets in used])],
+            maxima=[histogram.max_ns for histogram in histograms],
+            totals=[histogram.count for histogram in histograms],
         )
 
     @classmethod
