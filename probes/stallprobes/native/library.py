@@ -19,7 +19,7 @@ from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
-# What a user does about each of them.
+# Remedy of every problem.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
 _HELPER = "ss_helper_"
 
@@ -45,9 +45,9 @@ def problem(folder: Path = LIBRARIES) -> str:
 
 @cache
 def _checked(name: str) -> Path:
-    found = problem()
-    if found:
-        raise NativeLibraryError(f"{found}; {REMEDY}.")
+    reason = problem()
+    if reason:
+        raise NativeLibraryError(f"{reason}; {REMEDY}.")
     return LIBRARIES / name
 
 

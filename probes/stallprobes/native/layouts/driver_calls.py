@@ -139,7 +139,7 @@ class DriverFunction:
     def kind_of(self, pageable: bool) -> CallKind:
         """The kind of a call; ``pageable``: an end of its copy is pageable memory.
 
-        That a copy may block does not say that it did: it is COPIES all the same.
+        A copy that may block is of kind COPIES, whether it blocked or not.
         """
         return CallKind.COPIES if self.waits is Waits.COPY and pageable else self.kind
 
@@ -236,7 +236,8 @@ def _rows() -> Iterator[DriverFunction]:
 # The first one that a name fits counts.
 FUNCTIONS = tuple(_rows())
 _UNWATCHED = DriverFunction("", None)
-# Variants for the per-thread default stream have the parameters of the function without the ending.
+# Endings of the variants for the per-thread default stream, which have the parameters of the function without the
+# ending.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
@@ -280,8 +281,8 @@ class CallUse(IntEnum):
 
 
 ABSENT = -1
-# How the memory at one end of a copy is found: by the address, in the list of host memory. ``HOST``: what is not in the
-# list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
+# Ways to find the memory at one end of a copy by its address in the list of host memory. ``HOST``: memory that is not
+# in the list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
 HOST, ANY = 64, 65
 
 
@@ -311,8 +312,8 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the
-# ends of a copy: addresses in host, device or any memory, or an array.
+# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the ends of
+# a copy: addresses in host, device or any memory, or an array.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",
@@ -443,21 +444,21 @@ def shapes() -> Iterator[CallShape]:
 
 
 def _shape(name: str, parameters: list[str]) -> CallShape:
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     at = 0
     for parameter in parameters:
         size = 4 if parameter == "i" else 8
         at = -(-at // size) * size
         word, _, end = parameter.partition(":")
         if word == "from":
-            found |= {"source": at, "source_kind": _ENDS[end]}
+            places |= {"source": at, "source_kind": _ENDS[end]}
         elif word == "to":
-            found |= {"target": at, "target_kind": _ENDS[end]}
+            places |= {"target": at, "target_kind": _ENDS[end]}
         elif word in _UNITS:
-            found |= {"bytes": at, "units": _UNITS[word]}
+            places |= {"bytes": at, "units": _UNITS[word]}
         elif word in _DIMENSIONS:
-            found |= {"description": at, "dimensions": _DIMENSIONS[word]}
+            places |= {"description": at, "dimensions": _DIMENSIONS[word]}
         elif word not in ("p", "i"):
-            found[word] = at
+            places[word] = at
         at += size
-    return CallShape(name, use=_USES.get(name, CallUse.NONE), **found)
+    return CallShape(name, use=_USES.get(name, CallUse.NONE), **places)
