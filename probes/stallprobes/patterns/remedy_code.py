@@ -62,7 +62,7 @@ def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
     file = resources.files("stallprobes.patterns") / "remedies" / f"{pattern}.toml"
     if not file.is_file():
         return MappingProxyType({})
-    found: dict[CodeLanguage, list[RemedyCode]] = {language: [] for language in CodeLanguage}
+    by_language: dict[CodeLanguage, list[RemedyCode]] = {language: [] for language in CodeLanguage}
     for entry in tomllib.loads(file.read_text(encoding="utf-8"))["code"]:
         language, effect = CodeLanguage(entry["language"]), entry.get("effect")
         lines = tuple(entry["lines"].splitlines())
@@ -71,5 +71,5 @@ def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
             keys = ("before_us", "after_us", "without_us")
             times_ns = (round(effect.get(key, 0) * 1000) for key in keys)
             measured = MeasuredEffect(effect["victim"], effect["machine"], *times_ns)
-        found[language].append(RemedyCode(entry["variant"], language, lines, measured))
-    return MappingProxyType({language: tuple(codes) for language, codes in found.items() if codes})
+        by_language[language].append(RemedyCode(entry["variant"], language, lines, measured))
+    return MappingProxyType({language: tuple(codes) for language, codes in by_language.items() if codes})
