@@ -27,9 +27,9 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
-# The label of a stream that only one probe uses.
+# Label of a stream of only one probe.
 OWN = "own"
-# The primary context of the second process, in names of probes and in documents.
+# Name of the primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
 
 
@@ -110,8 +110,8 @@ HARDWARE_LABELS = {
 }
 
 
-# H2D copies up to this size travel in the command stream, and the graphics engine writes them. So they wait while the
-# GPU changes over to another context, as kernels do. The copy engines serve all contexts without a change-over.
+# Largest H2D copy (bytes) that travels in the command stream, where the graphics engine writes it: it waits for a
+# change-over of the GPU to another context, as kernels do. The copy engines serve all contexts without a change-over.
 _INLINE_BYTES = 65_536
 
 
