@@ -1,4 +1,4 @@
-"""Wording of a comparison of two checks: what changed, what could have been detected, and how sure that is."""
+"""Wording of a comparison of two checks: the changes, the detectable changes, and their certainty."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def unchanged_text(comparison: Comparison) -> str:
 
 def sensitivity_text(comparison: Comparison) -> str:
     """``half of the phases would have shown ×1.5 at p50, nine of ten ×3.0``; "" where nothing could be detected."""
-    found = comparison.sensitivity()[Quantile.P50]
-    if found is None or found.half is None:
+    sensitivity = comparison.sensitivity()[Quantile.P50]
+    if sensitivity is None or sensitivity.half is None:
         return ""
-    most = "" if found.nine_of_ten is None else f", nine of ten {times(found.nine_of_ten)}"
-    return f"half of the phases would have shown {times(found.half)} at p50{most}"
+    most = "" if sensitivity.nine_of_ten is None else f", nine of ten {times(sensitivity.nine_of_ten)}"
+    return f"half of the phases would have shown {times(sensitivity.half)} at p50{most}"
 
 
 def detectable_text(cell: CellChange) -> str:
@@ -54,8 +54,8 @@ def detectable_text(cell: CellChange) -> str:
             by_channel.setdefault(check_wording.channel_name(part.channel), []).append(
                 f"{part.quantile} {times(part.detectable)}"
             )
-    found = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
-    return f"no change above {found}" if found else "too few calls to detect a change" if cell.parts else ""
+    limits = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
+    return f"no change above {limits}" if limits else "too few calls to detect a change" if cell.parts else ""
 
 
 def difference_line(difference: Difference) -> str:

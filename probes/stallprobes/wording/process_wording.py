@@ -32,7 +32,7 @@ def plural_of_processes(count: int) -> str:
 
 
 def empty_text(listing: GpuProcessList) -> str:
-    """That no process uses a GPU, and what that may mean."""
+    """The sentence for a list without processes, with the possible reasons."""
     none = "No process uses a GPU: NVML lists none, and no process whose files are visible here has /dev/nvidia* open."
     if listing.nvml_problem:
         none = "No process whose files are visible here has /dev/nvidia* open."
@@ -50,7 +50,7 @@ def unusable_text(listing: GpuProcessList) -> str:
 
 
 def silent_text(silent_s: float) -> str:
-    """That a reading does not end, as a sentence without its end."""
+    """The sentence, without its end, for a reading that does not end."""
     return f"NVML or /proc has not answered for {silent_s:.0f} s; check dmesg for Xid errors and hung tasks"
 
 

@@ -18,7 +18,7 @@ from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
-# A call of another probe beside the selected one is named from this share of the call's time on.
+# Smallest share of the selected call's time at which a call of another probe beside it is named.
 _BESIDE_SHARE = 0.2
 
 
@@ -41,13 +41,13 @@ class TimeScale:
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
         """Ticks at round times with their labels: at most ``most``, but two where the axis is long enough for any."""
-        found: list[int] = []
+        times: list[int] = []
         for step in _round_steps(self.span_ns / max(most - 1, 1)):
             first = -(-(self.begin_ns - self.zero_ns) // step)
-            found = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
-            if len(found) > 1:
+            times = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
+            if len(times) > 1:
                 break
-        return [(self.zero_ns + ns, tick_label(ns)) for ns in found]
+        return [(self.zero_ns + ns, tick_label(ns)) for ns in times]
 
     def exact(self, at_ns: int) -> str:
         """A time in µs with three decimals: ``+2354.712 µs``."""
@@ -154,8 +154,8 @@ def story(trace: Trace, call: int) -> CallStory:
     name = op_label(trace.probes, int(row["probe"]), int(row["op"]))
     work = ranking.of_iteration(trace.work, trace.calls[call])
     moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
-    found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
-    delay = max(found, key=lambda each: each.ns, default=None)
+    delays = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
+    delay = max(delays, key=lambda each: each.ns, default=None)
     causes: dict[str, int] = {}
     for part in delay.parts if delay is not None else ():
         text = cause_text(trace, part)

@@ -1,4 +1,4 @@
-"""Wording about a watched program: what the watch changes for it, and what was not recorded."""
+"""Wording about a watched program: the effects of the watch, and missing records."""
 
 from __future__ import annotations
 
