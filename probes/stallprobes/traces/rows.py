@@ -14,7 +14,7 @@ from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
-# The number of what is no row of the trace's tables: calls in flight and open work.
+# Number of an interval without a row in the trace's tables: a call in flight or open work.
 NO_NUMBER = -1
 
 
@@ -130,10 +130,10 @@ def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
 
 
 def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
-    found = spans_of(trace, key)
+    spans = spans_of(trace, key)
     # A call in flight may have begun after the trace, and so may open work.
-    shown = (found.numbers != NO_NUMBER) | (found.starts < trace.end_ns)
-    return TraceRow(key, label, found.where(shown & ~found.hollow), found.where(shown & found.hollow))
+    shown = (spans.numbers != NO_NUMBER) | (spans.starts < trace.end_ns)
+    return TraceRow(key, label, spans.where(shown & ~spans.hollow), spans.where(shown & spans.hollow))
 
 
 def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
@@ -141,12 +141,12 @@ def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
     places = set(np.unique(trace.work[["device", "context", "stream"]]).tolist())
     places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
     several = len({device for device, _, _ in places}) > 1
-    found: dict[RowKey, str] = {}
+    names: dict[RowKey, str] = {}
     for device, context, stream in sorted(places):
         label = f"{trace.names.context(context)}/{trace.names.stream(context, stream)}"
-        found.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
-    count = Counter(found.values())
-    for key, label in found.items():
+        names.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
+    count = Counter(names.values())
+    for key, label in names.items():
         users = ""
         if count[label] > 1:
             users = labels.stream_users(trace, _work_numbers(trace, key), _open_work(trace, key))
