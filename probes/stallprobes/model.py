@@ -116,7 +116,7 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# The phases that the timeline measures, the time on the GPU only where a program does not measure it with events.
+# Phases that the timeline measures; it measures the time on the GPU only for a program without events for it.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
 MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
@@ -289,7 +289,7 @@ class Text:
     value: str
 
 
-# The value of the word with which a waiting host function ends.
+# Value of the word that ends a waiting host function.
 _OPEN_VALUES = {"gate": 1, "mutex": 0}
 
 
@@ -412,11 +412,11 @@ class Program:
     """The ops that one thread of ``process`` repeats with ``context`` current (None: without CUDA).
 
     ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
-    ``undo`` runs once in place of ``teardown`` after an iteration that an unexpected return code ended, unless that was
-    of its first op; what its own ops return does not matter.
-    ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
-    ``aligned``: the iterations begin at multiples of the period, at the same time as those of other such probes with
-    the same period; without it, at any distance from them that the moment of switching on gives.
+    ``undo`` runs once in place of ``teardown`` after an iteration with an unexpected return code, unless its first op
+    returned the code; the return codes of ``undo`` do not matter. ``proof`` is the word in which the GPU counts the
+    work that ran; without it, the iterations are the proof. ``aligned``: the iterations begin at multiples of the
+    period, at the same time as those of other aligned probes with the same period; otherwise the moment of switching on
+    sets the distance.
     """
 
     ops: tuple[Op, ...]
@@ -524,7 +524,7 @@ class Channel(NamedTuple):
         return f"{name} of {self.label}" if self.label else name
 
 
-# How long the victims of one group run before those of the next one.
+# Length (ns) of a slot: the victims of one group run, then those of the next one.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]
@@ -535,11 +535,10 @@ class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
     ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog. ``name`` is the one by which it is selected; ``title`` explains it.
-    ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
-    needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
-    ``baseline_period_ns`` is the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
-    what the idle time before each call costs.
+    ``entry`` is its name in the catalog, ``name`` selects it, and ``title`` explains it. ``slot_group`` is the GPU's
+    index and the name of a group of victims with a common slot; None for a probe without a slot: an aggressor, the host
+    control, and a victim that other contexts do not disturb. ``baseline_period_ns`` is the period while the baseline is
+    measured, None for the same: a longer ``period_ns`` shows what the idle time before each call costs.
     """
 
     name: str
@@ -625,10 +624,10 @@ SYMPTOM_TITLES = {
 
 @dataclass(frozen=True)
 class ReportedLatency:
-    """Latencies that a report states, in ns; None where it states none.
+    """Latencies (ns) of a report; None for a latency that the report does not state.
 
-    ``gpu`` is the reporter's GPU, ``figure`` what was measured. ``baseline_ns`` is the latency without the stall, or
-    the part of it that is work of the call itself, ``remedy_ns`` that with the remedy.
+    ``gpu`` is the reporter's GPU, ``figure`` the measured quantity. ``baseline_ns`` is the latency without the stall,
+    or the part of the latency for the work of the call itself; ``remedy_ns`` is the latency with the remedy.
     """
 
     gpu: str
@@ -640,7 +639,7 @@ class ReportedLatency:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A reported stall as probes: what is visible, why, what helps, and where it was reported.
+    """A reported stall as probes: symptom, cause, remedy and source.
 
     ``symptom`` is what a user notices first. ``latency`` has the reporter's figures, None where the report has none.
     """
