@@ -1,7 +1,7 @@
 """Words that complete a value on the command line, one function for each kind of parameter.
 
-Each is called by click with the context of the words before, the parameter, and the beginning of the word. They import
-the catalogue and the patterns, which load quickly, and nothing that measures.
+click calls each function with the context of the earlier words, the parameter, and the beginning of the word. The
+functions import the catalogue and the patterns, which load quickly, and nothing that measures.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# The shell completes file names itself.
+# Type of an item for which the shell completes file names.
 FILE_TYPE = "file"
-# The value of an option for nothing of what it chooses from.
+# Value of an option that selects none of its items.
 NONE = "none"
 
 
@@ -125,7 +125,7 @@ def languages(_context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[CompletionItem]:
-    """Items for the ``last`` word of a list, without those that the part ``begun`` before it has."""
+    """Items for the ``last`` word of a list, without the items in the earlier part ``begun``."""
     there = begun.split(",") if begun else []
     prefix = f"{begun}," if begun else ""
     left = {prefix + word: title for word, title in words.items() if word not in there}

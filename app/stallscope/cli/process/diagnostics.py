@@ -36,9 +36,9 @@ EXIT_CODE_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted",
 }
 
-# Back to the first column, and the line erased.
+# Control sequence that returns to the first column and erases the line.
 _CLEAR_LINE = "\r\x1b[K"
-# Of a terminal that does not know its size.
+# Columns of a terminal of unknown size.
 _UNKNOWN_COLUMNS = 80
 
 

@@ -97,7 +97,7 @@ def _write_errors() -> Iterator[None]:
 
 
 def _width(stream: TextIO, terminal: bool) -> int:
-    """Columns of a report to ``stream``: COLUMNS if it is set, else those of the terminal, else USUAL_WIDTH."""
+    """Columns of a report to ``stream``: COLUMNS if set, else the terminal's width, else USUAL_WIDTH."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
