@@ -1,4 +1,4 @@
-"""The demo without its screen: the plan of its steps, and what the analyzer found in them.
+"""The demo without its screen: the plan of its steps, and the analyzer's findings in them.
 
 Imports live and below.
 """
@@ -51,8 +51,8 @@ def steps(patterns: Iterable[Pattern], refused: Collection[Variant] = ()) -> tup
     """The steps of all ``patterns``, each with its first variant that is not ``refused``; none of a pattern that has no
     stall to show.
 
-    A pattern without a stall shows a control in its place, and one whose stall has no aggressor to switch off a control
-    in the quiet step.
+    A pattern without a stall shows a control in its place. If a stall has no aggressor to switch off, the quiet step
+    shows a control.
     """
     shown: list[DemoStep] = []
     for pattern in patterns:
@@ -72,7 +72,7 @@ def steps(patterns: Iterable[Pattern], refused: Collection[Variant] = ()) -> tup
 
 @dataclass(frozen=True)
 class PatternOutcome:
-    """What the demo found in one pattern.
+    """Findings of the demo in one pattern.
 
     ``stall`` and ``remedy`` are names of variants, "" where none was shown; ``remedy`` may say why none is possible.
     ``remedied_ns`` is the latency of the stalled call with the remedy. ``skipped`` is the reason why this machine
@@ -89,7 +89,7 @@ class PatternOutcome:
 
     @property
     def rows(self) -> tuple[tuple[str, float | None, str, str], ...]:
-        """The quiet time, the stall and the remedy: name, latency (ns), its words, and what is beside them."""
+        """The quiet time, the stall and the remedy: name, latency (ns), its words, and a note beside them."""
         stalled, latency = self.stalled, self.pattern.latency
         words = [
             duration_ns(stalled.now_ns),

@@ -458,7 +458,7 @@ class Program:
         return tuple(seen)
 
     def source(self, phase: Phase) -> Source:
-        """What measures ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""
+        """The source of ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""
         if phase.traits.host:
             return Source.HOST
         return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
@@ -606,7 +606,7 @@ class Variant:
 
 
 class Symptom(StrEnum):
-    """What a user notices of a stall. ``SYMPTOM_TITLES`` has the words."""
+    """The visible effect of a stall. ``SYMPTOM_TITLES`` has the words."""
 
     SLOW_LAUNCHES = "slow-launches"
     WAITING_COPIES = "waiting-copies"

@@ -226,8 +226,8 @@ class Entry:
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
-        without one.
+        ``baseline_period_ns`` is the period of its baseline, if another. Raises ValueError when a size is given to an
+        entry without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
@@ -294,12 +294,12 @@ def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:
 
 
 def repeated(ops: Callable[[Placement, int], tuple[Op, ...]]) -> ProgramMaker:
-    """What makes the program of ``ops`` of a placement and a size."""
+    """Maker of the program of ``ops`` of a placement and a size."""
     return lambda placement, size: Program(ops=ops(placement, size), context=placement.context)
 
 
 def repeated_on_stream(ops: Callable[[Stream, int], tuple[Op, ...]]) -> ProgramMaker:
-    """What makes the program of ``ops`` of a placement's stream and a size, with a synchronization of the stream."""
+    """Maker of the program of ``ops`` of a placement's stream and a size, with a synchronization of the stream."""
 
     def program(placement: Placement, size: int) -> Program:
         stream = placement.resolved_stream()

@@ -1,8 +1,8 @@
 """The board: shared memory that the engine's loops write and the session reads.
 
 It is one anonymous block (``memfd_create``), so nothing remains when both processes have ended. It holds a header, a
-section for each probe, and that of the timeline. Every word has one writer; readers never block writers. Times are ns
-of CLOCK_MONOTONIC, or of the simulated clock if the header has one.
+section for each probe, and a section for the timeline. Every word has one writer; readers never block writers. Times
+are ns of CLOCK_MONOTONIC, or of the simulated clock if the header has one.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def counter_ns(counter: TimeCounter, now_ns: int) -> int:
 
 
 def _shown(part: ProbeSection, traced: bool) -> tuple[Channel, ...]:
-    """The channels of a snapshot: those of the timeline appear once it has been on."""
+    """The channels of a snapshot: the timeline's channels appear once it has been on."""
     return (*part.channels, *part.timeline_channels) if traced else part.channels
 
 

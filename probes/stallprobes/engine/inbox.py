@@ -1,4 +1,4 @@
-"""Inbox of a session: what its engine has sent, and why the engine ended."""
+"""Inbox of a session: the messages of its engine, and the reason of the engine's end."""
 
 from __future__ import annotations
 

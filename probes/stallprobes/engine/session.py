@@ -224,7 +224,7 @@ class Session:
             return tuple(self._board.header.sensors[: len(SENSORS)])
 
     def switch_timeline(self, on: bool, timeout: float = 0) -> TimelineStatus | None:
-        """Switch the record of what the GPU does on or off, at any time while the engine runs.
+        """Switch the record of the GPU's work on or off, at any time while the engine runs.
 
         Returns the state once it has taken effect or failed (``TimelineStatus.problem``), None if that takes longer
         than ``timeout`` seconds: ``timeline_status`` has it later. Raises EngineFailed if the engine has ended.
@@ -282,7 +282,7 @@ class Session:
             return _END_NS if self._board is None else self._board.timeline.words.collected_ns
 
     def timeline_losses(self) -> TimelineLosses:
-        """What the timeline lost since the session began, without records that no reader asked for.
+        """Losses of the timeline since the session began, without records that no reader asked for.
 
         Raises RuntimeError after ``stop``.
         """

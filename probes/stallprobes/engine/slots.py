@@ -82,7 +82,7 @@ class SlotSchedule:
     def update(self, now_ns: int, on: set[str], in_flight: set[str]) -> dict[str, SlotState]:
         """The state of each victim at ``now_ns``, which never decreases.
 
-        ``on`` are the victims that are switched on, ``in_flight`` those with a call that has not returned.
+        ``on`` are the switched-on victims, ``in_flight`` the victims with a call in flight.
         """
         for gpu, slots in self._gpus.items():
             slots.update(now_ns, {self._groups[name][1] for name in on if self._groups[name][0] == gpu})
@@ -106,7 +106,7 @@ class SlotSchedule:
 
 
 def grouped(probes: Sequence[Probe]) -> dict[str, SlotGroup]:
-    """The probes that need slots, with their groups: those of GPUs on which there are victims of two groups or more."""
+    """The probes that need slots, with their groups: the victims of GPUs with two groups or more."""
     groups = {probe.name: probe.slot_group for probe in probes if probe.slot_group is not None}
     crowded = {gpu for gpu, _ in groups.values() if len({g for g in groups.values() if g[0] == gpu}) > 1}
     return {name: group for name, group in groups.items() if group[0] in crowded}

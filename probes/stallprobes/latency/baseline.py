@@ -34,9 +34,9 @@ _Z99 = 2.326
 class Baseline:
     """Windows of one probe without an aggressor, in memory that does not grow with their number.
 
-    ``channels`` is the sum of the windows. ``percentiles`` holds, for p50 and p99, a histogram of that percentile over
-    the windows with at least 20 calls, by channel. ``duration_ns`` is their total length, ``at_ns`` the board's time at
-    which the baseline was complete (0: unknown). ``shared`` is True if another process used the GPU meanwhile.
+    ``channels`` is the sum of the windows. ``percentiles`` holds a histogram of p50, and of p99, over the windows with
+    at least 20 calls, by channel. ``duration_ns`` is their total length, ``at_ns`` the board's time at which the
+    baseline was complete (0: unknown). ``shared`` is True if another process used the GPU meanwhile.
     """
 
     channels: ChannelMap
@@ -126,7 +126,7 @@ class Baseline:
     def deviation(self, channel: Channel, quantile: Quantile) -> float:
         """The standard deviation of the logarithm of the percentile in one more window.
 
-        That of the prior alone where no window is known.
+        Without a known window it is the prior's.
         """
         return self._fitted(channel, quantile).deviation
 

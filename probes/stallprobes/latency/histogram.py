@@ -264,7 +264,7 @@ class HistogramBlock:
 
     @classmethod
     def sums(cls, histograms: Sequence[Histogram], sum_of: Sequence[int], rows: int) -> HistogramBlock:
-        """The block of ``rows`` sums; histogram i is added to that of number ``sum_of[i]``."""
+        """The block of ``rows`` sums; histogram i is added to histogram ``sum_of[i]``."""
         parts = cls.of(histograms)
         numbers = np.array(sum_of, dtype=np.int64)
         maxima, totals = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)

@@ -80,7 +80,7 @@ def sign_test(above: int, calls: int) -> float:
 def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
     """Fisher's exact test of the values of ``new`` and ``old`` (counts by bucket) above a cut.
 
-    The cut is that of the sum of both, so the test is exact. Without a cut, both p-values are 1.
+    The sum of both has the same cut, so that the test is exact. Without a cut, both p-values are 1.
     """
     place = cut_bucket(old + new, share)
     if place is None:

@@ -75,7 +75,7 @@ class Window:
     def with_records(self, begin: Mapping[Channel, Histogram], end: Mapping[Channel, Histogram]) -> Window:
         """This window with the timeline's histograms between ``begin`` and ``end``.
 
-        Records arrive later than their calls return: what the board held at the window's own end is not all of them.
+        Records arrive later than their calls return: at the window's own end the board does not hold all of them.
         """
         return replace(self, channels={**self.channels, **difference(end, begin)})
 
@@ -104,7 +104,7 @@ def merged_groups(groups: Iterable[Iterable[ChannelMap]]) -> list[dict[Channel, 
 
 
 def difference(later: ChannelMap, earlier: ChannelMap) -> dict[Channel, Histogram]:
-    """The values that each channel of ``later`` has got since ``earlier``, which may lack some of its channels.
+    """The values of each channel of ``later`` since ``earlier``, which may lack channels.
 
     Raises ValueError if ``earlier`` has another channel, or more values in any bucket.
     """

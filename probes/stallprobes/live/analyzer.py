@@ -309,7 +309,7 @@ class Analyzer:
         return replace(before, row=replace(before.row, strip=levels))
 
     def _channel_views(self, judged: JudgedWindow, probe: Probe) -> tuple[ChannelView, ...]:
-        """The histograms of a probe, with those of the stall before a remedy where it makes the same call."""
+        """The histograms of a probe; if it makes the stalled call, with the stall's histograms before a remedy."""
         channels, before = judged.channel_views(probe), self.before
         if before is None or before.counterpart != probe.name:
             return channels

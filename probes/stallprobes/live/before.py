@@ -1,4 +1,4 @@
-"""The stall before a remedy, and which probe of the remedy makes the call that stalled."""
+"""The stall before a remedy, and the probe of the remedy with the stalled call."""
 
 from __future__ import annotations
 
@@ -25,24 +25,18 @@ def stalled_before(probe_set: ProbeSet, earlier: Sequence[EarlierSet]) -> Stalle
     stalling = {
         (victim.entry, victim.context) for v in variants.values() if v.kind is Kind.STALL for victim in v.victims
     }
-    for earlier_set in reversed(earlier):
-        if earlier_set.row.mark == "bad":
-            stalled = earlier_set.probe
+    for past in reversed(earlier):
+        if past.row.mark == "bad":
+            stalled = past.probe
             if (
-                earlier_set.probe_set.pattern not in ("", probe_set.pattern)
+                past.probe_set.pattern not in ("", probe_set.pattern)
                 or (stalled.entry, stalled.context) not in stalling
             ):
                 return None
             same = _counterpart(stalled, probe_set)
             name = None if same is None else same.name
-            return StalledBefore(
-                earlier_set.probe_set,
-                earlier_set.row,
-                earlier_set.channels,
-                name,
-                _relation(earlier_set, same, probe_set),
-            )
-        if earlier_set.probe_set.pattern != probe_set.pattern:
+            return StalledBefore(past.probe_set, past.row, past.channels, name, _relation(past, same, probe_set))
+        if past.probe_set.pattern != probe_set.pattern:
             return None
     return None
 
@@ -58,7 +52,7 @@ def _counterpart(stalled: Probe, probe_set: ProbeSet) -> Probe | None:
 
 
 def _relation(before: EarlierSet, same: Probe | None, probe_set: ProbeSet) -> str:
-    """What differs from the stall: the call, else its context, its stream or the aggressors."""
+    """The difference from the stall: the call, else its context, its stream or the aggressors."""
     stalled = before.probe
     if same is None:
         first = next((probe for probe in probe_set.probes if probe.role is Role.VICTIM), None)

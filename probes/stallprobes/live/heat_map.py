@@ -28,10 +28,10 @@ _EARLIER = 4
 
 @dataclass(frozen=True, eq=False)
 class EarlierSet:
-    """The history of ``probe_set``, which has ended, with the last row and histograms of the victim that was followed.
+    """The history of the ended ``probe_set``, with the last row and histograms of the followed victim.
 
-    ``wall_s`` is the time of its last calls (s since 1970): each set has a clock of its own. ``relation`` is that of a
-    remedy to the stall before it.
+    ``wall_s`` is the time of its last calls (s since 1970): each set has a clock of its own. ``relation`` is a remedy's
+    relation to the stall before it.
     """
 
     history: HeatMapHistory
@@ -70,7 +70,7 @@ class _Place:
 
 class HeatMapHistory:
     """History of the probes of ``probe_set`` for ``slots`` tenths of a second, and the last marks, after ``earlier``
-    sets. ``relation`` is that of a remedy to the stall before it."""
+    sets. ``relation`` is a remedy's relation to the stall before it."""
 
     def __init__(self, probe_set: ProbeSet, slots: int, earlier: Sequence[EarlierSet] = (), relation: str = "") -> None:
         self.earlier, self._relation = tuple(earlier)[-_EARLIER:], relation
@@ -219,7 +219,7 @@ class HeatMapHistory:
             end = max(begin, 0)
 
     def _with_stretches(self, view: FocusView, slots: int) -> FocusView:
-        """``view`` with the earlier sets to the left of its own columns, and what was measured where."""
+        """``view`` with the earlier sets to the left of its own columns, and the stretches of all sets."""
         columns, own = len(view.heat), self._own(len(view.heat), slots)
         name, places = view.row.name, list(self._places(len(view.heat), slots))
         rule = places[0].end if places else own - 1 if own > 0 else None

@@ -35,7 +35,7 @@ _ROW_STATES = (
 
 @dataclass(frozen=True, eq=False)
 class JudgedWindow:
-    """The present windows of all probes, None before the first, with what is known of the probes at their end.
+    """The present windows of all probes, None before the first, with the probes' states at their end.
 
     ``last`` is the last snapshot, None without an engine. ``errors`` are sentences by probe; ``waiting`` are aggressors
     that wait for the baseline. With ``timeline`` the phases that it measures are shown. ``progress`` is that of
@@ -121,7 +121,7 @@ class JudgedWindow:
         return CallProgress(calls, TAIL_CALLS, calls_left_ns(TAIL_CALLS, calls, period_ns, window.duration_ns) / 1e9)
 
     def channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
-        """The histograms of a probe's window, with those of its baseline."""
+        """The histograms of a probe's window, with its baseline's."""
         if self.windows is None:
             return ()
         window, baseline = self.windows[probe.name], self.baselines.get(probe.name)
@@ -159,7 +159,7 @@ def _due_says_more(window: Window) -> bool:
 def _ratio(
     own: Verdict | None, channel: Channel, live: Histogram, in_flight_ns: int | None, before: Histogram
 ) -> tuple[float | None, Quantile]:
-    """The ratio of a victim's row and its percentile, those of its worst verdict ``own`` unless that is quiet.
+    """The ratio of a victim's row and its percentile, taken from its worst verdict ``own`` unless it is quiet.
 
     ``live`` and ``before`` are the histograms of ``channel`` now and in the baseline.
     """

@@ -78,7 +78,7 @@ class TraceKeeper:
             self._cut(due)
 
     def finish(self) -> None:
-        """Cut the traces that are not complete yet, and that of the longest call if no probe is a victim."""
+        """Cut the incomplete traces, and the trace of the longest call if no probe is a victim."""
         if not any(probe.role is Role.VICTIM for probe in self._probes):
             self._pending += self._longest()
         for call in self._pending:

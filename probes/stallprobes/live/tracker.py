@@ -2,8 +2,8 @@
 
 A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an aggressor,
 only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three
-judgements. What began and ended with one aggressor is proven by switching; what is as slow after the aggressors stopped
-is drift.
+judgements. The cause of a slowdown that began and ended with one aggressor is proven by switching; a victim that is as
+slow after the aggressors stopped has drift.
 """
 
 from __future__ import annotations

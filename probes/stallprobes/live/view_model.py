@@ -60,9 +60,9 @@ class ProbeRow:
     ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
     or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
     ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe.
-    ``baseline_ns`` is the percentile of the baseline with which ``quantile`` is compared. ``progress`` is that of a
-    probe with too few calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
+    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe. ``baseline_ns`` is the
+    percentile of the baseline with which ``quantile`` is compared. ``progress`` is the progress of a probe with too few
+    calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LogEntry:
 
     ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
     how long after a switch it began, ``since`` the aggressor that was switched; each is "" where that is not known.
-    ``cut_off`` is what happened where its end was not observed, "" where it was.
+    ``cut_off`` is the reason why its end was not observed, "" for an observed end.
     """
 
     number: int
@@ -150,7 +150,7 @@ class Stretch:
     """The part of a time axis in which ``probe_set`` was measured, from column ``first`` on, by its victim ``name``.
 
     ``rule`` is the column of the change to it; from there to ``first`` nothing was measured, since the engine started.
-    None where the change is not on the axis. ``relation`` is that of a remedy to the stall before it.
+    None where the change is not on the axis. ``relation`` is a remedy's relation to the stall before it.
     """
 
     first: int

@@ -76,7 +76,7 @@ class LazyWindows(Mapping[str, Window]):
 
 
 def extended_ns(period_ns: int) -> int:
-    """The length of the window of a probe with so long a period that it has few calls in a second; 0 for others."""
+    """The length of the window of a probe with few calls in a second; 0 for others."""
     length_ns = min(_CALLS * period_ns, _LONGEST_OF_CALLS_NS)
     return length_ns if length_ns > WINDOW_NS else 0
 

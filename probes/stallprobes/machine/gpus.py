@@ -37,9 +37,8 @@ class GpuProcess:
 class Gpu:
     """One GPU. Unknown values are None.
 
-    ``nvml_index`` is None without NVML, ``cuda_index`` if CUDA does not see the GPU. ``cuda_uuid`` is the UUID in
-    CUDA, with MIG on that of a MIG device. ``mig_uuids`` are the MIG devices that NVML lists. ``processes`` includes
-    this process.
+    ``nvml_index`` is None without NVML, ``cuda_index`` if CUDA does not see the GPU. ``cuda_uuid`` is the UUID in CUDA,
+    with MIG on a MIG device's. ``mig_uuids`` are the MIG devices that NVML lists. ``processes`` includes this process.
     """
 
     uuid: str

@@ -69,7 +69,7 @@ def pids(proc: Path = PROC) -> Iterator[int]:
 
 
 def nvidia_devices(pid: int, proc: Path = PROC) -> frozenset[str] | None:
-    """What the process ``pid`` has open of /dev/nvidia*: minor numbers of GPUs, ``ctl``, ``-uvm``.
+    """Open /dev/nvidia* files of the process ``pid``: minor numbers of GPUs, ``ctl``, ``-uvm``.
 
     None if this user may not see its files, or if it has ended.
     """

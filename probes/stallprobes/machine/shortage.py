@@ -58,7 +58,7 @@ def shortage(error: BaseException) -> str | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """``error`` and what it was raised from, each once. Textual keeps the error of a worker in ``error``."""
+    """``error`` and its causes and contexts, each once. Textual keeps the error of a worker in ``error``."""
     left: list[object] = [error]
     seen: set[int] = set()
     while left:

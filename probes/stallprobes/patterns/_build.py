@@ -38,8 +38,8 @@ def variant(
 ) -> Variant:
     """A variant with the host control ``host`` added, by default the usual one.
 
-    Its needs are those of the entries and contexts of ``probes``. Raises ValueError when one probe needs peer access
-    and another must not have it.
+    Its needs follow from the entries and contexts of ``probes``. Raises ValueError when one probe needs peer access and
+    another must not have it.
     """
     return Variant(name, kind, title, (*probes, host or probe(HOST)), expect, why, remedy, _needs(probes))
 

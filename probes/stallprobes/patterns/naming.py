@@ -84,7 +84,7 @@ def entry_name(name: str) -> str:
 def by_name(probes: Iterable[Probe], *, stream: str = OWN) -> dict[str, list[Probe]]:
     """``probes`` by their shortest names, where ``stream`` is the default stream.
 
-    Those that differ in their threads only are together, by a name with their number.
+    Probes that differ only in their threads are together, by a name with their number.
     """
     named: dict[str, list[Probe]] = {}
     for probe in probes:

@@ -35,8 +35,8 @@ DEFAULT_LANGUAGE = CodeLanguage.CUDA
 class MeasuredEffect:
     """Latency of the victim in the program of the lines, in ns: with the stall and with the remedy.
 
-    ``victim`` is what was timed, ``machine`` is the GPU with its driver. ``without_ns`` is the latency without the
-    cause, where the stall is not long enough to neglect it, else 0.
+    ``victim`` is the timed call, ``machine`` the GPU with its driver. ``without_ns`` is the latency without the cause,
+    where the stall is not long enough to neglect it, else 0.
     """
 
     victim: str

@@ -93,7 +93,7 @@ def save(
 
 
 def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
-    """The file's text in pieces of about CHUNK bytes; arguments as those of ``save``."""
+    """The file's text in pieces of about CHUNK bytes; arguments as for ``save``."""
     return _chunks(_lines(traces, about))
 
 
@@ -176,7 +176,7 @@ class _TraceEvents:
         )
 
     def description(self) -> dict[str, object]:
-        """What the file says about the trace as a whole."""
+        """The file's description of the whole trace."""
         trace = self._trace
         begin = datetime.datetime.fromtimestamp(trace.wall_s(self._begin_ns), datetime.UTC)
         return {
@@ -411,7 +411,8 @@ class _TraceEvents:
 
 @dataclass(frozen=True)
 class _StreamTracks:
-    """The tracks of all streams, each with its rows of work, those of the contexts' tenures, and of open work."""
+    """The tracks of all streams, each with its rows of work, and the tracks of the contexts' tenures and of open
+    work."""
 
     tracks: list[tuple[EventTrack, Int64s]]
     engines: dict[int, EventTrack]
@@ -426,7 +427,8 @@ def _numbered(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]
 
 
 def _separated(rows: Rows, start: str = "start_ns", end: str = "end_ns") -> list[Int64s]:
-    """The numbers of ``rows`` in as few lists as keep apart what overlaps; they are in the order of their starts."""
+    """The numbers of ``rows`` in the fewest lists that separate overlapping rows; they are in the order of their
+    starts."""
     ends = np.maximum.accumulate(rows[end])
     if (rows[start][1:] >= ends[:-1]).all():
         return [np.arange(len(rows))]

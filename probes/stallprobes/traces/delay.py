@@ -1,4 +1,4 @@
-"""Delay: what a piece of GPU work waited for, from the return of its call until the GPU started it."""
+"""Delay: the causes for which GPU work waited, from the return of its call until the GPU started it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
 class DelayCause(StrEnum):
-    """What work waited for during a part of its delay.
+    """Cause of a part of the delay of work.
 
     ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: none of its contexts had it, for
     longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``: earlier work of

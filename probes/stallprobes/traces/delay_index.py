@@ -31,7 +31,8 @@ _ENGINE = ["kind", "subkind", "device"]
 
 
 class DelayIndex:
-    """Causes of the delays in ``trace``; a query takes time by the rows beside the work, not by those of the trace."""
+    """Causes of the delays in ``trace``; the time of a query grows with the rows beside the work, not with all rows of
+    the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

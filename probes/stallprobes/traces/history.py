@@ -117,7 +117,7 @@ class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
     ``position`` is where the next ``Session.timeline_rows`` continues; ``started_ns`` is the time of the first one, 0
-    for the begin of the session. ``probes`` are those of the session, in its order.
+    for the begin of the session. ``probes`` are the session's, in its order.
     """
 
     def __init__(self, probes: Sequence[Probe], keep_s: float = KEEP_S, simulated: bool = False) -> None:
@@ -145,7 +145,7 @@ class TraceHistory:
         self._wall_offset_s = 0.0
 
     def feed(self, rows: TimelineRows, wall_s: float) -> None:
-        """Add what the timeline recorded since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
+        """Add the records of the timeline since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
         self._overwritten += rows.losses.overwritten + self._lost_calls(rows)
         # Names and kinds of the last time that it was on.
         self.position, self.status = rows.position, rows.status if rows.status.on else self.status
@@ -198,7 +198,7 @@ class TraceHistory:
 
     @property
     def losses(self) -> TimelineLosses:
-        """What was lost since the history began; host calls count as overwritten too."""
+        """Losses since the history began; host calls count as overwritten too."""
         return replace(self._losses, overwritten=self._overwritten)
 
     def added(self, since: HistoryPosition, begin_ns: int = 0) -> AddedRows:

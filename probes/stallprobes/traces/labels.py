@@ -53,7 +53,7 @@ def memory_labels(memory: int) -> tuple[str, str]:
 
 
 def overhead_label(reason: int) -> str:
-    """What the driver spent the time of an overhead on."""
+    """The kind of an overhead of the driver."""
     try:
         return OverheadKind(reason).name.lower().replace("_", " ")
     except ValueError:

@@ -37,7 +37,7 @@ class UnrecordedCalls:
         self._lost = 0
 
     def feed(self, rows: TimelineRows, work: Rows) -> None:
-        """Add what the timeline recorded since the last feed; ``work`` are its rows in the columns of a trace."""
+        """Add the records of the timeline since the last feed; ``work`` are its rows in the columns of a trace."""
         for name, calls in rows.calls.items():
             number = self._numbers[name]
             called = calls["op"] & CALL_OP_MASK

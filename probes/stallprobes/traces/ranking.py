@@ -16,7 +16,7 @@ from stallprobes.traces.trace import Int64s, Trace, callers_of
 
 @dataclass(frozen=True)
 class RankedCall:
-    """A call: its row in ``Trace.calls``, and the delay of that piece of its work which started last.
+    """A call: its row in ``Trace.calls``, and the delay of its last started work.
 
     ``delay`` is None without known work; ``cause`` is its main cause as a clause, "" for none.
     """

@@ -27,7 +27,7 @@ class RowGroup(StrEnum):
 
 
 class RowKind(StrEnum):
-    """What a row shows."""
+    """Content of a row."""
 
     CALLS = "host calls"
     OVERHEADS = "driver overhead"
@@ -63,8 +63,8 @@ class RowKey:
 class RowSpans:
     """The spans of a row in the order of their starts, in ns, at least those that overlap the trace.
 
-    ``hollow`` are those of waiting calls, and of open work. ``numbers`` are their rows in the trace's table, NO_NUMBER
-    for calls in flight and open work, which are last.
+    ``hollow`` marks the spans of waiting calls and of open work. ``numbers`` are their rows in the trace's table,
+    NO_NUMBER for calls in flight and open work, which are last.
     """
 
     starts: Int64s
@@ -98,7 +98,7 @@ class TraceRow:
 
     @property
     def probe(self) -> int | None:
-        """The number of the probe whose calls it has; None for other rows."""
+        """The number of its calls' probe; None for other rows."""
         return self.key.number if self.key.kind is RowKind.CALLS else None
 
     @property
@@ -118,7 +118,7 @@ class TraceRow:
 
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace`` from top to bottom, without those of driver overhead."""
+    """The rows of ``trace`` from top to bottom, without rows of driver overhead."""
     calls = [(RowKey(RowKind.CALLS, number), probe.name) for number, probe in enumerate(trace.probes)]
     engine = [
         (RowKey(RowKind.TENURES, context), trace.names.context(context))

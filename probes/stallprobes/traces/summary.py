@@ -1,4 +1,4 @@
-"""Summary of a trace: the call of its trigger, its latency, and what that is due to."""
+"""Summary of a trace: the call of its trigger, its latency, and the cause."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stallprobes.units import duration_ns
 class TraceSummary:
     """The latency at which a trace was frozen.
 
-    ``wall_s`` is when the call began, in seconds since 1970. ``phase`` is ``START`` where the GPU began the work later
-    than the call took, else that of the call. ``cause`` is a clause, "" where none is known. ``in_flight``: the call
+    ``wall_s`` is when the call began, in seconds since 1970. ``phase`` is ``START`` if the start of the work took
+    longer than the call, else the call's phase. ``cause`` is a clause, "" where none is known. ``in_flight``: the call
     had not returned.
     """
 

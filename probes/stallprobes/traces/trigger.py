@@ -34,7 +34,7 @@ _PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)
 class SlowCall:
     """A call with a latency above its limit, from ``since_ns`` to ``end_ns``.
 
-    ``phase`` is the latency's: that of the call, or ``START`` for the time from its return to the start of its work.
+    ``phase`` is the latency's: the call's phase, or ``START`` for the time from its return to the start of its work.
     ``probe`` is the number of its probe. ``returned_ns`` is when it returned; for a call ``in_flight``, the time until
     which it had not.
     """
@@ -60,7 +60,7 @@ class SlowCall:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The span of a trace that shows the call, what led to it and what followed, in ns."""
+        """The span (ns) of a trace that shows the call, and the time before and after it."""
         before_ns = min(max(self.ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
         after_ns = min(max(self.ns, _AFTER_NS), _LONGEST_AFTER_NS)
         return max(self.began_ns - before_ns, 0), self.end_ns + after_ns
@@ -75,8 +75,8 @@ class SlowCall:
 class TriggerLimits:
     """The limits of all ops of all probes, in ns, OPEN where there is none.
 
-    ``calls`` (int64[probes][ops]) are those of the call itself, ``starts`` those from its return to the start on the
-    GPU. ``phases`` has the phase of each op, ``hosts`` the numbers of the host controls.
+    ``calls`` (int64[probes][ops]) are the limits of the call itself, ``starts`` the limits of the time from its return
+    to the start on the GPU. ``phases`` has the phase of each op, ``hosts`` the numbers of the host controls.
     """
 
     calls: Int64s

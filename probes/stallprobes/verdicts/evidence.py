@@ -24,9 +24,9 @@ TAIL_NS = 20_000
 # Smallest excess (ns) of a tail without an aggressor: on a busy machine, 1 call in 100 is 30 µs late in a second now
 # and then.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline against which the median of calls after idle times is judged: on a busy machine, 1 quiet
-# call in 50 is as slow as a stall. Against the p95, chance explains little: the median of three quiet calls is above it
-# in 7 of 1000 windows.
+# Percentile of the baseline against which the median of calls after idle times is judged, since they are few. On a busy
+# machine 1 quiet call in 50 is as slow as they are. No stall is hidden: the median of three quiet calls is above the
+# p95 in 7 of 1000 windows.
 _FEW_CALLS_PERCENT = 95
 
 

@@ -101,7 +101,8 @@ class Api:
 
 
 def setup_error(error: CudaError, what: str) -> Unsupported | BackendError:
-    """The exception for a failed setup call: Unsupported for what this GPU cannot give now, else BackendError."""
+    """The exception for a failed setup call: Unsupported for a resource that this GPU cannot give now, else
+    BackendError."""
     if error.code == OUT_OF_MEMORY:
         return Unsupported(f"too little GPU memory for {what}")
     if error.code == DEVICE_UNAVAILABLE:

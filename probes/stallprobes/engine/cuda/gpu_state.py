@@ -1,4 +1,4 @@
-"""What the collector asks of a GPU: its clock, read by a kernel of one thread, and whether all work has ended."""
+"""Questions of the collector to a GPU: its clock, read by a kernel of one thread, and whether all work has ended."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ class ClockProcess(simpy.Process):  # type: ignore[misc]
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
-    A process that waits until a time before which no other event is due need not be suspended: it moves ``now`` there
-    at once, which is faster and gives the same results. Only the running process may do so.
+    A process that waits for the next event of the clock need not be suspended: it moves ``now`` there at once, which is
+    faster and gives the same results. Only the running process may do so.
 
     ``now`` is an attribute and the loop over the events is in one function, because a simulated call takes no more
     than a few of SimPy's properties and functions. The order of the events is SimPy's.

@@ -109,7 +109,7 @@ class CopyEngine:
             self._make_plan()
 
     def _make_plan(self) -> None:
-        """Compute what runs when from now on, with the transfer that was accepted last."""
+        """Compute the schedule from now on, with the transfer that was accepted last."""
         now, last = self._clock.now, self._accepted[-1]
         before = self._plan or [
             _Segment(transfer, transfer.job.start, transfer.job.end) for transfer in self._accepted[:-1]

@@ -165,7 +165,7 @@ class Slowdowns:
 
 
 class SimGpu:
-    """One GPU: its engines, its free memory, and what slows down the calls of all its contexts.
+    """One GPU: its engines, its free memory, and the slowdowns of the calls of all its contexts.
 
     ``staging``: staged copies to the host, during which no thread notices the GPU's progress. ``on_submit`` is called
     with each job that is submitted to a stream.
@@ -224,10 +224,10 @@ class SimGpu:
     def clear(self, nbytes: int) -> None:
         """Clear ``nbytes`` that were freed: the kernel driver does it, by the engine of copies to the GPU.
 
-        That is what H200s show. A copy of 1 MiB to the GPU waits for it, one to the host does not: 100 us in place of
-        25 behind cuMemFree of its context, and 130 to 190 beside a thread that allocates and frees in another one; in
-        time-slices of the copy engine where that thread frees faster (agreement-h200.json.gz). A thread that creates
-        and releases 64 MiB is held up to 160 us for each in the mean, on two machines (h200-threads-1.json.gz and 2).
+        H200s show this. A copy of 1 MiB to the GPU waits for it, one to the host does not: 100 us in place of 25 behind
+        cuMemFree of its context, and 130 to 190 beside a thread that allocates and frees in another one; in time-slices
+        of the copy engine where that thread frees faster (agreement-h200.json.gz). A thread that creates and releases
+        64 MiB is held up to 160 us for each in the mean, on two machines (h200-threads-1.json.gz and 2).
         """
         ns = transfer_ns(nbytes, self.profile.copy.clear_gbps)
         job = Job(self._clock, self.to_gpu, ns, what="clear", nbytes=nbytes)
@@ -517,8 +517,8 @@ class ProcessProfiler:
 class Simulation:
     """The state that all host threads share: the clock, the profile, the GPUs.
 
-    ``staged_tail`` is the last submitted one of all transfers between two GPUs that the driver stages, which are in one
-    order. ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    ``staged_tail`` is the last submitted transfer among all staged transfers between two GPUs, which are in one order.
+    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
     """
 
     clock: Clock

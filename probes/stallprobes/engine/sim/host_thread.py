@@ -115,7 +115,7 @@ class HostThread:
         return ns
 
     def _cold_ns(self, made: tuple[int, int]) -> int:
-        """What a call takes longer, in ns, whose kind was last made when the thread had been away for ``made``."""
+        """The additional time (ns) of a call; its kind was last made when the thread had been away for ``made``."""
         parameters = self.simulation.profile.locks
         cold_ns = 1e6 * parameters.cold_ms
         slept_ns, waited_ns = self._away[0] - made[0], self._away[1] - made[1]
@@ -230,7 +230,7 @@ class HostThread:
         return self._submit_under(ns, own, lock)
 
     def _profiled_ns(self) -> int:
-        """What a profiler of the process adds to a call, more to the thread's first one in a profile."""
+        """The time that a profiler of the process adds to a call, more to the thread's first call in a profile."""
         profiler = self.profiler
         if not profiler.kinds or profiler.profiles == self._profiles:
             return profiler.added_ns

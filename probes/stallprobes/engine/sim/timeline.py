@@ -203,7 +203,7 @@ class SimTimeline:
         return thread
 
     def switch(self, on: bool, clock: Any, contexts: Sequence[GpuContext]) -> None:
-        """Switch the record on or off; ``contexts`` are those that have names."""
+        """Switch the record on or off; ``contexts`` are the contexts with names."""
         if self.refusal is not None:
             self.status = self.refusal if on else OFF
             return
