@@ -232,7 +232,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
             diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
         return ExitCode.FAILED
     except Exception as error:
-        # Not loaded for what ends without an error, such as --help.
+        # Not loaded for a command that ends without an error, such as --help.
         from stallprobes.errors import EngineError, StallprobesError, reason_of
 
         if isinstance(error, StallprobesError):

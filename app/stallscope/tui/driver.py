@@ -33,7 +33,8 @@ _MOST_WRITES = MAX_QUEUED_WRITES - 4
 # Control sequences that switch mouse, paste and focus reports off and line wrap on, and restore the terminal's screen
 # and cursor.
 _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
-# The kernel may deliver a signal to another thread, a moment after the call that sent it.
+# Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
+# call that sent it.
 _STOP_S = 0.05
 _SIGNALS_S = 0.1
 
@@ -74,7 +75,7 @@ class TerminalDriver(LinuxDriver):
         while True:
             self._loop.remove_signal_handler(signal.SIGTSTP)
             try:
-                # As the terminal does: a program that started this one stops too.
+                # The whole group stops, as by the terminal: a program that started this one stops too.
                 os.kill(0, signal.SIGTSTP)
                 time.sleep(_STOP_S)
             finally:

@@ -156,7 +156,7 @@ class KeyOrder:
         if target.is_attached and target.is_running and loop.time() < self._due_s:
             loop.call_later(_LOST_S, self._look, number)
             return
-        # As an answer, in the app's own task.
+        # The number returns as an answer, in the app's own task.
         self._app.post_message(KeyHandled(number))
 
     def _screen(self) -> MessagePump | None:

@@ -30,7 +30,7 @@ _ASCII = str.maketrans(
         **dict.fromkeys("■●", "*"),
         "□": "o", "◆": "@", "▸": ">", "·": "-", "…": "~", "–": "-", "—": "-", "×": "x", "µ": "u", "°": "'",
         "“": '"', "”": '"', "‘": "'", "’": "'", "→": ">", "←": "<", "↑": "^", "↓": "v", "≥": ">", "≤": "<",
-        # Of Textual's command palette, two cells wide.
+        # Letter of Textual's command palette, two cells wide.
         "🔎": "> ",
     }
 )  # fmt: skip

@@ -26,7 +26,8 @@ SIGNALS = (
 )
 # Signals that end the screen even if they are ignored: nobody could end it otherwise once its terminal is gone.
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# After SIGHUP the terminal is gone, so the last writes to it can hang.
+# Longest time (s) for the end of the screen, by signal; after SIGHUP the terminal is gone, so that the last writes to
+# it can hang.
 LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
 
 

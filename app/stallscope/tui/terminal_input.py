@@ -44,7 +44,7 @@ class InputDecoder:
         if len(data) >= _TYPED_BYTES or b"\x1b" in data:
             self._sent_s = self._clock()
         messages: list[Message] = []
-        # One sequence after the other, so that one that the parser cannot read takes no other with it.
+        # One sequence after the other, so that an unreadable sequence does not take another with it.
         for part in re.split("(?=\x1b)", self._text.decode(data)):
             if part:
                 messages += self._parse(part)

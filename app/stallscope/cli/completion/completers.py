@@ -39,7 +39,7 @@ def patterns_and_probes(_context: click.Context, _parameter: click.Parameter, in
 
 
 def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What ``run`` measures: ``all``, patterns, and probes with their places."""
+    """Arguments of ``run``: ``all``, patterns, and probes with their places."""
     from stallprobes.patterns import naming
 
     words = {**_pattern_titles(), naming.ALL: "every pattern", **_probe_titles(), **_placements(incomplete)}
@@ -64,7 +64,7 @@ def variants(context: click.Context, _parameter: click.Parameter, incomplete: st
     """Variants of the patterns that the words before name; of every pattern if they name none."""
     from stallprobes.patterns import patterns as known
 
-    # Arguments before an option that still needs its value are not yet those of a parameter.
+    # Arguments before an option without its value are not yet assigned to a parameter.
     given = [context.params.get("pattern"), *(context.params.get("names") or ()), *context.args]
     chosen = [known()[name] for name in given if name in known()] or known().values()
     return items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})

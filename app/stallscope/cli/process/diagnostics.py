@@ -144,7 +144,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 class LineForm(Enum):
-    """How stderr shows a line that changes: drawn again in its place, or as a line of its own now and then."""
+    """Form of a changing line on stderr: drawn again in its place, or as a line of its own now and then."""
 
     IN_PLACE = "in place"
     LINES = "lines"

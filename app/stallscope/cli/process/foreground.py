@@ -118,7 +118,7 @@ class ForegroundProgram:
     def _stopped(self, number: int) -> None:
         """Continue the program, which signal ``number`` stopped, in the foreground if it can, else stop the job too."""
         if number not in _STOPS:
-            # Of a debugger, or of somebody who continues it in the same way.
+            # The stop of a debugger, or of somebody who continues the program in the same way.
             return
         if number != signal.SIGTSTP and _hand_over(os.getpgrp(), self.pid):
             self._send(signal.SIGCONT)

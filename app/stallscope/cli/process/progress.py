@@ -33,7 +33,7 @@ _MINUTES_FROM_S = 100
 
 @dataclass(frozen=True)
 class _Step:
-    """What the command does: ``share`` (0 to 1) of it is done, None if that is not known.
+    """Step of a command: ``share`` (0 to 1) of it is done, None if unknown.
 
     Times are of the monotonic clock. ``count`` is the share in other words. ``left_s`` was the remaining time at
     ``at_s``, None if only the rate shows it. ``at_most_s``: after so long the command stops waiting.

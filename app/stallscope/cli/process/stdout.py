@@ -103,7 +103,7 @@ def _width(stream: TextIO, terminal: bool) -> int:
         return int(columns)
     if terminal:
         with suppress(OSError, ValueError, AttributeError):
-            # Of this stream: another one may be a file.
+            # The size of this stream: another one may be a file.
             return os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH
     return USUAL_WIDTH
 

@@ -40,7 +40,7 @@ _SHORTEST_PART = 12
 # Smallest contrast ratios: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
-# Variables of a theme on which the styles depend.
+# Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
 # Colors in place of the default themes' own, for quiet, slow, now and as it should be: color-blind people tell them
 # apart in one plot (Okabe and Ito). Other themes keep their colors.

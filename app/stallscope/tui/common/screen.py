@@ -75,9 +75,9 @@ class ScreenContext:
 
     ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is its probe. ``record_trace`` puts a
     trace into the recording, None without one. ``remedy_language`` is the chosen language of remedies as code, "" for
-    the language of the settings. ``choice`` is the probe set selected in the view of patterns until the monitor has
-    loaded it. ``activities`` say what a hidden view does, by the view's name. ``check_runs`` says whether the check
-    runs for which the engine was stopped, None if the engine was not stopped.
+    the language of the settings. ``choice`` is the selection in the view of patterns until the monitor has loaded it.
+    ``activities`` say what a hidden view does, by the view's name. ``check_runs`` says whether the check runs for which
+    the engine was stopped, None if the engine was not stopped.
     """
 
     source: Source
@@ -255,7 +255,7 @@ class ActionScreen(TopScreen, Screen[None]):
         bar = self.query_one(KeyBar)
         if view != bar.view:
             bar.view = view
-        # In a recording the first view is what was recorded.
+        # In a recording, the first view is the replay.
         titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
         activities = self.context.activities
         self.query_one(Head).views = tuple(

@@ -77,8 +77,8 @@ def caption(tour: DemoTour, observation: Observation) -> CaptionView:
 
 @dataclass(frozen=True)
 class FinaleView:
-    """What was found in how many ``patterns``: the page after the share ``passed`` of the finale's time, and ``turned``
-    pages by the user; ``note`` says what comes next."""
+    """The findings, and the number of ``patterns``: the page after the share ``passed`` of the finale's time, and
+    ``turned`` pages by the user; ``note`` names the next step."""
 
     outcomes: tuple[PatternOutcome, ...] = ()
     patterns: int = 0

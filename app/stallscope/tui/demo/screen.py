@@ -26,8 +26,8 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Lowest height of a compact layout, whose log and heat map make room for the caption: lines of a verdict, its cause and
-# its remedy, and those of header, histogram, heat map with its time axis, and key bar.
+# Lowest height of a compact layout, whose log and heat map make room for the caption; lines of the log (a verdict, its
+# cause and its remedy), and of header, histogram, heat map with its time axis, and key bar.
 _COMPACT_FROM, _LOG, _WITHOUT_LISTS = 24, 3, 1 + 4 + 8 + 1
 
 
@@ -37,7 +37,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
     NAME = "demo"
     VIEWS = ()
 
-    # Pages of the finale that the user has gone forward, less those back.
+    # Pages of the finale that the user has turned, forward less back.
     _turned = 0
 
     @cached_property

@@ -14,11 +14,12 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Longest time for the baseline of rare calls, and for an engine that does not answer, beside that of a step (s).
+# Longest time (s) for the baseline of rare calls, and for an engine without an answer, in addition to the time of a
+# step.
 PATIENCE_S = 30.0
 # Length of the finale in steps; it shows all its pages.
 FINALE_STEPS = 3
-# More time than this between two ticks is a suspension (s).
+# Longest time (s) between two ticks; a longer one is a suspension.
 _LONGEST_TICK_S = 1.0
 
 

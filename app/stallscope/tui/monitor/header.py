@@ -19,7 +19,7 @@ WHY_SIMULATED_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class HeaderView:
-    """What the header shows; ``position`` is the position of a replay, or the reason of a frozen view, "" without
+    """Content of the header; ``position`` is the position of a replay, or the reason of a frozen view, "" without
     either.
 
     ``live_s`` is the time since the engine became ready; ``utilization`` are the GPU's last figures in percent.

@@ -19,7 +19,7 @@ from stallscope.tui.monitor.probe_table import probe_keys
 LABEL = 8
 # Columns of the figures beside the rows, and smallest width of a panel with these figures.
 FIGURE, _FIGURES_FROM = 8, 64
-# Lowest and highest decade of the latency axis, from 100 ns; those with which it begins: 1 µs to 100 ms.
+# Lowest and highest decade of the latency axis, from 100 ns; the first ones are 1 µs to 100 ms.
 Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
 _MOST_PARTS = 4
@@ -268,8 +268,8 @@ def _labels(bounds: list[int]) -> list[str]:
 
 
 def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
-    """What was measured in each stretch and, where there is room, that this was its baseline; and the switches. Where
-    texts would overlap, only the newer one is written."""
+    """The probe of each stretch with, if there is room, a remark on its baseline; and the switches. Of overlapping
+    texts only the newer one is written."""
     letters, styles = np.full((1, columns), " "), np.zeros((1, columns), dtype=np.int64)
 
     def free(begin: int, end: int) -> bool:

@@ -118,7 +118,7 @@ class Multiples(LineWidget):
         # The times of each operation have room beside one histogram only.
         if len(view.plots) > 1 and not host_and_device(view.focus.channels, width):
             phases = _phases(view.plots)
-            # The last line is that of the legend.
+            # The last line is the legend.
             cells = grid(len(view.plots), len(phases), width, height - 1)
             if cells is not None:
                 return self._side_by_side(cells, phases, width)

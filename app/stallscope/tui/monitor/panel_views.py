@@ -108,7 +108,7 @@ def log_view(
 
 
 def _expected(probe_set: ProbeSet) -> str:
-    """What to expect of the variant, with its name; "" without a pattern."""
+    """The expected result of the variant, with its name; "" without a pattern."""
     return f"Expected of {probe_set.variant}: {probe_set.expect}" if probe_set.expect else ""
 
 

@@ -142,7 +142,7 @@ class ProbeTable(LineWidget):
         out = [(_spans(row.name, 0, width), drawn(row, width)) for row in shown]
         if before is not None and height > 0:
             place = sum(row.role is Role.VICTIM for row in shown)
-            # Of the same columns as other rows, but dim, and with another key and box.
+            # The row has the columns of other rows, but is dim, with another key and box.
             line = drawn(before[1], width)
             text = "".join(part for part, _ in line)[_BOX_END:]
             out.insert(place, ([], [(f" {before[0]:1}", "dim"), (" ▒ ", "ghost"), (text, "ghost")]))
@@ -246,7 +246,7 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str, str]:
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     base = short_duration(row.baseline_ns)
     if row.in_flight_ns is not None:
-        # The age of a call that has not returned matters more than those that have.
+        # The age of a call in flight matters more than returned calls.
         return rate, "in flight", base, short_duration(row.in_flight_ns), "–", ratio
     return (
         rate,

@@ -67,7 +67,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.analyzer: Analyzer | None = None
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
-        # The key of each action as it is written, with those of the settings.
+        # The labels of the actions' keys, with the keys of the settings.
         self._key_labels = {action.name: self.key_of(action) for action in MONITOR_ACTIONS}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
@@ -167,7 +167,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation, followed)
             self.mark_changed()
-            # The table has a row for what stalled before a remedy.
+            # The table has a row for the stall before a remedy.
             self.rearrange()
         self.analyzer.feed(observation)
         if replay is not None:
@@ -189,7 +189,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             probe_set,
             baseline_s=self.settings.quiet_seconds,
             keep_s=max(2 * self.settings.history_seconds, *SPANS_S),
-            # After a seek, a replay starts from what the recording knew there.
+            # After a seek, a replay starts with the baselines of the recording at this time.
             baselines=None if replay is None else replay.baselines(observation),
             log=() if previous is None or self.live is None else previous.judgement.tracker.ended(observation.wall_s),
             earlier=() if previous is None else previous.earlier_sets(followed),

@@ -25,7 +25,7 @@ class WayBack:
 
 @dataclass(frozen=True, eq=False)
 class MonitorState(MovingState):
-    """What the monitor shows: ``observation``, the newest one, and ``focus_name``, the probe in focus.
+    """State of the monitor: ``observation``, the newest one, and ``focus_name``, the probe in focus.
 
     ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim. ``frozen``
     is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since 1970).

@@ -117,7 +117,7 @@ def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]
 
 
 def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
-    """What happened, since which switch and when: the time, then the switch are left out where they do not fit."""
+    """The event, its switch and its time; the time, then the switch are left out if they do not fit."""
     verdict, past = entry.verdict, entry.ended_s is not None
     look = verdict.kind.look
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))

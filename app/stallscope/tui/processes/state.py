@@ -16,7 +16,7 @@ _ENDED = "It has ended: select another process."
 
 @dataclass(frozen=True, eq=False)
 class ProcessesState:
-    """What the screen shows; each method but ``row`` returns the state after a change.
+    """State of the screen; each method but ``row`` returns the state after a change.
 
     ``rows`` are the processes of the last list in their order, with the selected one if it has ended meanwhile: so no
     other process is under the cursor when a key arrives.

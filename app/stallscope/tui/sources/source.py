@@ -35,7 +35,7 @@ class TraceSource(Protocol):
 
 
 class Source(Protocol):
-    """What all screens of a session show. Each of these is None where the source has none:
+    """Source of the data that all screens of a session show. Each of these is None where the source has none:
 
     ``engine``, the live engine; ``program``, the watched program that runs; ``playback``, a recording that is played;
     ``recorded_traces``, traces that the timeline shows in place of the engine's. ``report_s`` is the longest time (s)

@@ -207,7 +207,7 @@ class MomentSource:
         rest_s = 0.0
         while not self._stop.wait(rest_s):
             begun_s = time.thread_time()
-            # Before the reading: what the program wrote until its end is then read.
+            # Before the reading, which then has all that the program wrote until its end.
             program = self._state()
             try:
                 if self.live.update(program):

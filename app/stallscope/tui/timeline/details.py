@@ -38,7 +38,7 @@ def offset_text(ns: int) -> str:
 
 
 def work_text(trace: Trace, work: Rows) -> str:
-    """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
+    """Description of a piece of GPU work: ``D2D copy, 1.00 MiB, device to device memory``."""
     kind, copy, nbytes = int(work["kind"]), int(work["subkind"]), int(work["bytes"])
     words = [work_kind_label(kind, copy)]
     if int(work["sequence"]) in trace.kernels:

@@ -144,7 +144,7 @@ class LiveCells:
         grid = self._move_to(view, width)
         sums, longest = self._sums.copy(), self._longest.copy()
         passing = np.concatenate((self._pending, self._open(picture)))
-        # The last one is that of rows without an interval.
+        # The last sum is for rows without an interval.
         count = len(self._rows) + 1
         sums.grow(count)
         self._add(sums, longest, grid, passing)
@@ -244,7 +244,7 @@ class LiveCells:
             row = self._row(RowKind.WORK, (work.context << _STREAM_BITS) + work.stream)
             open_since[row] = min(work.since_ns, open_since.get(row, work.since_ns))
         for row, since_ns in open_since.items():
-            # A stream runs its work in order, so that open work is behind what has ended.
+            # A stream runs its work in order, so that open work is behind ended work.
             begin_ns = max(since_ns, self._last_end.get(row, 0))
             if begin_ns < outline.collected_ns:
                 intervals.append((row, begin_ns, outline.collected_ns, 1, _NO_OP))

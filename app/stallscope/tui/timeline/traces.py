@@ -154,7 +154,7 @@ class LiveTrace:
         return cursor if cursor.intervals is None else cursor.marked(self.limits(cursor.intervals.trace.probes))
 
     def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
-        """Read the new records, and freeze the trace if the trigger finds a call; the cursor, and whether to draw it."""
+        """Read the new records; freeze the trace if the trigger finds a call. The cursor, and whether to draw."""
         history, report = self._live.timeline.read(), self._live.timeline.report
         seen = self._observation
         before = None if self.report is None else self.report.condition

@@ -134,7 +134,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class TraceView:
-    """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
+    """Content of the plot. ``trace`` has at least the visible time; it is compared by identity.
 
     While a trace moves, ``trace`` has only the latest rows, and ``picture`` has the cells.
 
