@@ -37,12 +37,12 @@ class Phase(StrEnum):
     GPU = "gpu"
     DUE = "due"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
     @property
     def traits(self) -> PhaseTraits:
-        """How the phase is measured, judged and shown."""
+        """Measurement, judgement and display of the phase."""
         return PHASE_TRAITS[self]
 
 
@@ -59,7 +59,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseTraits:
-    """How a phase is measured, judged and shown.
+    """Traits of a phase: measurement, judgement and display.
 
     ``word``: its name in tables. ``phrase``: what a sentence says in its place. ``judged``: the rules give verdicts on
     it. ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
@@ -77,7 +77,7 @@ class PhaseTraits:
 
     @property
     def in_sentence(self) -> str:
-        """What a sentence calls the phase."""
+        """Name of the phase in a sentence."""
         return self.phrase or self.word
 
 
@@ -139,7 +139,7 @@ class Process(StrEnum):
     ENGINE = "engine"
     SECOND = "second"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
 
@@ -152,7 +152,7 @@ class Space(StrEnum):
 
 
 class StreamKind(StrEnum):
-    """How a stream synchronizes with the legacy default stream of its context."""
+    """Synchronization of a stream with the legacy default stream of its context."""
 
     NON_BLOCKING = "non-blocking"
     BLOCKING = "blocking"
@@ -430,7 +430,7 @@ class Program:
     aligned: bool = False
 
     def __getstate__(self) -> dict[str, object]:
-        # Not ``__dict__``: another thread may add what it computes meanwhile.
+        # Not ``__dict__``, to which another thread may add a computed value meanwhile.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -519,7 +519,7 @@ class Channel(NamedTuple):
 
     @property
     def in_sentence(self) -> str:
-        """What a sentence calls the channel: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
+        """Name of the channel in a sentence: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
         name = self.phase.traits.in_sentence
         return f"{name} of {self.label}" if self.label else name
 

@@ -115,7 +115,7 @@ HARDWARE_LABELS = {
 _INLINE_BYTES = 65_536
 
 
-# The phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
+# Phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
 CALLS = frozenset({Phase.CALL})
 WAITS = frozenset({Phase.WAIT, Phase.START})
 BOTH = CALLS | WAITS

@@ -366,7 +366,7 @@ class _Histograms:
         """Read those of ``channels``, which are neighbors on the board."""
         first = part.channel(channels[0]) if channels else 0
         rows = slice(first, first + len(channels))
-        # One dimension takes a fifth of the time of two, and truth values a sixth of that of integers.
+        # One dimension takes a fifth of the time of two, and truth values a sixth of the time of integers.
         flat = part.hist[rows].reshape(-1)
         places = (flat != 0).nonzero()[0]
         # Counts before maxima: a maximum may be ahead of its count, never behind it. A copy: the loop counts meanwhile.
@@ -468,10 +468,10 @@ def _samples(part: ProbeSection) -> tuple[Samples, int]:
     # In the order of the calls: a full ring begins behind its head, another one at its beginning.
     begin = max(head - SAMPLES, 0)
     middle = begin % SAMPLES
-    # As integers, which are copied in a tenth of the time of structures.
+    # The view has integers, which are copied in a tenth of the time of structures.
     rows = part.samples.view(np.int64).reshape(SAMPLES, -1)
     copied = np.concatenate((rows[middle:], rows[:middle])) if begin else rows[:head].copy()
     entries = copied.view(part.samples.dtype).reshape(-1)
-    # Without the entries that were overwritten during the copy, and the one that may be half written.
+    # Entries that were overwritten during the copy are left out, and the entry that may be half written.
     first = max(part.words.samples - SAMPLES + 1, 0)
     return entries[min(first, head) - begin :], head

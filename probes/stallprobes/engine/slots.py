@@ -22,7 +22,7 @@ STEP_NS = 2 * MS
 
 @dataclass(frozen=True)
 class SlotState:
-    """What a victim may do: whether its slot is open, and whether a call of another group is in flight meanwhile.
+    """State of a victim's slot: whether it is open, and whether a call of another group is in flight meanwhile.
 
     ``opens_ns`` is the time at which the slot opens if no probe is switched; of an open slot, when it opened.
     """

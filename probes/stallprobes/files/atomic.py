@@ -16,7 +16,7 @@ from pathlib import Path
 from stallprobes.errors import FileNotWritten, reason_of
 from stallprobes.files.ending_signals import unwound_by_signals
 
-# Errors of file systems without hard links.
+# Codes of errors on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # Size (bytes) of one part of a copied file.
 _PIECE = 1 << 20

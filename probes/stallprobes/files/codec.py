@@ -54,13 +54,13 @@ class Rounded:
     decimals: int
 
 
-# Nanoseconds, of which a percentile can have a fraction.
+# Nanoseconds of a latency; a percentile can have a fraction.
 Latency = Annotated[float, Meta(ge=0, le=LARGEST_UNSIGNED), Rounded(0)]
-# Of two latencies, or calls per second.
+# Ratio of two latencies, or calls per second.
 Ratio = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
-# Of a whole, 0 to 1.
+# Share of a whole, 0 to 1.
 Share = Annotated[float, Meta(ge=0, le=1), Rounded(6)]
-# A duration of at most 158 years: those of files of watched processes are within ``Nanoseconds``.
+# Duration (s) of at most 158 years; durations in files of watched processes are within ``Nanoseconds``.
 Seconds = Annotated[float, Meta(ge=0, le=5e9)]
 
 Value = TypeVar("Value")
@@ -126,7 +126,7 @@ def about(description: str) -> Meta:
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 # Byte sequences of JSON that may be a control character.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Escapes in JSON; ``encoded`` writes these for other characters than control characters.
+# Escapes in JSON that are no control characters as ``encoded`` writes them.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
@@ -157,7 +157,7 @@ def is_odd(text: bytes) -> bool:
     """Whether a string of the JSON ``text`` is none that ``cleaned`` writes: with control characters, or too long."""
     if not _PLAIN_ESCAPES.issuperset(_ESCAPE.findall(text)) or b"\x7f" in text or _C1.search(text):
         return True
-    # Hardly any text has so long a part without quotes, which is found faster than strings are.
+    # A long part without quotes is rare, and is found faster than the strings.
     return bool(_LONG_PART.search(text.replace(rb"\"", b"  "))) and any(map(_is_long, _STRING.findall(text)))
 
 
@@ -238,7 +238,7 @@ def _clean_strings(value: Any) -> Any:
     return value
 
 
-# msgspec's names of types, as a reader of JSON knows them.
+# Names of types for a reader of JSON, by their names in msgspec.
 _WORDS = {
     "str": "a string",
     "int": "an integer",

@@ -20,7 +20,7 @@ _COMPRESSED = 1 << 12
 
 
 class Compression(Enum):
-    """How a file is compressed; the value is zlib's window size, which selects the header, or None."""
+    """Compression of a file; the value is zlib's window size, which selects the header, or None."""
 
     NONE = None
     ZLIB = zlib.MAX_WBITS

@@ -26,7 +26,7 @@ _LOWEST, _HIGHEST = 0.5, 99.5
 # launches and copies had 0.23 to 0.36 at p50, completion waits and the host control 0.00 to 0.05.
 _PRIOR_DEVIATION = 0.25
 _PRIOR_WINDOWS = 4
-# The 99th percentile of the normal distribution.
+# 99th percentile of the normal distribution.
 _Z99 = 2.326
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# The largest integer that every JSON parser represents exactly.
+# Largest integer that every JSON parser represents exactly.
 MOST = 2**53
 # Largest value (ns).
 LARGEST = 2**62
@@ -61,7 +61,7 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
-# The last bucket has the width of its octave.
+# Lower bounds (ns) of the buckets; the last bucket has the width of its octave.
 LOWER: Int64s = _BOUNDS[:-1]
 UPPER: Int64s = _BOUNDS[1:]
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
@@ -150,7 +150,7 @@ class HistogramBlock:
     @classmethod
     def of_counts(cls, counts: Counts, maxima: list[int]) -> HistogramBlock:
         """The block of ``counts`` (uint64[rows, BUCKETS])."""
-        # One dimension takes a fifth of the time of two, and truth values a sixth of that of integers.
+        # One dimension takes a fifth of the time of two, and truth values a sixth of the time of integers.
         flat = counts.reshape(-1)
         keys = (flat != 0).nonzero()[0]
         return cls.of_keys(keys, flat[keys].astype(np.int64), maxima)
@@ -169,7 +169,7 @@ class HistogramBlock:
         first = np.zeros(len(bounds) + 1, dtype=bool)
         first[borders[:-1]] = True
         last = borders[1:][borders[1:] > borders[:-1]] - 1
-        # As floats: the sum of integers could overflow.
+        # The sum is of floats: integers could overflow.
         if (counts < 1).any() or counts.sum(dtype=np.float64) > MOST:
             raise ValueError("has a count of 0, or counts above 2**53 in total")
         if (LOWER[places] != bounds).any():

@@ -24,7 +24,7 @@ class Quantile(StrEnum):
     P99 = "p99"
     IN_FLIGHT = "in-flight"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
     @property

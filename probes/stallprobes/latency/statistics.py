@@ -100,7 +100,7 @@ def _cut(sums: Int64s, share: float) -> int | None:
     """The result of ``cut_bucket`` for the cumulative ``sums`` of the counts."""
     whole = int(sums[-1]) if len(sums) else 0
     wanted = share * whole
-    # Of the borders, the last one with more above it than wanted and the next one: the number above falls.
+    # The number above falls from border to border. Candidates: the last border with more than wanted, and the next.
     end = int(sums.searchsorted(whole - wanted))
     best: tuple[float, int] | None = None
     for last in (end - 1, end):

@@ -55,7 +55,7 @@ class Analyzer:
         oldest first, ``earlier`` the histories of the sets before it."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
-        # That of the other state of the timeline, and whether it is on, None before the first observation.
+        # The collector for the other state of the timeline; and whether the timeline is on, None before an observation.
         self._other_collector = BaselineCollector(probe_set, round(baseline_s * 1e9), {})
         self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
@@ -71,7 +71,7 @@ class Analyzer:
         self.before = stalled_before(probe_set, earlier)
         relation = "" if self.before is None else self.before.relation
         self._heat_map = HeatMapHistory(probe_set, round(keep_s * 1e9) // SLOT_NS, earlier, relation)
-        # The snapshot whose switches have their marks.
+        # The last snapshot with marks for its switches.
         self._marked: Snapshot | None = None
         self._waiting: frozenset[str] = frozenset()
         self._errors: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Analyzer:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
             if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
-                # As after the program was suspended: no window spans that time, and no verdict held in it.
+                # After a suspension of the program, for example: no window spans this time, and no verdict holds in it.
                 self._recent.clear()
                 self.judgement.tracker.cut_off(self._last_wall_s, "the observations were interrupted")
         if observation.timeline not in (None, self._timeline):
@@ -364,7 +364,7 @@ class Analyzer:
 
 
 def _effects(probe_set: ProbeSet) -> KnownEffects | None:
-    """What recorded checks know of the aggressors of ``probe_set`` on its GPU; None for an unknown GPU."""
+    """Effects of the aggressors of ``probe_set`` on its GPU in recorded checks; None for an unknown GPU."""
     # Its modules take tens of milliseconds to import, and few verdicts need them.
     from stallprobes.matrix.known_effects import known_effects
 

@@ -71,7 +71,7 @@ def _relation(before: EarlierSet, same: Probe | None, probe_set: ProbeSet) -> st
 
 
 def operation(probe: Probe) -> str:
-    """What ``probe`` calls, with its size: ``pinned D2H of 1 MiB``."""
+    """The operation of ``probe``, with its size: ``pinned D2H of 1 MiB``."""
     entry, size = entries().get(probe.entry), size_of(probe)
     title = probe.entry if entry is None else entry.title
     if not size or size < KIB:

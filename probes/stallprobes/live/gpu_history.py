@@ -22,7 +22,7 @@ class GpuHistory:
         self._values = np.full((len(GPU_VALUES), slots), np.nan, dtype=np.float32)
         # The running number of the slot in each place, -1 for none.
         self._numbers = np.full(slots, -1, dtype=np.int64)
-        # That of the last observation.
+        # The slot of the last observation.
         self._last = -1
 
     def copy(self) -> GpuHistory:

@@ -153,7 +153,7 @@ class HeatMapHistory:
             signs += [1] * len(channels) + [-1] * len(known)
             sum_of += [len(shown)] * (len(channels) + len(known))
             shown.append(number)
-        # Those of all probes at once: each call of numpy takes longer than its work for a few hundred buckets.
+        # All probes at once: a call of numpy takes longer than its work for a few hundred buckets.
         for number, new in zip(shown, binned_sums(histograms, signs, sum_of, len(shown)), strict=True):
             part, before = now.probes[self._probes[number].name], last.probes[self._probes[number].name]
             flight, closed = part.in_flight, 0

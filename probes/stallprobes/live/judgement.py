@@ -161,7 +161,7 @@ class Judgement:
             alone=alone,
             extended_ns=lambda name: extended_ns(now.probes[name].period_ns),
         )
-        # The change-over of contexts without slots is steady, and part of what is measured there.
+        # The change-over of contexts without slots is steady, and a part of the measurement.
         disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
         slow = (verdict for verdict in self.verdicts if verdict.kind.is_slowdown and verdict.kind not in disturbed)
         return {verdict.probe for verdict in slow}

@@ -46,7 +46,7 @@ def _title(trace: Trace) -> str:
 
 
 def _about(recording: Recording) -> dict[str, object]:
-    """What the file says of the recording."""
+    """The file's description of the recording."""
     probe_set = next(recording.play()).probe_set
     begun = datetime.datetime.fromtimestamp(recording.begun_s, datetime.UTC)
     return {

@@ -33,7 +33,7 @@ _REMEDIES: Mapping[int | None, str] = {
     nvml.FUNCTION_NOT_FOUND: "install a newer driver",
     nvml.NO_PERMISSION: "run stallscope as root",
 }
-# NVML's constant by the name of a value.
+# Names of NVML's constants by the name of a value.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
     "sm_occupancy_percent": "NVML_GPM_METRIC_SM_OCCUPANCY",

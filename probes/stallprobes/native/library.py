@@ -25,7 +25,7 @@ _HELPER = "ss_helper_"
 
 
 def problem(folder: Path = LIBRARIES) -> str:
-    """What is wrong with the libraries of this installation, as a clause; "" if nothing."""
+    """The problem of the libraries of this installation, as a clause; "" if nothing."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
         built_from, libraries = str(record["sources"]), dict(record["libraries"])

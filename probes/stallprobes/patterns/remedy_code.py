@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 
 class CodeLanguage(StrEnum):
-    """What the lines of a remedy are written in. The values are those of ``--lang`` and of the settings."""
+    """Language of the lines of a remedy. The values are those of ``--lang`` and of the settings."""
 
     CUDA = "cuda"
     PYTORCH = "pytorch"

@@ -311,7 +311,7 @@ class _TraceEvents:
         )
 
     def _trigger(self, track: EventTrack, trigger: TraceTrigger) -> str:
-        # On a track of its own: Perfetto gives that of global instants no name.
+        # The event has a track of its own: Perfetto gives the track of global instants no name.
         slow = summary(self._trace)
         args = {}
         if slow is not None:

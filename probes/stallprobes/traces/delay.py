@@ -227,7 +227,7 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
 
 
 def work_label(trace: Trace, number: int) -> str:
-    """What the work with ``number`` is: its probe and operation, or its kind."""
+    """Label of the work with ``number``: its probe and operation, or its kind."""
     for row in trace.work:
         if row["sequence"] != number:
             continue

@@ -40,7 +40,7 @@ class DelayIndex:
         self._ends = np.maximum.accumulate(trace.work["end_ns"])
         self._tenure_starts = trace.tenures["start_ns"]
         self._tenure_ends = np.maximum.accumulate(trace.tenures["end_ns"])
-        # Of a queue: all of it waits for work of few names.
+        # Texts of a queue: all of it waits for work of few names.
         self._queue_texts: dict[tuple[int, ...], str] = {}
 
     def delay_of(self, row: int) -> Delay | None:

@@ -76,7 +76,7 @@ class _Rows:
     def between(self, begin_ns: int, end_ns: int) -> Rows:
         """The rows that overlap a span, in the order of their starts."""
         pieces = [
-            # Of a long span most chunks lie within it.
+            # Most chunks of a long span lie within it.
             rows
             if first >= begin_ns and last <= end_ns
             else overlapping(rows, self._start, self._end, begin_ns, end_ns)
@@ -94,7 +94,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class HistoryPosition:
-    """How far a reader has read a history: the numbers of the next chunks of calls, work, tenures and overheads."""
+    """Position of a reader in a history: the numbers of the next chunks of calls, work, tenures and overheads."""
 
     calls: int = 0
     work: int = 0

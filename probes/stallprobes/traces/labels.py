@@ -23,7 +23,7 @@ _COPIES: Mapping[int, str] = {
     CopyKind.PEER: "P2P",
 }
 _COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
-# As in CUpti_ActivityMemoryKind.
+# Kinds of memory as in CUpti_ActivityMemoryKind.
 _MEMORY: Mapping[int, str] = {
     1: "pageable",
     2: "pinned",

@@ -187,7 +187,7 @@ def _work(trace: Trace, key: RowKey) -> RowSpans:
     starts, ends = trace.work["start_ns"][numbers], trace.work["end_ns"][numbers]
     solid = RowSpans.solid(starts, ends, numbers)
     since = min((work.since_ns for work in _open_work(trace, key)), default=OPEN)
-    # A stream runs its work in order, so that open work is behind what has ended.
+    # A stream runs its work in order, so that open work is behind ended work.
     since = max(since, int(ends.max(initial=0)))
     if since >= trace.collected_ns:
         return solid

@@ -19,7 +19,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 from stallprobes.verdicts.rules import HOST_SHARE
 
 COOL_DOWN_S = 10.0
-# A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
+# Shortest and longest time (ns) of a trace before a slow call; within these limits, as long as the call, before and
+# after it.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 # Percentile of a baseline's longest call for a limit: one call in 100 000 is longer, since a baseline of hours contains
@@ -232,7 +233,7 @@ def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> I
     probe, op, began, returned = (calls[column][slow] for column in ("probe", "op", "began_ns", "returned_ns"))
     columns = [np.column_stack((probe, op, 0 * probe, began, returned, returned, took[slow], limit[slow]))]
     known = (work["probe"] >= 0) & (work["returned_ns"] > 0) & (work["iteration"] > 0)
-    # Of a call that is not in the trace nobody knows whether it was measured.
+    # It is unknown whether a call outside the trace was measured.
     callers = callers_of(trace)
     if len(trace.calls):
         known &= (callers < 0) | (trace.calls["measured"][callers] != 0)
@@ -240,7 +241,7 @@ def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> I
     part_ends = _ends_of_parts_before(work, callers)[known]
     work = work[known]
     limit = limits.starts[work["probe"], work["op"]]
-    # The limit is that of a call's first work; the rest cannot start while that runs.
+    # The limit holds for the first work of a call; the rest cannot start while the first work runs.
     delay = work["start_ns"] - np.maximum(work["returned_ns"], part_ends)
     late = delay > limit
     probe, op, began, returned, start = (

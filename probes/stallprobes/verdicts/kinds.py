@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Starved: fewer than this number of calls returned in half a second or more.
+# Number of calls in half a second or more below which a victim is starved.
 STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500_000_000
 # Smallest age (ns) of a call in flight that counts: some call is nearly always in flight when a window ends.

@@ -26,7 +26,7 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
+# Smallest share and number of calls above three times the baseline's p99 in a tail that counts.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
 # Smallest share of a victim's excess that the host control must show at the same time to be its cause.
@@ -55,7 +55,7 @@ TOO_SHORT_CAUSE = (
     "a longer measurement tells it from the machine's own variation",
 )
 
-# The 90th percentile of the normal distribution.
+# 90th percentile of the normal distribution.
 _Z90 = 1.282
 
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
@@ -155,7 +155,7 @@ def _channel(evidence: Evidence, channel: Channel, by_role: EvidenceByRole) -> V
     verdict = _compared(evidence, channel, by_role)
     if verdict is not None or len(evidence.baselines) < 2:
         return verdict
-    # The windows contain those after the aggressors.
+    # The windows include windows after the aggressors.
     early = _compared(replace(evidence, baselines=evidence.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early

@@ -53,7 +53,8 @@ def reported_change(evidence: Evidence, figure: BaselineRatio) -> tuple[str, flo
 
 
 def gpu_clause(evidence: Evidence, figure: BaselineRatio) -> str:
-    """What the timeline knows about a wait: when the GPU started, and its own time if that explains more of it."""
+    """The clause of the timeline on a wait: the start on the GPU, and the time on the GPU if it explains more of the
+    wait."""
     if figure.channel.phase is not Phase.WAIT:
         return ""
     start, gpu = (_longest_part(evidence, phase, figure.quantile) for phase in (Phase.START, Phase.GPU))
@@ -63,7 +64,7 @@ def gpu_clause(evidence: Evidence, figure: BaselineRatio) -> str:
     if gpu is not None and gpu.now_ns - gpu.baseline_ns > start.now_ns - start.baseline_ns:
         words += f", time on the GPU {duration_ns(gpu.baseline_ns)} → {duration_ns(gpu.now_ns)}"
     known = max(part.now_ns - part.baseline_ns for part in (start, gpu) if part is not None)
-    # As where a staged copy's second half waits, or where the host learned of the end too late.
+    # For example, a staged copy's second half waited, or the host learned of the end too late.
     return words if known >= (figure.now_ns - figure.baseline_ns) / 2 else f"{words} (the delay came after it)"
 
 

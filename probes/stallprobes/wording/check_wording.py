@@ -152,7 +152,7 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
 
 
 def _returned(cell: Cell, verdict: Verdict, verb: str = " returned") -> str:
-    """How many calls returned: ``2 calls returned in 0.8 s``, in a merged matrix with the host of the verdict."""
+    """Number of returned calls: ``2 calls returned in 0.8 s``, in a merged matrix with the host of the verdict."""
     # On another host the victim may not starve.
     windows = [repeat.window for repeat in cell.repeats if not verdict.host or repeat.host == verdict.host]
     calls, seconds = sum(window.iterations for window in windows), sum(window.duration_ns for window in windows) / 1e9

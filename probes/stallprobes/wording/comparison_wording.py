@@ -47,7 +47,8 @@ def sensitivity_text(comparison: Comparison) -> str:
 
 
 def detectable_text(cell: CellChange) -> str:
-    """What a cell that is SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50 ×1.4``."""
+    """Changes that a cell with the result SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50
+    ×1.4``."""
     by_channel: dict[str, list[str]] = {}
     for part in cell.parts:
         if part.detectable is not None:
@@ -65,7 +66,7 @@ def difference_line(difference: Difference) -> str:
 
 
 def change_figures(cell: CellChange) -> str:
-    """What changed in a cell: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or its note."""
+    """Changes in a cell: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or its note."""
     if cell.note:
         return cell.note
     parts = [part for part in cell.parts if part.change == cell.change]
@@ -93,7 +94,7 @@ def places_by_column(places: Iterable[tuple[str, str]], separator: str = ", ") -
 
 
 def false_alarms(comparison: Comparison) -> str:
-    """How reliable WORSE and BETTER are."""
+    """Reliability of WORSE and BETTER."""
     one_in = round(1 / comparison.false_alarm_rate)
     return (
         f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report WORSE or "

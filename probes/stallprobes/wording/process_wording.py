@@ -13,7 +13,8 @@ _LETTERS = {ContextKind.COMPUTE: "C", ContextKind.GRAPHICS: "G", ContextKind.MPS
 
 
 def headline(listing: GpuProcessList) -> str:
-    """How many processes use how many GPUs, and how that is known; a sentence. For a list that is not empty."""
+    """Numbers of processes and of their GPUs, and the source of these numbers; a sentence. For a list that is not
+    empty."""
     if listing.source is ProcessSource.NVML:
         return f"{plural_of_processes(len(listing.processes))} on {plural(len(listing.gpus), 'GPU')}, listed by NVML."
     hidden = sum(process.status is None for process in listing.processes)
@@ -121,7 +122,7 @@ def refusal_sentence(refusal: str) -> str:
 
 
 def uses_text(process: ListedProcess) -> str:
-    """What it uses of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
+    """Its use of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
     if all(use.memory_bytes is None and use.utilization_percent is None for use in process.uses):
         return f"GPU {ranges_text(process.gpus)}" if process.uses else ""
     return "; ".join(

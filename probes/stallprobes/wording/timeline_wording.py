@@ -52,12 +52,13 @@ def losses_text(losses: TimelineLosses) -> str:
 
 
 def phases_text() -> str:
-    """What the phases of the timeline mean, a sentence for each."""
+    """Meaning of the phases of the timeline, a sentence for each."""
     return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
 
 
 def on_the_gpu(names: str, probes: Sequence[Probe]) -> str:
-    """What the phases of the timeline mean, and how to see them of the pattern or probes ``names`` with ``probes``."""
+    """Meaning of the phases of the timeline, and the way to see them for the pattern or probes ``names`` with
+    ``probes``."""
     if timeline_refusal(probes) is not None:
         return "Not measured beside a profiler: a process has one user of CUPTI, and the timeline is another one."
     how = f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."

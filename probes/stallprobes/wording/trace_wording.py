@@ -80,7 +80,7 @@ def span_text(trace: Trace) -> str:
 
 
 def notes(trace: Trace) -> Iterator[str]:
-    """What the trace does not show, a sentence each."""
+    """Missing parts of the trace, a sentence each."""
     if trace.simulated:
         yield "SIMULATED: no GPU was measured."
     if not trace.context_switches:
@@ -100,12 +100,12 @@ def notes(trace: Trace) -> Iterator[str]:
 
 
 def open_work_ns(trace: Trace, work: OpenWork) -> int:
-    """How long ``work`` has no record at the end of the trace; negative if it was submitted later."""
+    """Time (ns) for which ``work`` has had no record at the end of the trace; negative if it was submitted later."""
     return min(trace.end_ns, trace.collected_ns) - work.since_ns
 
 
 def open_work_text(trace: Trace, work: OpenWork) -> str:
-    """What is known of open work."""
+    """Description of open work."""
     call = f"{trace.probes[work.probe].name} {op_label(trace.probes, work.probe, work.op)}"
     calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
     age = duration_ns(open_work_ns(trace, work))
@@ -139,7 +139,7 @@ class CallStory:
     shared: str = "context"
 
     def notes(self) -> Iterator[str]:
-        """What there is to say of several causes, and of calls beside it, a sentence each."""
+        """Notes on several causes, and on calls beside it, a sentence each."""
         if len(self.causes) > 1:
             yield f"All of the delay: {'; '.join(f'{duration_ns(ns)} {text}' for text, ns in self.causes)}."
         if self.beside:
@@ -148,7 +148,7 @@ class CallStory:
 
 
 def story(trace: Trace, call: int) -> CallStory:
-    """What happened to the call in row ``call``."""
+    """Story of the call in row ``call``."""
     row = trace.calls[call]
     probe = trace.probes[row["probe"]]
     name = op_label(trace.probes, int(row["probe"]), int(row["op"]))
@@ -172,7 +172,7 @@ def story(trace: Trace, call: int) -> CallStory:
 
 
 class TracePicture:
-    """What pictures of ``trace`` show: its rows, the time axis, and the story of the call in row ``call``.
+    """Content of a picture of ``trace``: its rows, the time axis, and the story of the call in row ``call``.
 
     By default that is the trigger's call, else the most unusual one; the axis counts from its begin.
     """

@@ -17,9 +17,10 @@ CUDA_12_8 = 12_080
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
-# CUDA_ERROR_DEVICE_UNAVAILABLE: one reason is a GPU that admits one process at a time (CUDA driver API, CUresult).
+# Code of CUDA_ERROR_DEVICE_UNAVAILABLE: one reason is a GPU that admits one process at a time (CUDA driver API,
+# CUresult).
 DEVICE_UNAVAILABLE = 46
-# Sticky errors: afterwards every call in the context returns the same error (CUDA driver API, CUresult).
+# Codes of sticky errors, after which every call in the context returns the same error (CUDA driver API, CUresult).
 STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
 

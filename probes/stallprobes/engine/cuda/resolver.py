@@ -1,4 +1,4 @@
-"""What the names of a program stand for on a real GPU: handles, addresses, kernel parameters."""
+"""Resources of a program on a real GPU, by their names: handles, addresses, kernel parameters."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ClockProcess(simpy.Process):  # type: ignore[misc]
     def __init__(self, clock: Clock, generator: Process) -> None:
         """Run ``generator`` from now on."""
         self._send = generator.send
-        # It waits for one thing at a time, so that one entry serves for all delays.
+        # The process waits for one event at a time, so that one entry serves for all delays.
         self._sleep = Sleep(self, generator.send)
         super().__init__(clock, generator)
 

@@ -56,10 +56,10 @@ class GraphicsEngine:
         self._timer_due = NEVER
         self._busy_ns = 0
         self._busy_until = 0
-        # Time of all SMs with a kernel, and of all threads of kernels, until the ends of those that run (ns).
+        # Time (ns) of all SMs with a kernel, and of all threads of kernels, until the ends of the running kernels.
         self._sm_ns = 0
         self._thread_ns = 0
-        # Called with the context that leaves the engine and when, and the one that gets it and when.
+        # Called with the context that leaves the engine and its time, and the next context and its time.
         self.on_switch: Callable[[ContextQueue | None, int, ContextQueue, int], None] | None = None
 
     @property

@@ -38,7 +38,7 @@ _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
 # Longest sleep (ns) that leaves the caches as warm as a period of 1 ms does.
 _COLD_FROM_NS = 2_000_000
-# Nor does a wait beyond _SHORT_SLEEP_NS up to this length add what a longer one does.
+# Longest wait (ns) beyond _SHORT_SLEEP_NS without the effect of a longer one.
 _LONG_WAIT_NS = 3_000_000
 
 
@@ -52,7 +52,7 @@ class HostThread:
         self.random = RandomStream(seed, name)
         self._costs = simulation.profile.costs
         self.contexts: list[GpuContext] = []
-        # For how long it has slept, and waited in calls, beyond what leaves the caches warm, in ns.
+        # Time (ns) of its sleeps, and of its waits in calls, beyond the time for which caches stay warm.
         self._away = (0, 0)
         self._noticed = 0
         # The value of ``_away`` at the last call of each kind.

@@ -25,7 +25,7 @@ class Waiter(Protocol):
 
 @dataclass(frozen=True)
 class WakeupLatency:
-    """How long a waiting thread takes to notice a free lock: ``spinning`` before ``spin_ns``, then ``asleep``.
+    """Time in which a waiting thread notices a free lock: ``spinning`` before ``spin_ns``, then ``asleep``.
 
     ``backoff_ns`` is its first pause between two looks at the lock.
     """

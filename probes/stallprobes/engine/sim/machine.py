@@ -60,7 +60,7 @@ from stallprobes.model import (
     Word,
 )
 
-# Importing a module registers its calls.
+# Modules of calls; the import of a module registers its calls.
 FAMILIES = (allocations, contexts, copies, launches, host_calls, mapping, profiling, streams)
 
 _GREEN = "green"

@@ -40,11 +40,11 @@ class WorkKind:
     target: MemoryKind = MemoryKind.UNKNOWN
 
 
-# The halves of a staged copy to another GPU, and a copy from the host to another GPU than the stream's.
+# Names of the halves of a staged copy to another GPU, and of a copy from the host to another GPU than the stream's.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
 _FOREIGN = "foreign h2d"
 
-# By ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
+# Kinds of work by ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
 WORK_KINDS = {
     "kernel": WorkKind(RecordKind.KERNEL),
     "graph": WorkKind(RecordKind.KERNEL),

@@ -37,8 +37,8 @@ _LONGEST_HOLD_S = 5.0
 # Upper limit of the numbers of driver functions: CUDA 13.0 has 845.
 _MOST_DRIVER_CALLS = 2_000
 
-# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, memsets, and
-# the copies and memsets without a stream.
+# Numbers (CUpti_driver_api_trace_cbid) of the calls that submit work: launches, copies, graphs, batches of copies,
+# memsets, and the copies and memsets without a stream.
 SUBMITTING_CALLS = (
     307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 216, 220, 428, 430,
     276, 278, 280, 318, 249, 251,
@@ -182,7 +182,7 @@ class Collector:
         shared, crossing = self._shared(numbers), self._crossing(numbers)
         with self._held():
             self._enable(cupti, bool(shared or crossing), with_switches=len(tables.clocks) > 0)
-        # Without records of calls, work on a stream of several probes is nobody's, that of one probe in order.
+        # Without records of calls, work on a stream of several probes has no owner; work of one probe is in order.
         found_by_id = shared | crossing if RecordKind.DRIVER_CALL in self._enabled else shared
         tables.add_tracks(self._board, self._probes, numbers, self._threads(), found_by_id)
         words = self._words
@@ -345,7 +345,7 @@ class Collector:
         code = cupti.detach(self._subscriber)
         detachment.finalize = 0
         if code == 0 and detachment.code == 0:
-            # Those that CUPTI held too.
+            # The buffers that CUPTI held, too.
             core().discard_buffers(1)
             self._subscriber = 0
         else:

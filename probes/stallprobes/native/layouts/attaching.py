@@ -29,7 +29,7 @@ CUPTI_TEXT = 1024
 
 
 class ControlState(IntEnum):
-    """What the library does: it sleeps, begins to record, records, or ends that.
+    """State of the library: it sleeps, begins to record, records, or ends that.
 
     FAILED: it sleeps, since recording could not begin, for the reason in ``recording`` and ``code``; where there is no
     file (WatchState.STARTING), for that in ``lack``.
@@ -43,8 +43,8 @@ class ControlState(IntEnum):
 
 
 class StubState(IntEnum):
-    """How far the attacher's stub in a process has come: prepared, begun, inside ``dlopen``, inside the library's
-    entry, done."""
+    """Progress of the attacher's stub in a process: prepared, begun, inside ``dlopen``, inside the library's entry,
+    done."""
 
     PREPARED = 0
     BEGUN = 1

@@ -13,7 +13,7 @@ from stallprobes.native.layouts.structure import At, Int32, Pointer, UInt8, UInt
 
 
 class RecordKind(IntEnum):
-    """Kind of a record; the values are those of CUpti_ActivityKind.
+    """Kind of a record; the values are CUpti_ActivityKind's.
 
     SYNCHRONIZATION, a wait for a stream, is in files of earlier versions only.
     """
@@ -37,7 +37,7 @@ GPU_WORK = frozenset({RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, 
 
 
 class SwitchOperation(IntEnum):
-    """What a context-switch record reports: a context has got the graphics engine, or has left it."""
+    """Event of a context-switch record: a context has got the graphics engine, or has left it."""
 
     START = 1
     END = 2
@@ -55,7 +55,7 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """Kind of the memory at one end of a copy; the values are those of CUpti_ActivityMemoryKind."""
+    """Kind of the memory at one end of a copy; the values are CUpti_ActivityMemoryKind's."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -92,12 +92,12 @@ class CuptiCode(IntEnum):
     TAKEN = 39
 
 
-# ``cuptiGetVersion`` of CUDA 12.0, of the first library with a correlation id in overhead records (12.3), and of the
-# first one with records of context switches.
+# Versions of CUPTI (``cuptiGetVersion``): of CUDA 12.0, of the first library with a correlation id in overhead records
+# (12.3), and of the first one with records of context switches.
 OLDEST_VERSION = 18
 OVERHEAD_CORRELATION_SINCE = 21
 SWITCHES_SINCE = 130_100
-# CUpti_ActivityObjectKind of a thread, as an overhead record names it.
+# Kind of a thread (CUpti_ActivityObjectKind) in an overhead record.
 OBJECT_THREAD = 2
 
 

@@ -42,7 +42,7 @@ class OpRow(ctypes.Structure):
 
 @structure
 class Loop(ctypes.Structure):
-    """What the loop of a probe works on: its ops, its section of the board, the board's header, and the clock.
+    """Data of a probe's loop: its ops, its section of the board, the board's header, and the clock.
 
     ``hist`` has BUCKETS counts for each channel. ``clock_gettime`` and ``clock_nanosleep`` are the C library's, or a
     test's.

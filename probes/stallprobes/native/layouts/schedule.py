@@ -34,7 +34,7 @@ SPIN_BELOW_NS = 100_000
 
 
 class NextStep(IntEnum):
-    """What a loop does next: sleep until ``awake_ns`` for one of four reasons, read the clock again, or iterate."""
+    """Next step of a loop: sleep until ``awake_ns`` for one of four reasons, read the clock again, or iterate."""
 
     PARKED = 0
     SLOT_CLOSED = 1

@@ -1,4 +1,4 @@
-"""Layout of what the timeline's collector works on, and its constants."""
+"""Layout of the data of the timeline's collector, and its constants."""
 
 import ctypes
 from typing import Annotated, Any
@@ -139,7 +139,7 @@ class TracedContext(ctypes.Structure):
 
 @structure
 class Collector(ctypes.Structure):
-    """What the collector works on.
+    """Data of the collector.
 
     ``stop`` ends it. ``exhausted_before`` is the pool's count when it began. ``kept`` records wait for their call in
     ``batch``, for ``patience`` rounds. ``batch`` and ``waiting`` have BATCH and MOST_KEPT records, ``order`` and
@@ -172,7 +172,7 @@ class Collector(ctypes.Structure):
 
 @structure
 class Detachment(ctypes.Structure):
-    """What the subscriber's callback does at the exit of a driver call: it calls ``finalize`` once, if that is not 0.
+    """Work of the subscriber's callback at the exit of a driver call: it calls ``finalize`` once, if that is not 0.
 
     ``code`` is what it returned, NOT_FINALIZED before.
     """

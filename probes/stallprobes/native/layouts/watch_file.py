@@ -62,10 +62,9 @@ MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
 STACK_TEXT = 7664
-# Each thread takes a sample of its time about as often (ns), while it is inside calls and while it is between them. The
-# ring has 80 s of one thread.
+# Approximate time (ns) between two samples of a thread, each inside and between calls. The ring has 80 s of one thread.
 SAMPLE_NS = 5_000_000
-# Mean time (ns) between two sampled waits of a thread that waits for the GPU now and then.
+# Approximate time (ns) between two sampled waits of a thread that waits for the GPU now and then.
 WAIT_SAMPLE_NS = 50_000_000
 TIME_SAMPLES = 1 << 14
 # Bytes of the kept name of an NVTX range, with a zero.
@@ -102,7 +101,7 @@ SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind
 
 
 class WatchState(IntEnum):
-    """What the library does in a process."""
+    """State of the library in a process."""
 
     STARTING = 0
     RECORDING = 1
@@ -114,8 +113,9 @@ class WatchState(IntEnum):
 
 
 class Lack(IntEnum):
-    """What a process lacks for a recording: memory of the machine or of its cgroup, space in the folder, address space,
-    a limit of file sizes or of locked memory that is high enough, a descriptor, the right to make a memfd, a thread.
+    """Resource that a process lacks for a recording: memory of the machine or of its cgroup, space in the folder,
+    address space, a limit of file sizes or of locked memory that is high enough, a descriptor, the right to make a
+    memfd, a thread.
 
     UNKNOWN: something that the library did not ask for before.
     """
@@ -165,12 +165,12 @@ class LossKind(IntEnum):
 
     @property
     def is_call(self) -> bool:
-        """Whether what was lost are calls."""
+        """Whether the lost entries are calls."""
         return self <= LossKind.BEFORE_FILE
 
     @property
     def is_record(self) -> bool:
-        """Whether what was lost are activity records."""
+        """Whether the lost entries are activity records."""
         return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD, LossKind.NO_TIME, LossKind.NO_SPACE)
 
 
@@ -220,7 +220,8 @@ class StackFlag(IntEnum):
 
 
 class SampledTime(IntEnum):
-    """What a sample of a thread stands for: time inside its outermost calls, time between them, or waits."""
+    """Kind of time that a sample of a thread stands for: time inside its outermost calls, time between them, or
+    waits."""
 
     INSIDE = 0
     BETWEEN = 1
@@ -232,12 +233,12 @@ class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
 
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
-    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is what watching may cost. ``windows``
-    have begun; without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give
-    no more records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer
-    back, which never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
-    ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and blocks
-    of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
+    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is the largest cost of watching.
+    ``windows`` have begun; without any, records were never off. ``not_held`` calls began while kinds were switched;
+    CUPTI may give no more records of their threads. ``unfinished`` counts records of calls in flight when CUPTI gave a
+    buffer back; they never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in
+    all. ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and
+    blocks of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
     """
 
     magic: UInt64
@@ -341,7 +342,7 @@ class LoggedCall(ctypes.Structure):
 
 @structure
 class CallBlock(ctypes.Structure):
-    """What a block of the log of all calls has: ``calls`` finished calls of one thread, in the order of their ends.
+    """Block of the log of all calls: ``calls`` finished calls of one thread, in the order of their ends.
 
     ``number`` counts the blocks that were taken, from 1; it is 0 while the block passes to another thread. The block's
     first call is number ``first`` of its slot, from 0.
