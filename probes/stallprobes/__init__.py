@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from stallprobes.engine.backend import Options
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.measurement.result import RunResult
     from stallprobes.measurement.run_clock import RunProgress
+    from stallprobes.traces.chrome import TitledTrace
     from stallprobes.traces.trace import Trace
     from stallprobes.verdicts.kinds import VerdictKind
     from stallprobes.verdicts.verdict import Verdict
@@ -85,6 +86,7 @@ def run(
     blame: bool = False,
     timeline: bool = False,
     trace_seconds: float | None = None,
+    traced: Callable[[TitledTrace], None] = lambda _: None,
 ) -> RunResult:
     """Measure patterns and probes: each variant's baseline, then the same calls with its aggressors running.
 
@@ -93,9 +95,9 @@ def run(
     "host". ``gpu`` is an index as in nvidia-smi, a UUID or a PCI address; two are separated with a comma. ``stop`` is
     called every 0.1 s: once it returns True, the result has what was measured until then. ``blame`` adds an experiment
     that switches each aggressor on and off, to find which of them is the cause. ``timeline`` measures the start on the
-    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 10 µs longer. ``trace_seconds``,
-    which includes ``timeline``, keeps all calls and GPU work of the last so many seconds before the aggressors of a
-    variant are switched off, as its ``trace``; ``save_trace`` writes them for Perfetto.
+    GPU and the time there too (phases start, early and gpu); each call then takes 1 to 10 µs longer. With
+    ``trace_seconds``, which includes ``timeline``, ``traced`` is called with the trace of each variant: all calls and
+    GPU work of the last so many seconds before its aggressors are switched off. ``save_trace`` writes it for Perfetto.
 
     Raises UnknownName for a name that does not exist, NoGpu where no usable GPU is chosen, NoTimeline where the
     timeline cannot be switched on, EngineFailed where nothing could be measured, and ValueError for ``blame`` without
@@ -113,23 +115,24 @@ def run(
         progress=progress,
         stop=stop,
         trace_s=trace_seconds,
+        traced=traced,
     )
 
 
-def save_trace(traced: RunResult | Trace, path: Path | str, *, force: bool = False) -> None:
-    """Write the traces of a run, or one trace, to a file that Perfetto and chrome://tracing open.
+def save_trace(
+    traced: Trace | Sequence[TitledTrace], path: Path | str, *, result: RunResult | None = None, force: bool = False
+) -> None:
+    """Write one trace, or those of a run, to a file that Perfetto and chrome://tracing open.
 
-    The file is compressed with gzip if its name ends in ``.gz``; an existing one is replaced only with ``force``.
-    Raises FileNotWritten, and ValueError for a run without ``trace_seconds``.
+    The file says what was measured if ``result`` is the run's. It is compressed with gzip if its name ends in ``.gz``;
+    an existing one is replaced only with ``force``. Raises FileNotWritten, and ValueError without a trace.
     """
     from stallprobes.measurement import run_trace
-    from stallprobes.traces import chrome
+    from stallprobes.traces.chrome import TitledTrace
     from stallprobes.traces.trace import Trace
 
-    if isinstance(traced, Trace):
-        chrome.save([chrome.TitledTrace(traced)], path, {}, force=force)
-    else:
-        run_trace.save(traced, path, force=force)
+    traces = [TitledTrace(traced)] if isinstance(traced, Trace) else traced
+    run_trace.save(result, traces, path, force=force)
 
 
 def check(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 from stallprobes.errors import NvmlUnavailable
+from stallprobes.files.codec import Document, about
 from stallprobes.machine import fingerprint, gpm, gpus, nvml
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.native.library import REMEDY
@@ -40,7 +40,7 @@ SLOWING_ENVIRONMENT = {
 }
 
 
-DOCTOR_SCHEMA = "stallscope.doctor/1"
+DOCTOR_SCHEMA: Final = "stallscope.doctor/1"
 
 
 class Level(StrEnum):
@@ -51,8 +51,7 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Document):
     """Result of one check: its subject, what was found, and what to do ("" if nothing)."""
 
     level: Level
@@ -61,20 +60,18 @@ class Finding:
     do: str = ""
 
 
-@dataclass(frozen=True)
-class DoctorDocument:
-    """Output of `stallscope doctor --json`: diagnosis of driver, CUDA and host setup. ``level`` is that of the worst
-    finding."""
+class Diagnosis(Document):
+    """Output of `stallscope doctor --json`: diagnosis of driver, CUDA and host setup."""
 
     schema: Literal["stallscope.doctor/1"]
-    level: Level
-    findings: list[Finding]
+    level: Annotated[Level, about("That of the worst finding.")]
+    findings: tuple[Finding, ...]
 
 
-def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
+def examine(survey: gpus.Survey | None = None) -> Diagnosis:
     """The findings of all checks, the driver's first. ``survey`` is by default taken now."""
     survey = survey if survey is not None else gpus.survey()
-    return (
+    findings = (
         *_driver(survey),
         *_nvml(survey),
         *_packages(survey.driver),
@@ -85,16 +82,8 @@ def examine(survey: gpus.Survey | None = None) -> tuple[Finding, ...]:
         *_settings(survey.driver, os.environ),
         *_host(),
     )
-
-
-def worst(findings: tuple[Finding, ...]) -> Level:
-    """The most severe level of ``findings``."""
-    return max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)
-
-
-def document(findings: tuple[Finding, ...]) -> dict[str, object]:
-    """The findings as JSON types, by the schema ``stallscope.doctor/1``."""
-    return asdict(DoctorDocument("stallscope.doctor/1", worst(findings), list(findings)))
+    worst = max((finding.level for finding in findings), key=list(Level).index, default=Level.OK)
+    return Diagnosis(DOCTOR_SCHEMA, worst, findings)
 
 
 def _driver(survey: gpus.Survey) -> Iterator[Finding]:

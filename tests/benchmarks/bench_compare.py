@@ -107,15 +107,14 @@ def whole(dice: np.random.Generator, law: Law) -> Matrix:
                 beside = {} if column.name == QUIET else before
                 repeats.append(Repeat(window(held, law.calls, law.calls * 5e-5), beside))
             cells[row.name, column.name] = Cell(row.name, column.name, Status.OK, repeats=tuple(repeats))
-    return replace(made_up(1, calls=1, repeats=1), rows=ROWS, columns=ALL, cells=cells)
+    return made_up(1, calls=1, repeats=1).changed(rows=ROWS, columns=ALL, cells=cells)
 
 
 def again(dice: np.random.Generator, law: Law, matrix: Matrix, *, tail: float = 0.0, middle: float = 1.0) -> Matrix:
     """``matrix`` with every cell drawn anew, its quiets as they were; ``tail`` and ``middle`` as for ``drawn``."""
     made = iter(drawn(dice, law, len(matrix.cells), tail=tail, middle=middle))
     cells = {
-        key: replace(
-            cell,
+        key: cell.changed(
             repeats=tuple(
                 replace(r, window=replace(r.window, channels={channel: next(made) for channel in CHANNELS}))
                 for r in cell.repeats
@@ -123,7 +122,7 @@ def again(dice: np.random.Generator, law: Law, matrix: Matrix, *, tail: float = 
         )
         for key, cell in matrix.cells.items()
     }
-    return replace(matrix, cells=cells)
+    return matrix.changed(cells=cells)
 
 
 def found(cells: Sequence[CellChange], change: Change, q: int, channel: Channel = CALL) -> float:
@@ -191,7 +190,7 @@ def in_turn(old: Matrix, healthy: Matrix, slow: Matrix, q: int, law: Law) -> flo
     for iteration in range(1, 13):
         columns = {column.name for column in ALL[iteration::12]}
         cells = {key: (slow if key[1] in columns else healthy).cells[key] for key in healthy.cells}
-        some = compare(old, replace(healthy, cells=cells))
+        some = compare(old, healthy.changed(cells=cells))
         mine = [cell for cell in some.cells if cell.column in columns and (cell.row, cell.column) in tame]
         shares.append(found(mine, Change.WORSE, q))
     return sum(shares) / len(shares)

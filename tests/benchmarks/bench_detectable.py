@@ -39,7 +39,7 @@ from stallprobes.matrix.check import runner
 from stallprobes.matrix.check.cell_runner import CellRunner
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.compare import compare
-from stallprobes.matrix.comparing.comparison import Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.comparison import CellChange, Change, Comparison, QuantileChange
 from stallprobes.matrix.comparing.quantile_comparison import P50
 from stallprobes.matrix.matrix import QUIET, Matrix
 
@@ -59,7 +59,7 @@ class Figures:
     @classmethod
     def of(cls, comparison: Comparison) -> Figures:
         """The figures of ``comparison``."""
-        half, nine_of_ten = sample_percentiles([ratio(part) for part in phases(comparison)], (50, 90))
+        half, nine_of_ten = sample_percentiles([ratio(part) for _, part in phases(comparison)], (50, 90))
         counts = comparison.counts()
         changed = counts[Change.WORSE] + counts[Change.BETTER]
         return cls(half, nine_of_ten, counts[Change.UNSURE] / sum(counts.values()), changed)
@@ -77,10 +77,10 @@ class Figures:
         )
 
 
-def phases(comparison: Comparison) -> list[QuantileChange]:
-    """The measured phases of a comparison at p50."""
-    parts = [part for cell in comparison.cells for part in cell.parts]
-    return [part for part in parts if part.quantile is P50 and part.ratio is not None]
+def phases(comparison: Comparison) -> list[tuple[CellChange, QuantileChange]]:
+    """The measured phases of a comparison at p50, each with its cell."""
+    parts = [(cell, part) for cell in comparison.cells for part in cell.parts]
+    return [each for each in parts if each[1].quantile is P50 and each[1].ratio is not None]
 
 
 def ratio(part: QuantileChange) -> float:
@@ -103,18 +103,17 @@ def table(old: Matrix, new: Matrix) -> Figures:
     for name, matrix in (("old", old), ("new", new)):
         print(f"{name}: {repeats_of(matrix)}")
     parts = phases(comparison)
-    ratios = [ratio(part) for part in parts]
+    ratios = [ratio(part) for _, part in parts]
     found = sample_percentiles(ratios, _PERCENTS)
     print(", ".join(f"{percent} % x{one:.2f}" for percent, one in zip(_PERCENTS, found, strict=True)))
-    bad = sorted((part for part in parts if ratio(part) > NINE_OF_TEN), key=ratio)
+    bad = sorted((each for each in parts if ratio(each[1]) > NINE_OF_TEN), key=lambda each: ratio(each[1]))
     print(f"{len(bad)} of {len(parts)} phases detect only more than x{NINE_OF_TEN:g}")
-    for words, names in (("column", [part.column for part in bad]), ("row", [part.row for part in bad])):
+    for words, names in (("column", [cell.column for cell, _ in bad]), ("row", [cell.row for cell, _ in bad])):
         print(f"  by {words}: {', '.join(f'{name} {number}' for name, number in Counter(names).most_common())}")
-    for part in bad:
-        key = (part.row, part.column)
-        numbers = [len(matrix.cells[key].repeats) for matrix in (old, new)]
+    for cell, part in bad:
+        numbers = [len(matrix.cells[cell.key].repeats) for matrix in (old, new)]
         name = f"{part.channel.phase} {part.channel.label}".strip()
-        print(f"  x{ratio(part):<10.4g} {part.row} beside {part.column}, {name}: {numbers[0]} and {numbers[1]} repeats")
+        print(f"  x{ratio(part):<10.4g} {cell.row} beside {cell.column}, {name}: {numbers[0]} and {numbers[1]} repeats")
     for cell in comparison.cells:
         if cell.change is not Change.SAME:
             why = next((part.why for part in cell.parts if part.change is cell.change), cell.note)

@@ -49,7 +49,7 @@ def simulated_ratio() -> float:
     arguments = command(None, "run", "all", "--sim", "--seconds", "1.5", "--json")
     done = subprocess.run(arguments, env=environment(), check=True, capture_output=True, text=True)
     wall = time.perf_counter() - began
-    return wall / float(sum(one["baseline_s"] + one["window_s"] for one in json.loads(done.stdout)["results"]))
+    return wall / float(sum(one["baseline_s"] + one["window_s"] for one in json.loads(done.stdout)["variants"]))
 
 
 def screen(stop_engine: bool) -> tuple[Terminal, int]:

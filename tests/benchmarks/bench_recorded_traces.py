@@ -13,7 +13,6 @@ import sys
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,7 @@ def looked_for(probes: Sequence[Probe], seconds: float) -> list[Trace]:
     aggressor = next(probe.name for probe in made.probes if probe.entry == "spin")
     made.switch(True)
     made.switch(False, [aggressor])
-    probe_set = ProbeSet("benchmark", made.probes, SIM)
+    probe_set = ProbeSet(title="benchmark", probes=made.probes, backend=SIM)
     kept: list[Trace] = []
     keeper, analyzer = TraceKeeper(made.probes, kept.append, simulated=True), Analyzer(probe_set)
     steps = round(seconds * 1e9) // STEP_NS
@@ -73,7 +72,13 @@ def looked_for(probes: Sequence[Probe], seconds: float) -> list[Trace]:
         assert status is not None
         snapshot = made.board.snapshot()
         wall_s = WALL_S + snapshot.at_ns / 1e9
-        observation = Observation(wall_s, probe_set, EngineStatus(EngineCondition.READY), snapshot, timeline=True)
+        observation = Observation(
+            wall_s=wall_s,
+            probe_set=probe_set,
+            engine=EngineStatus(EngineCondition.READY),
+            snapshot=snapshot,
+            timeline=True,
+        )
         analyzer.feed(observation)
         begun_s = time.process_time()
         found = read_rows(made.board, keeper.position, status)
@@ -97,7 +102,7 @@ def longer(trace: Trace, least: int) -> Trace:
                 table[column] += by
         work["sequence"] += int(np.ptp(work["sequence"])) + 1
         calls, work = np.concatenate((trace.calls, calls)), np.concatenate((trace.work, work))
-        trace = replace(trace, end_ns=trace.end_ns + by, calls=calls, work=work)
+        trace = trace.changed(end_ns=trace.end_ns + by, calls=calls, work=work)
     return trace
 
 

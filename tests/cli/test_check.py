@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from factories.command_line import environment, run_in_terminal, run_into
 from factories.documents import valid
 from factories.waiting import LIMIT_S
 from stallprobes.matrix import check_file
-from stallprobes.matrix import document as check_document
 from stallprobes.matrix.matrix import Matrix, Status
 from stallprobes.wording import check_wording
 from stallscope.cli import check
@@ -34,7 +32,7 @@ ON_H200: Mapping[str, object] = {**matrices.FINGERPRINT, "gpu": "NVIDIA H200"}
 def saved(path: Path, made: Matrix | None = None, **changed: object) -> str:
     """A check in a file, by default what the made-up machine measures; its name."""
     made = made or matrices.made_up(11, drift=0.02, times={("d2d", "host-alloc-free"): 427.0})
-    check_file.save(replace(made, **{"fingerprint": ON_H200, **changed}), path)  # type: ignore[arg-type]
+    check_file.save(made.changed(**{"fingerprint": ON_H200, **changed}), path)
     return str(path)
 
 
@@ -91,7 +89,7 @@ def test_a_hostname_that_no_host_has_is_a_usage_error(stallscope_command: Comman
 def test_json_is_the_check_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("check", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    document = valid(done.stdout, "stallscope.check/2")
+    document = valid(done.stdout, "stallscope.check/3")
     assert len(document["cells"]) == 20
 
 
@@ -105,7 +103,7 @@ def test_files_are_written_and_show_reads_them(stallscope_command: Command, tmp_
     # Its own interpreter has another hash seed, on which no output may depend.
     again = stallscope_command("show", names[0], own_interpreter=True)
     assert (again.returncode, again.stdout, again.stderr) == (0, done.stdout, "")
-    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/2")
+    assert valid(stallscope_command("show", names[0], "--json").stdout, "stallscope.check/3")
     assert stallscope_command("show", names[0], "--html", str(tmp_path / "again.html")).returncode == 0
     assert (tmp_path / "again.html").read_bytes() == Path(names[1]).read_bytes()
 
@@ -125,10 +123,10 @@ def test_what_is_unusual_by_the_reference_is_named_and_changes_no_exit_code(
     ):
         assert words in " ".join(done.stdout.split())
     assert "Stalled on the reference, not here: " in page.read_text(encoding="utf-8")
-    document = valid(stallscope_command("check", "--json", mode="slower").stdout, "stallscope.check/2")
+    document = valid(stallscope_command("check", "--json", mode="slower").stdout, "stallscope.check/3")
     unusual = {(one["row"], one["column"]) for one in document["reference"]["stalled_there"]}
     assert ("d2d@secondary", "spin") in unusual
-    assert document["reference"]["differences"] == [{"key": "driver", "here": "590.2", "there": "580.159.04"}]
+    assert document["reference"]["differences"] == [{"key": "driver", "old": "580.159.04", "new": "590.2"}]
     none = stallscope_command("check", "--reference", "none", mode="slower")
     assert none.returncode == 0
     assert "reference" not in none.stdout
@@ -158,7 +156,7 @@ def test_a_comparison_that_fails_on_what_is_unusual_says_so_in_json(
         "check", "--compare", old, "--json", "--fail-on", "worse,unusual", "--reference", "h200-580.159.04", mode="fine"
     )
     assert done.returncode == 0
-    document = valid(done.stdout, "stallscope.compare/2")
+    document = valid(done.stdout, "stallscope.compare/3")
     assert document["fail_on"] == ["worse", "unusual"]
     assert document["check"]["reference"]["stalled_here"] == []
 
@@ -234,11 +232,11 @@ def test_a_comparison_is_json_by_its_schema_with_the_check_in_it(stallscope_comm
     old = saved(tmp_path / "old.json")
     done = stallscope_command("check", "--compare", old, "--json", mode="slower")
     assert done.returncode == 1
-    document = valid(done.stdout, "stallscope.compare/2")
+    document = valid(done.stdout, "stallscope.compare/3")
     assert document["regressions"] == [{"row": "launch", "column": "spin"}]
     assert document["differences"] == [{"key": "driver", "old": "580.1", "new": "590.2"}]
     assert document["counts"]["worse"] == 1
-    documents.validate(document["check"], "stallscope.check/2")
+    documents.validate(document["check"], "stallscope.check/3")
 
 
 def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command, tmp_path: Path) -> None:
@@ -249,7 +247,7 @@ def test_two_saved_checks_are_compared_without_a_gpu(stallscope_command: Command
     assert "WORSE · 1 cell" in done.stdout
     assert "BETTER · 1 cell" in done.stdout
     assert "<h2>What changed</h2>" in (tmp_path / "c.html").read_text(encoding="utf-8")
-    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/2")
+    document = valid(stallscope_command("compare", old, new, "--json").stdout, "stallscope.compare/3")
     assert document["check"] is None
     assert stallscope_command("compare", old, old).returncode == 0
 
@@ -412,7 +410,7 @@ def test_hosts_are_merged_and_the_outlier_is_named(stallscope_command: Command, 
     assert "node-3 " in about
     assert "node-1" not in about
     assert "About the hosts" in (tmp_path / "whole.html").read_text(encoding="utf-8")
-    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/2")["hosts"]) == {
+    assert set(valid(Path(whole).read_text(encoding="utf-8"), "stallscope.check/3")["hosts"]) == {
         f"node-{n}" for n in range(5)
     }
     assert about in stallscope_command("show", whole).stdout
@@ -432,7 +430,7 @@ def test_checks_of_different_gpus_are_merged_with_force_only(stallscope_command:
 @pytest.mark.parametrize("name", ["show", "merge", "compare"])
 def test_a_file_without_a_check_is_one_sentence(stallscope_command: Command, tmp_path: Path, name: str) -> None:
     bad = tmp_path / "bad.json"
-    bad.write_text('{"schema": "stallscope.check/2"}', encoding="utf-8")
+    bad.write_text('{"schema": "stallscope.check/3"}', encoding="utf-8")
     files = (str(bad), str(bad)) if name == "compare" else (str(bad),)
     done = stallscope_command(name, *files)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
@@ -447,7 +445,7 @@ def test_too_few_or_too_many_files_are_usage_errors(stallscope_command: Command,
 
 def test_control_characters_of_a_file_are_not_printed(stallscope_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "evil.json"
-    document = check_document.document(matrices.made_up(1, times={("launch", "spin"): 30.0}))
+    document = documents.of_check(matrices.made_up(1, times={("launch", "spin"): 30.0}))
     text = json.dumps(document).replace("spin kernel", "\\u001b[2J\\u0007spin").replace("It was made", "\\u001b[31mIt")
     file.write_text(text, encoding="utf-8")
     done = stallscope_command("show", str(file))
@@ -487,7 +485,7 @@ def test_an_interrupted_check_is_compared(measuring: Callable[..., Process], tmp
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    document = valid(out, "stallscope.compare/2")
+    document = valid(out, "stallscope.compare/3")
     assert document["only_old"] == [{"row": "launch", "column": "alloc-async"}]
 
 
@@ -538,7 +536,7 @@ def test_a_simulated_check_is_marked_as_simulated(stallscope_command: Command, t
     assert "STALLED  d2d@secondary beside spin: wait p50 " in done.stdout
     again = stallscope_command("check", "--sim", "--sim-seed", "2", *chosen, "--compare", first, "--json")
     assert again.returncode == 0, again.stderr
-    document = valid(again.stdout, "stallscope.compare/2")
+    document = valid(again.stdout, "stallscope.compare/3")
     assert document["new"]["backend"] == "simulated"
     other = stallscope_command("check", "--sim", "v100", *chosen, "--compare", first)
     assert (other.returncode, other.stdout) == (2, "")
@@ -551,8 +549,8 @@ def test_a_check_that_was_interrupted_at_once_replaces_no_file(
     file = tmp_path / "before.json"
     file.write_bytes(b"the check before")
     made = matrices.made_up(11)
-    cells = {key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
-    monkeypatch.setattr(check, "_measure", lambda *_: replace(made, cells=cells, interrupted=True))
+    cells = {key: cell.changed(status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
+    monkeypatch.setattr(check, "_measure", lambda *_: made.changed(cells=cells, interrupted=True))
     with pytest.raises(SystemExit) as ended:
         check.command(["--sim", "--quick", "--save", str(file), "--force"])
     assert ended.value.code == 130

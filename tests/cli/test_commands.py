@@ -20,7 +20,7 @@ from factories.recordings import STALL
 from stallprobes import doctor
 from stallprobes.catalog import entries
 from stallprobes.files import schemas
-from stallprobes.measurement import document as run_document
+from stallprobes.measurement.result import RUN_SCHEMA
 from stallprobes.patterns import patterns
 from stallscope.cli.main import cli
 
@@ -353,7 +353,7 @@ def test_a_file_of_another_kind_is_named_with_what_reads_it(stallscope_command: 
     empty, folder, check = tmp_path / "empty", tmp_path / "folder", tmp_path / "check.json"
     empty.touch()
     folder.mkdir()
-    check.write_text('{"schema": "stallscope.check/2"}')
+    check.write_text('{"schema": "stallscope.check/3"}')
     other = "name a file that `stallscope record` or --record wrote"
     for arguments, sentence in (
         (("show", str(STALL)), f"{STALL} is a recording, not a check: look at it with `stallscope replay`"),
@@ -398,7 +398,7 @@ def test_doctor_writes_json_by_its_schema(stallscope_command: Command) -> None:
 def test_a_run_writes_json_by_its_schema_and_nothing_else(stallscope_command: Command) -> None:
     done = stallscope_command("run", "secondary-context-d2d", "--json", mode="fine")
     assert (done.returncode, done.stderr) == (0, "")
-    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(json.loads(done.stdout))
+    jsonschema.Draft202012Validator(schemas.schema(RUN_SCHEMA)).validate(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "170", "400"])

@@ -20,7 +20,7 @@ from stallprobes.matrix import references
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.verdicts.kinds import FAILURES
-from stallscope.cli.completion.completers import FILE_TYPE
+from stallscope.cli.completers import FILE_TYPE
 from stallscope.cli.main import COMPLETION_VARIABLE, SECTIONS, cli
 
 if TYPE_CHECKING:

@@ -166,7 +166,6 @@ def test_the_slurm_script_checks_each_node_and_merges_them(
     printed(stallscope_command, "slurm", tmp_path / "stallscope.sbatch")
     done = slurm(tools, tmp_path, *NODES)
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
-    assert "“node-1” and “node-2” have the same figures to the nanosecond" in " ".join(done.stdout.split())
     assert merged(tmp_path / "stallscope-7").quick
     assert sorted(path.name for path in (tmp_path / "stallscope-7").iterdir()) == [
         "check-node-1.json.gz", "check-node-2.json.gz", "fleet.html", "fleet.json.gz",

@@ -90,14 +90,14 @@ def test_as_a_document(read: FakeMachine, invoke: Invoke, arguments: tuple[str, 
     done = invoke(*arguments)
     assert done.exit_code == 0
     document = json.loads(done.stdout)
-    jsonschema.validate(document, schema("stallscope.processes/1"))
+    jsonschema.validate(document, schema("stallscope.processes/2"))
     assert [process["pid"] for process in document["processes"]] == [900, 901]
     assert document["processes"][0]["command"] == "/usr/bin/python3 train.py"
     assert document["gpus"] == [{"index": 0, "name": "NVIDIA H200"}]
 
 
 def test_a_document_is_no_screen_on_a_terminal_either(read: FakeMachine, invoke: Invoke, terminal: None) -> None:
-    assert json.loads(invoke("--json").stdout)["schema"] == "stallscope.processes/1"
+    assert json.loads(invoke("--json").stdout)["schema"] == "stallscope.processes/2"
 
 
 def test_an_empty_list_is_a_success_that_says_what_it_may_mean(read: FakeMachine, invoke: Invoke) -> None:
@@ -168,7 +168,7 @@ def test_a_failed_reading_is_a_failure(invoke: Invoke, monkeypatch: pytest.Monke
 def test_the_real_machine_has_a_list_or_a_reason(stallscope_command: Command) -> None:
     done = stallscope_command("watch", "--json")
     if done.returncode == 0:
-        jsonschema.validate(json.loads(done.stdout), schema("stallscope.processes/1"))
+        jsonschema.validate(json.loads(done.stdout), schema("stallscope.processes/2"))
     else:
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (125, "", 1)
 

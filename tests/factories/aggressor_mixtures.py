@@ -19,7 +19,7 @@ from stallprobes.engine.session import Session
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.matrix.known_effects import known_effects
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Phase
 from stallprobes.patterns.naming import parse_probe
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
@@ -125,7 +125,8 @@ def _document() -> Mapping[str, Any]:
 def _figure(told: Mapping[str, Any]) -> FigureBlame:
     return FigureBlame(
         told["victim"],
-        Channel(Phase(told["phase"])),
+        Phase(told["phase"]),
+        None,
         Quantile(told["quantile"]),
         told["off_ns"],
         told["on_ns"],
@@ -145,7 +146,7 @@ def scores_of_recorded() -> Iterator[Scored]:
         return known_effects(document["gpu"], document["driver"])
 
     for aggressors, figure in recorded():
-        probes, victim = [parse_probe(name) for name in aggressors], parse_probe(figure.victim)
+        probes, victim = [parse_probe(name) for name in aggressors], parse_probe(figure.probe)
         phase, ratio = figure.channel.phase, figure.ratio
         found = beside_aggressors(victim, probes, effects=effects, phase=phase, ratio=ratio)
         kind = VerdictKind.STALLED
@@ -163,14 +164,21 @@ def switched_one_by_one(
     probes = (*map(parse_probe, (*victims, *order)), entries()["host"].probe())
     session = made(probes, backend=SIM, options=options)
     info = session.start()
-    probe_set = ProbeSet("mixture", probes, SIM, (GpuName(str(info["gpu_model"])),))
+    probe_set = ProbeSet(title="mixture", probes=probes, backend=SIM, gpus=(GpuName(str(info["gpu_model"])),))
     analyzer = Analyzer(probe_set)
 
     def run_for(seconds: float) -> None:
         for _ in range(round(seconds / _STEP_S)):
             session.run_for(_STEP_S)
             now = session.snapshot()
-            analyzer.feed(Observation(now.at_ns / 1e9, probe_set, EngineStatus(EngineCondition.READY), now))
+            analyzer.feed(
+                Observation(
+                    wall_s=now.at_ns / 1e9,
+                    probe_set=probe_set,
+                    engine=EngineStatus(EngineCondition.READY),
+                    snapshot=now,
+                )
+            )
 
     try:
         session.set_running([*victims, "host"])

@@ -31,7 +31,7 @@ def figure(
     outcome: BlameOutcome = BlameOutcome.STALL,
 ) -> FigureBlame:
     """A figure of a victim with the parts of the aggressors."""
-    return FigureBlame(victim, channel, quantile, off_ns, on_ns, outcome, parts)
+    return FigureBlame(victim, channel.phase, channel.label or None, quantile, off_ns, on_ns, outcome, parts)
 
 
 def result(*figures: FigureBlame, idle: tuple[str, ...] = ()) -> Blame:

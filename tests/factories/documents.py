@@ -10,6 +10,8 @@ from typing import Any
 import jsonschema
 
 from stallprobes.files import schemas
+from stallprobes.matrix.document import lazy_document
+from stallprobes.matrix.matrix import Matrix
 
 
 def validate(document: object, name: str) -> None:
@@ -22,6 +24,12 @@ def valid(text: str, name: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
     validate(document, name)
     return document
+
+
+def of_check(matrix: Matrix) -> dict[str, Any]:
+    """The JSON document of ``matrix``."""
+    lazy = lazy_document(matrix)
+    return {**lazy, "cells": list(lazy["cells"])}
 
 
 @cache

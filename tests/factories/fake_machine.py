@@ -96,7 +96,7 @@ def check_until_stopped(*_: object, stop: Callable[[], bool], **__: object) -> M
     made = checked()
     key = ("launch", "alloc-async")
     missing = Cell(*key, status=Status.MISSING)
-    return replace(made, cells={**made.cells, key: missing}, interrupted=True)
+    return made.changed(cells={**made.cells, key: missing}, interrupted=True)
 
 
 def check_fine(*_: object, **__: object) -> Matrix:
@@ -106,12 +106,12 @@ def check_fine(*_: object, **__: object) -> Matrix:
 def check_slower(*_: object, **__: object) -> Matrix:
     """A newer driver, with which launches beside the spin kernel take twice as long."""
     made = matrices.made_up(2, drift=0.02, times={("launch", "spin"): 2.0, ("d2d", "host-alloc-free"): 427.0})
-    return replace(made, fingerprint={**ON_GPU, "driver": "590.2"})
+    return made.changed(fingerprint={**ON_GPU, "driver": "590.2"})
 
 
 def check_unusual(*_: object, **__: object) -> Matrix:
     """A machine on which launches beside asynchronous allocations stall, as on no other one."""
-    return replace(matrices.made_up(3, drift=0.02, times={("launch", "alloc-async"): 40.0}), fingerprint=ON_GPU)
+    return matrices.made_up(3, drift=0.02, times={("launch", "alloc-async"): 40.0}).changed(fingerprint=ON_GPU)
 
 
 def check_all_kinds(*_: object, progress: Callable[[Any], None], **__: object) -> Matrix:
@@ -127,19 +127,19 @@ def check_hostile(*_: object, progress: Callable[[Any], None], **__: object) -> 
 def check_nothing(*_: object, **__: object) -> Matrix:
     made = checked()
     cells = {
-        key: cell if cell.column == QUIET else replace(cell, status=Status.INVALID, reason="the spin did not run")
+        key: cell if cell.column == QUIET else cell.changed(status=Status.INVALID, reason="the spin did not run")
         for key, cell in made.cells.items()
     }
-    return replace(made, cells=cells)
+    return made.changed(cells=cells)
 
 
 def check_lost(*_: object, **__: object) -> Matrix:
     """A check during which an engine is killed, and another one after its last cell."""
     made = checked()
     key = ("d2d", "host-alloc-free")
-    lost = replace(made.cells[key], status=Status.INVALID, reason="the engine was lost: killed by SIGKILL")
+    lost = made.cells[key].changed(status=Status.INVALID, reason="the engine was lost: killed by SIGKILL")
     engines = (LostEngine("killed by SIGKILL", (key,)), LostEngine("killed by SIGKILL", ()))
-    return replace(made, cells={**made.cells, key: lost}, lost_engines=engines)
+    return made.changed(cells={**made.cells, key: lost}, lost_engines=engines)
 
 
 def check_spoilt(*_: object, **__: object) -> Matrix:
@@ -149,7 +149,7 @@ def check_spoilt(*_: object, **__: object) -> Matrix:
 
 
 def checked() -> Matrix:
-    return replace(matrices.made_up(1, drift=0.02, times={("d2d", "host-alloc-free"): 427.0}), fingerprint=ON_GPU)
+    return matrices.made_up(1, drift=0.02, times={("d2d", "host-alloc-free"): 427.0}).changed(fingerprint=ON_GPU)
 
 
 def ready() -> None:

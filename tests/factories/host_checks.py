@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from factories import matrices
@@ -62,7 +61,7 @@ def starved_cell(key: tuple[str, str]) -> Cell:
 
 def changed(matrix: Matrix, *cells: Cell) -> Matrix:
     """``matrix`` with other cells in place of its own."""
-    return replace(matrix, cells={**matrix.cells, **{(cell.row, cell.column): cell for cell in cells}})
+    return matrix.changed(cells={**matrix.cells, **{(cell.row, cell.column): cell for cell in cells}})
 
 
 def every_status(seed: int = 1, name: str | None = "node-a", **changes: Any) -> Matrix:
@@ -73,8 +72,8 @@ def every_status(seed: int = 1, name: str | None = "node-a", **changes: Any) -> 
         Cell(*UNSUPPORTED, status=Status.UNSUPPORTED, reason="the driver has no memory pools"),
         Cell(*MISSING, status=Status.MISSING),
     )
-    invalid = replace(matrix.cells[INVALID], status=Status.INVALID, reason="the host control spiked; see above")
-    return changed(replace(matrix, interrupted=True), invalid)
+    invalid = matrix.cells[INVALID].changed(status=Status.INVALID, reason="the host control spiked; see above")
+    return changed(matrix.changed(interrupted=True), invalid)
 
 
 def merged_small() -> Matrix:
@@ -87,9 +86,9 @@ def merged_small() -> Matrix:
         drift = verdict(VerdictKind.DRIFT, probe=keys[2][0], head="launch: as slow after.", cause="", remedy="")
         cells = [
             starved_cell(keys[0]),
-            replace(small.cells[keys[1]], verdicts=(late,)),
-            replace(small.cells[keys[2]], verdicts=(drift,)),
-            replace(small.cells[keys[3]], status=Status.INVALID, reason="the host control spiked, see above"),
+            small.cells[keys[1]].changed(verdicts=(late,)),
+            small.cells[keys[2]].changed(verdicts=(drift,)),
+            small.cells[keys[3]].changed(status=Status.INVALID, reason="the host control spiked, see above"),
         ]
         checks.append((name, changed(small, *(cells if seed == 1 else cells[1:2]))))
     return merge.merge(checks).matrix

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import structs
+
 from factories.hostile_text import HOSTILE, poisoned
 from factories.recordings import STALL
 from factories.traces import handmade_trace
@@ -38,7 +40,7 @@ class HostileRecording(Recording):
         functions = {op.fn for probe in known.probes for op in probe.program.ops}
         made = poisoned(known, {*STRUCTURE, *functions, *(probe.stream for probe in known.probes)}, self.hostile)
         text = self.hostile
-        return replace(
+        return structs.replace(
             made, gpus=(GpuName(text, 0), GpuName(text, 1)), details=(text, text), why_simulated=text, expect=text
         )
 
@@ -54,7 +56,7 @@ class HostileRecording(Recording):
         telemetry = TelemetrySnapshot(text, 1, "hanging", text, readings)
         for one in super().play(number):
             snapshot = None if one.snapshot is None else poisoned(one.snapshot, STRUCTURE, text)
-            yield replace(
+            yield structs.replace(
                 one,
                 probe_set=self.probe_set,
                 engine=replace(one.engine, sentence=text),
@@ -77,7 +79,7 @@ class HostileRecording(Recording):
         """A trace of the first two probes, with every name hostile."""
         victim, aggressor, *_ = self.probe_set.probes
         found = handmade_trace(victim, aggressor, wall_s=self.begun_s)
-        return replace(poisoned(found, hostile=self.hostile), probes=found.probes)
+        return poisoned(found, hostile=self.hostile).changed(probes=found.probes)
 
 
 def write(path: Path, hostile: str = HOSTILE) -> None:

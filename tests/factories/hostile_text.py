@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from msgspec import Struct, structs
+
 from stallprobes.latency.histogram import Histogram
 
 # Escape sequences of C0 and C1, a bell, BS, CR, a forged line; direction, zero width, separators, tags, a lone
@@ -48,6 +50,8 @@ def poisoned(value: _Value, keep: Iterable[str] = (), hostile: str = HOSTILE) ->
             return type(one)(*map(of, one))
         if isinstance(one, (tuple, frozenset, list)):
             return type(one)(map(of, one))
+        if isinstance(one, Struct):
+            return structs.replace(one, **{name: of(getattr(one, name)) for name in one.__struct_fields__})
         if is_dataclass(one) and not isinstance(one, type):
             return replace(one, **{field.name: of(getattr(one, field.name)) for field in fields(one) if field.init})
         return one

@@ -18,7 +18,9 @@ from stallprobes.native.layouts.board import EngineState, ProbeState
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 
 CALL = Channel(Phase.CALL)
-PROBE_SET = ProbeSet("noise", tuple(entries()[name].probe() for name in ("launch", "host", "spin")), SIM)
+PROBE_SET = ProbeSet(
+    title="noise", probes=tuple(entries()[name].probe() for name in ("launch", "host", "spin")), backend=SIM
+)
 STEP_NS = 100 * MS
 CALLS = 100
 # As measured on a shared H200 host: p50 of a launch and of the host control, and the deviation of their logarithms.
@@ -71,7 +73,9 @@ class NoisyMachine:
                 self._add("spin", 3_000.0)
             probes = {name: self._probe(name, at_ns, name != "spin" or on) for name in self._totals}
             snapshot = Snapshot(at_ns, EngineState.READY, at_ns, probes)
-            yield Observation(at_ns / 1e9, PROBE_SET, EngineStatus(EngineCondition.READY), snapshot)
+            yield Observation(
+                wall_s=at_ns / 1e9, probe_set=PROBE_SET, engine=EngineStatus(EngineCondition.READY), snapshot=snapshot
+            )
 
     def _add(self, name: str, p50_ns: float) -> None:
         values = p50_ns * self._rng.lognormal(0, 0.1, CALLS)
@@ -98,6 +102,10 @@ class NoisyMachine:
             first_ns={CALL: None},
             samples=NO_SAMPLES,
             sample_count=0,
+            in_slots=False,
+            not_alone_ns=0,
+            polled_ns=0,
+            paused_ns=0,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -85,7 +84,7 @@ def made_up(
         cells=dict(drawn),
         seed=seed,
         repeats=repeats,
-        pace_us=50.0,
+        pace_ns=50_000,
         program="1.0",
     )
 
@@ -156,8 +155,8 @@ def uneven(seed: int, *, repeats: int = 4, rounds: int = 4, share: float = 0.25,
         held = {key: whole.cells[key].repeats[: counts[key]] for key in measured}
         for key in chosen_cells(held, BlockCosts(virtual=True), round(share * len(measured))):
             counts[key] += 1
-    cells = {key: replace(cell, repeats=cell.repeats[: counts[key]]) for key, cell in whole.cells.items()}
-    return replace(whole, cells=cells, repeats=repeats)
+    cells = {key: cell.changed(repeats=cell.repeats[: counts[key]]) for key, cell in whole.cells.items()}
+    return whole.changed(cells=cells, repeats=repeats)
 
 
 def window(channels: ChannelMap, calls: int, seconds: float) -> Window:

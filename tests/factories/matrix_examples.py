@@ -35,7 +35,7 @@ def every_kind(seed: int = 1) -> Matrix:
     cells = dict(made.cells)
 
     def change(row: str, column: str, **changed: object) -> None:
-        cells[row, column] = replace(cells[row, column], **changed)  # type: ignore[arg-type]
+        cells[row, column] = cells[row, column].changed(**changed)
 
     change("launch", "stalled", verdicts=(verdict("stalled"),))
     change("d2d", "stalled", verdicts=(verdict("stalled", probe="d2d", ratio=427.0, now_us=1152.9),))
@@ -60,7 +60,7 @@ def every_kind(seed: int = 1) -> Matrix:
     for row in made.rows:
         change(row.name, "unsupported", status=Status.UNSUPPORTED, reason="it needs two GPUs", repeats=())
     change("launch", "missing", status=Status.MISSING, repeats=())
-    return replace(made, cells=cells)
+    return made.changed(cells=cells)
 
 
 @cache
@@ -74,7 +74,7 @@ def largest(seed: int = 1) -> Matrix:
     made = matrices.made_up(
         seed, rows=rows, columns=columns, times=times, fingerprint={**FINGERPRINT, "gpu": "NVIDIA H200 (SIMULATED)"}
     )
-    return replace(made, backend="simulated", profile="h200", sim_seed=7)
+    return made.changed(backend="simulated", profile="h200", sim_seed=7)
 
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31m\x07‮\ud800"
@@ -83,16 +83,15 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[31
 def hostile() -> Matrix:
     """A matrix whose every name, title, reason and fingerprint would like to be more than a name."""
     made = matrices.made_up(1, times={("launch", "spin"): 30})
-    rows = tuple(replace(row, name=f"{row.name}{EVIL}", title=EVIL) for row in made.rows)
-    columns = tuple(c if c.name == QUIET else replace(c, name=f"{c.name}{EVIL}", title=EVIL) for c in made.columns)
+    rows = tuple(row.changed(name=f"{row.name}{EVIL}", title=EVIL) for row in made.rows)
+    columns = tuple(c if c.name == QUIET else c.changed(name=f"{c.name}{EVIL}", title=EVIL) for c in made.columns)
     cells: dict[tuple[str, str], Cell] = {}
     for row, new_row in zip(made.rows, rows, strict=True):
         for column, new_column in zip(made.columns, columns, strict=True):
             cell = made.cells[row.name, column.name]
             verdicts = tuple(v.changed(head=EVIL, cause=EVIL, remedy=EVIL) for v in cell.verdicts)
             key = (new_row.name, new_column.name)
-            cells[key] = replace(
-                cell,
+            cells[key] = cell.changed(
                 row=key[0],
                 column=key[1],
                 verdicts=verdicts,
@@ -100,8 +99,7 @@ def hostile() -> Matrix:
                 in_flight_ns=10**9,
                 in_flight_op=EVIL,
             )
-    return replace(
-        made,
+    return made.changed(
         rows=rows,
         columns=columns,
         cells=cells,
@@ -158,8 +156,7 @@ def screen_example(seed: int = 1, *, driver: str = "580.1", slower: float = 1.0)
     whole = matrices.made_up(seed, times=times, columns=SMALL_COLUMNS, fingerprint=fingerprint)
     cells = dict(whole.cells)
     starved = ("d2h-pinned", "host-alloc-free")
-    cells[starved] = replace(
-        cells[starved],
+    cells[starved] = cells[starved].changed(
         status=Status.STARVED,
         verdicts=(STARVED,),
         in_flight_ns=499_000_000,
@@ -169,7 +166,7 @@ def screen_example(seed: int = 1, *, driver: str = "580.1", slower: float = 1.0)
         key = (row.name, "peer-copy-behind-kernel")
         cells[key] = Cell(*key, Status.UNSUPPORTED, "a second GPU is needed, and there is one")
     key = ("launch", "context-churn")
-    cells[key] = replace(cells[key], status=Status.INVALID, reason="the aggressor did not run in the window")
+    cells[key] = cells[key].changed(status=Status.INVALID, reason="the aggressor did not run in the window")
     tail = ("d2d", "d2h-pageable-warm/null")
-    cells[tail] = replace(cells[tail], verdicts=(TAIL,))
-    return replace(whole, cells=cells)
+    cells[tail] = cells[tail].changed(verdicts=(TAIL,))
+    return whole.changed(cells=cells)

@@ -64,7 +64,7 @@ def with_change(
         )
         for repeat in cell.repeats
     )
-    return replace(matrix, cells={**matrix.cells, key: replace(cell, repeats=repeats)})
+    return matrix.changed(cells={**matrix.cells, key: cell.changed(repeats=repeats)})
 
 
 def planted(stated: Comparison, old: Matrix, new: Matrix, quantile: Quantile, seed: int) -> Planted:
@@ -73,24 +73,21 @@ def planted(stated: Comparison, old: Matrix, new: Matrix, quantile: Quantile, se
     ``seed`` chooses the cell and the channel among those that state a ratio.
     """
     parts = [
-        part
+        (cell.key, part)
         for cell in stated.cells
         for part in cell.parts
         if part.quantile is quantile and part.detectable is not None and part.detectable < 100
     ]
-    chosen = random.Random(seed).choice(parts)
+    key, chosen = random.Random(seed).choice(parts)
     assert chosen.detectable is not None
-    key = (chosen.row, chosen.column)
     comparison = compare(old, with_change(new, key, chosen.channel, quantile, chosen.detectable, seed), force=True)
     found = next(
         part
         for cell in comparison.cells
         for part in cell.parts
-        if (part.row, part.column, part.channel, part.quantile) == (*key, chosen.channel, quantile)
+        if (cell.key, part.channel, part.quantile) == (key, chosen.channel, quantile)
     )
     others = tuple(
-        (cell.row, cell.column)
-        for cell in comparison.cells
-        if cell.change in (Change.WORSE, Change.BETTER) and (cell.row, cell.column) != key
+        cell.key for cell in comparison.cells if cell.change in (Change.WORSE, Change.BETTER) and cell.key != key
     )
     return Planted(chosen.detectable, found, others)

@@ -71,7 +71,7 @@ class Layout(ctypes.Structure):
 _REST = """\
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "inject.h"
+#include "state.h"
 uint32_t ss_file;
 int ss_file_status(int descriptor, struct stat *status)
 {

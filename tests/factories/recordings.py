@@ -36,7 +36,14 @@ STALL = Path(__file__).parents[1] / "screen" / "data" / "stall.rec"
 def probe_set_of(pattern: str, variant: str) -> ProbeSet:
     """The probe set of a pattern's variant on the simulated GPU."""
     what = patterns()[pattern].variant(variant)
-    return ProbeSet(f"{pattern} · {variant}", what.probes, SIM, pattern=pattern, variant=variant, expect=what.expect)
+    return ProbeSet(
+        title=f"{pattern} · {variant}",
+        probes=what.probes,
+        backend=SIM,
+        pattern=pattern,
+        variant=variant,
+        expect=what.expect,
+    )
 
 
 def record_stall(path: Path) -> None:
@@ -80,15 +87,15 @@ def record_every_kind(path: Path) -> None:
     known = entries()
     probes = (known["launch"].probe(), known["spin"].probe())
     probe_set = ProbeSet(
-        "by hand",
-        probes,
-        CUDA,
-        (GpuName("GPU", 0), GpuName("GPU", 1)),
-        ("driver 1",),
-        "readback",
-        "x",
-        "a stall",
-        "none",
+        title="by hand",
+        probes=probes,
+        backend=CUDA,
+        gpus=(GpuName("GPU", 0), GpuName("GPU", 1)),
+        details=("driver 1",),
+        pattern="readback",
+        variant="x",
+        expect="a stall",
+        why_simulated="none",
     )
     window = {channel: Histogram.of([3000] * 30) for channel in probes[0].program.channels}
     baseline = Baseline.of([window, window], duration_ns=2 * 10**9, at_ns=2 * 10**9)
@@ -101,16 +108,18 @@ def record_every_kind(path: Path) -> None:
             at_ns, EngineState.READY, at_ns, {probe.name: _part(probe, number, at_ns) for probe in probes}
         )
         observation = Observation(
-            WALL_S + at_ns / 1e9,
-            probe_set,
-            EngineStatus(state, 0.5, "" if state is EngineCondition.READY else "the engine ended"),
-            snapshot if number else None,
-            _telemetry(at_ns) if number == 1 else None,
-            (ProbeFailure("spin", "cuLaunchKernel", 700, "illegal address", True),) if number == 4 else (),
-            frozenset({"spin"}) if number == 1 else frozenset(),
-            ("train (pid 7)",) if number == 2 else (),
-            number == 4,
-            number > 3,
+            wall_s=WALL_S + at_ns / 1e9,
+            probe_set=probe_set,
+            engine=EngineStatus(state, 0.5, "" if state is EngineCondition.READY else "the engine ended"),
+            snapshot=snapshot if number else None,
+            telemetry=_telemetry(at_ns) if number == 1 else None,
+            probe_failures=(ProbeFailure("spin", "cuLaunchKernel", 700, "illegal address", True),)
+            if number == 4
+            else (),
+            waiting=frozenset({"spin"}) if number == 1 else frozenset(),
+            other_processes=("train (pid 7)",) if number == 2 else (),
+            experiment=number == 4,
+            timeline=number > 3,
         )
         known_baselines = {"launch": traced if observation.timeline else baseline} if number > 1 else {}
         recorder.put_blocking(observation, known_baselines)
@@ -138,6 +147,7 @@ def _part(probe: Probe, number: int, at_ns: int) -> ProbeSnapshot:
         first_ns=dict.fromkeys(channels, 80_000),
         samples=NO_SAMPLES,
         sample_count=0,
+        not_alone_ns=0,
         allowed_ns=at_ns // 2 if probe.role is Role.VICTIM else at_ns,
         in_slots=probe.role is Role.VICTIM,
         polled_ns=1000 * number,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult, RunVariant
 from stallprobes.model import Channel, Kind, Op, Phase, Probe, Program, Role, Word
+from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
@@ -30,7 +33,7 @@ def probe(
     baseline: ChannelMap | None = None,
     proof: int | None = None,
     **changed: object,
-) -> ProbeResult:
+) -> RunProbe:
     """A probe of 1200 calls at 1 kHz that are as fast as its baseline; ``changed`` are fields of its window."""
     channels = {CALL: around(3_000, 1200), WAIT: around(5_000, 1200), DUE: around(9_000, 1200)}
     if baseline is None and role is Role.VICTIM:
@@ -45,16 +48,16 @@ def probe(
     }
     program = Program((Op("cuLaunchKernel"),), proof=None if proof is None else Word("proof"))
     title = f"{name} · primary · own stream"
-    return ProbeResult(
+    evidence = Evidence(
         probe=Probe(name, title, role, program, 1_000_000, name, context, stream),
         window=Window(**{**values, **changed}),  # type: ignore[arg-type]
         baselines=() if baseline is None else (baseline,),
         error=error,
-        kind=_KINDS.get(state),
     )
+    return RunProbe.of_evidence(evidence, _KINDS.get(state))
 
 
-def stalled() -> ProbeResult:
+def stalled() -> RunProbe:
     """Waits 2.4 ms in place of 5 µs; some 500 calls."""
     return probe(
         "d2d",
@@ -65,7 +68,7 @@ def stalled() -> ProbeResult:
     )
 
 
-def starved() -> ProbeResult:
+def starved() -> RunProbe:
     """No call returned; one has been in flight for 1.19 s."""
     empty = Histogram.empty()
     return probe(
@@ -78,7 +81,7 @@ def starved() -> ProbeResult:
     )
 
 
-def readback() -> ProbeResult:
+def readback() -> RunProbe:
     """Two calls timed on the host and on the GPU."""
     ops = {}
     for label, host, gpu in (("reduction kernel", 2_900, 5_010_000), ("D2H 4 bytes", 5_003_000, 10_000)):
@@ -89,24 +92,26 @@ def readback() -> ProbeResult:
     return probe("scalar-readback", iterations=40, channels=channels, baseline={}, first_ns=first_ns, proof=41)
 
 
-def stall_of(probe: ProbeResult) -> Verdict:
+def stall_of(probe: RunProbe) -> Verdict:
     """A stall of ``probe`` in wait p50, 427 times its baseline."""
     return verdict(
-        probe=probe.probe.name,
+        probe=probe.name,
         phase=Phase.WAIT,
         baseline_us=5.6,
         now_us=2380.0,
         ratio=427.0,
         cause="The GPU runs one context at a time.",
-        head=f"{probe.probe.title}: wait 5.6 µs → 2.38 ms (×427) while the spin kernel was on.",
+        head=f"{probe.title}: wait 5.6 µs → 2.38 ms (×427) while the spin kernel was on.",
         remedy="Copy in the primary context.",
     )
 
 
-def variant(name: str, *probes: ProbeResult, status: str = "ok", reason: str | None = None) -> VariantResult:
+def variant(
+    name: str, *probes: RunProbe, status: Literal["ok", "unsupported", "invalid"] = "ok", reason: str | None = None
+) -> RunVariant:
     """A variant's result; each probe that is not quiet has a verdict."""
     loud = [stall_of(p) for p in probes if p.state in ("STALLED", "STARVED")]
-    return VariantResult(
+    return RunVariant(
         pattern="secondary-context-d2d",
         variant=name,
         kind=Kind.STALL,
@@ -116,12 +121,18 @@ def variant(name: str, *probes: ProbeResult, status: str = "ok", reason: str | N
         verdicts=tuple(loud),
         baseline_s=1.0,
         window_s=1.2 if probes else 0.0,
+        slots=False,
+        together=False,
+        blame=None,
+        spread=None,
     )
 
 
-def run(*variants: VariantResult, interrupted: bool = False) -> RunResult:
+def run(*variants: RunVariant, interrupted: bool = False) -> RunResult:
     """A run of ``variants`` on a GPU of which not everything is known."""
     return RunResult(
+        schema=RUN_SCHEMA,
+        timeline=False,
         backend="cuda",
         profile=None,
         seed=None,

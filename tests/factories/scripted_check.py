@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -79,7 +78,7 @@ class ScriptedCheck:
             fingerprint=SMALL_FINGERPRINT,
             calls=60,
         )
-        whole = replace(whole, backend="simulated", profile="h200", sim_seed=1, quick=plan.quick)
+        whole = whole.changed(backend="simulated", profile="h200", sim_seed=1, quick=plan.quick)
         keys, cells = list(whole.cells), dict(whole.cells)
         self.running.set()
         for number, key in enumerate(keys):
@@ -90,7 +89,7 @@ class ScriptedCheck:
                 raise EngineFailed(EXIT_ENGINE, "the engine ended (killed by SIGKILL)")
             if stop():
                 cells |= {key: Cell(*key, Status.MISSING) for key in keys[number:]}
-                return replace(whole, cells=cells, interrupted=True)
+                return whole.changed(cells=cells, interrupted=True)
             progress(CheckProgress(number, len(keys), 9.0, f"repeat 1 of 4 · {key[1]}"))
             if key[1] != QUIET:
                 progress(CheckProgress(number + 1, len(keys), 8.0, f"repeat 1 of 4 · {key[1]}", cells[key]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -60,14 +59,21 @@ def trace_of(
     tenure_rows = [(context, ns(a), OPEN if b is None else ns(b)) for context, a, b in tenures]
 
     return Trace(
-        0, ns(end_us), ns(end_us), (PROBE, LAUNCH), NAMES,
-        np.array(call_rows, CALL), np.array(work_rows, WORK), np.array(tenure_rows, TENURE), np.array([], OVERHEAD),
-        context_switches,
+        begin_ns=0,
+        end_ns=ns(end_us),
+        collected_ns=ns(end_us),
+        probes=(PROBE, LAUNCH),
+        names=NAMES,
+        calls=np.array(call_rows, CALL),
+        work=np.array(work_rows, WORK),
+        tenures=np.array(tenure_rows, TENURE),
+        overheads=np.array([], OVERHEAD),
+        context_switches=context_switches,
         wall_offset_s=1_770_000_000.0,
         open_calls=tuple(OpenCall(probe, op, ns(since)) for probe, op, since in flights),
         others=others,
         engine_since_ns=ns(engine_since_us),
-    )  # fmt: skip
+    )
 
 
 def limits_of(*above_us: float) -> TriggerLimits:
@@ -85,7 +91,7 @@ def report_1() -> Trace:
     limits = CallTrigger(probes, above_ns=MS).limits({})
     worst = slowest_call(trace.between(trace.begin_ns + 40 * MS, trace.end_ns - 10 * MS), limits)
     assert worst is not None
-    return replace(trace, trigger=TraceTrigger(worst.probe, worst.began_ns, worst.returned_ns))
+    return trace.changed(trigger=TraceTrigger(worst.probe, worst.began_ns, worst.returned_ns))
 
 
 def recorded(path: Path, *traces: Trace) -> Path:

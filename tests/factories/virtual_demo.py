@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from factories.virtual_session import VirtualSession
 from factories.waiting import LIMIT_S
@@ -48,7 +49,7 @@ class VirtualDemo:
         self._analyzer: Analyzer | None = None
         self._status = EngineStatus(EngineCondition.STARTING)
         self._recorder = None if record is None else Recorder(record)
-        self._start(replace(self._set, backend=SIM), {})
+        self._start(structs.replace(self._set, backend=SIM), {})
 
     @property
     def probe_set(self) -> ProbeSet:
@@ -69,7 +70,7 @@ class VirtualDemo:
     def _start(self, probe_set: ProbeSet, on: dict[str, bool]) -> None:
         if self._session is not None:
             self._session.stop()
-        self._set = replace(probe_set, gpus=(), details=())
+        self._set = structs.replace(probe_set, gpus=(), details=())
         options = Options(profile="h200", sim_set={"machine.gpus": self._machine})
         self._engine = LiveEngine.of(self._set, on)
         self._session, self._analyzer = (
@@ -81,7 +82,7 @@ class VirtualDemo:
         except Unsupported as error:
             self._status = EngineStatus(EngineCondition.REFUSED, 0.0, error.reason)
             return
-        self._set = replace(self._set, gpus=(GpuName(str(info.get("gpu_model"))),))
+        self._set = structs.replace(self._set, gpus=(GpuName(str(info.get("gpu_model"))),))
         self._status = EngineStatus(EngineCondition.READY)
         self._analyzer = Analyzer(self._set)
         self._engine.apply(self._session, held=True, idle=False)
@@ -109,7 +110,9 @@ class VirtualDemo:
             self._engine.apply(session, held=analyzer.holds_aggressors, idle=not analyzer.holds_aggressors)
             session.run_for(STEP_S)
             snapshot = session.snapshot()
-        observation = Observation(self.now_s, self._set, self._status, snapshot, probe_failures=failures)
+        observation = Observation(
+            wall_s=self.now_s, probe_set=self._set, engine=self._status, snapshot=snapshot, probe_failures=failures
+        )
         analyzer.feed(observation)
         if self._recorder is not None:
             self._recorder.put_blocking(observation, analyzer.baselines)

@@ -42,14 +42,14 @@ def test_looking_at_the_gpus_makes_no_context(found: gpus.Survey) -> None:
 
 
 def test_the_doctor_finds_nothing_wrong_with_the_driver(found: gpus.Survey) -> None:
-    levels = {finding.subject: finding.level for finding in doctor.examine(found)}
+    levels = {finding.subject: finding.level for finding in doctor.examine(found).findings}
     assert levels["driver"] is doctor.Level.OK
     assert levels["CUDA"] is doctor.Level.OK
     assert levels["NVML"] is doctor.Level.OK
 
 
 def test_the_doctor_reads_the_gpm_counters_of_each_gpu_or_says_why_not(found: gpus.Survey) -> None:
-    findings = {finding.subject: finding.found for finding in doctor.examine(found)}
+    findings = {finding.subject: finding.found for finding in doctor.examine(found).findings}
     for gpu in found.gpus:
         assert findings[f"GPU {gpu.index} GPM counters"].startswith(("readable, SM active", "n/a: "))
 

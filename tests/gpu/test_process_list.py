@@ -41,14 +41,15 @@ def listed(lister: GpuProcessLister, pid: int, wanted: Callable[[ListedProcess],
 def test_a_program_that_computes_is_listed_with_what_it_uses(computing: int) -> None:
     # The program is a child of this process, which is not the lister's own.
     lister = GpuProcessLister(lambda pid: None, own_pid=1 << 30)
-    listing = listed(lister, computing, lambda process: bool(process.uses))
+    listing = listed(lister, computing, lambda process: bool(process.gpus))
     (process,) = [process for process in listing.processes if process.pid == computing]
-    assert process.status is not None
-    assert "many_launches.py" in process.status.command
-    assert process.status == processes.status(computing)
+    status = processes.status(computing)
+    assert status is not None
+    assert "many_launches.py" in status.command
+    assert (process.start_ticks, process.user, process.command) == (status.start_ticks, status.user, status.command)
     if listing.source is ProcessSource.DEVICES:
         pytest.skip("NVML lists no process here, as in containers; the program was found by its open devices")
-    assert len(process.uses) == 1
+    assert len(process.gpus) == 1
     assert process.memory_bytes is not None
     assert process.memory_bytes > 1 << 20
     if process.utilization_percent is not None:
@@ -56,7 +57,7 @@ def test_a_program_that_computes_is_listed_with_what_it_uses(computing: int) -> 
 
 
 def test_its_open_devices_name_it_too(computing: int) -> None:
-    listed(GpuProcessLister(lambda pid: None, own_pid=1 << 30), computing, lambda process: bool(process.uses))
+    listed(GpuProcessLister(lambda pid: None, own_pid=1 << 30), computing, lambda process: bool(process.gpus))
     devices = processes.nvidia_devices(computing)
     assert devices is not None
     assert {"ctl", "-uvm"} <= devices
@@ -65,7 +66,7 @@ def test_its_open_devices_name_it_too(computing: int) -> None:
 
 def test_the_list_makes_no_context_and_children_are_own(computing: int) -> None:
     lister = GpuProcessLister(lambda pid: None)
-    listing = listed(lister, computing, lambda process: bool(process.uses))
+    listing = listed(lister, computing, lambda process: bool(process.gpus))
     (process,) = [process for process in listing.processes if process.pid == computing]
     assert process.own
     assert os.getpid() not in [process.pid for process in listing.processes]

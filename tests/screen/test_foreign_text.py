@@ -18,7 +18,7 @@ from factories.screen import is_open, monitor, until
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.matrix import QUIET
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Phase
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
@@ -60,7 +60,7 @@ async def over(pilot: Pilot[None], dialog: Screen[Any]) -> None:
 def blame_result(names: list[str]) -> Blame:
     parts = tuple(AggressorBlame(name, 1e6, 5e3, None, Conclusion.CAUSE) for name in names[1:])
     figures = tuple(
-        FigureBlame(names[0], Channel(Phase.WAIT), Quantile.P50, 5e3, 1e6, outcome, parts) for outcome in BlameOutcome
+        FigureBlame(names[0], Phase.WAIT, None, Quantile.P50, 5e3, 1e6, outcome, parts) for outcome in BlameOutcome
     )
     return Blame(tuple(names[1:]), rounds=6, seconds=9.9, figures=figures, idle=(names[1],))
 

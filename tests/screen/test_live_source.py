@@ -47,7 +47,7 @@ def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch:
     monkeypatch.setattr(EngineThread, "start_engine", lambda _, engine: started.append(engine.probe_set.title))
     source = LiveSource(EngineRequest(sim="h200"))
     for number in range(100):
-        source.load(ProbeSet(f"set {number}", (), SIM), {})
+        source.load(ProbeSet(title=f"set {number}", probes=(), backend=SIM), {})
     source._thread.jobs.put(None)
     source._thread.run()
     assert started == ["set 99"]
@@ -58,7 +58,7 @@ def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -
     source = LiveSource(EngineRequest(sim="h200"))
     probes = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
     switches = {probe.name: probe.name != "host" for probe in probes}
-    waiting = ProbeSet("waiting", probes, SIM)
+    waiting = ProbeSet(title="waiting", probes=probes, backend=SIM)
     source.load(waiting, {name: on for name, on in switches.items() if name != "d2d"})
     assert source.requested() == (waiting, switches)
     assert not source.is_on("spin")
@@ -74,7 +74,7 @@ def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     set_to: dict[str, int] = {}
     session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None, running=dict)
     source = LiveSource(EngineRequest(sim="h200"))
-    engine = LiveEngine.of(ProbeSet("idle", what.probes, SIM), {})
+    engine = LiveEngine.of(ProbeSet(title="idle", probes=what.probes, backend=SIM), {})
     source._thread.engine = replace(engine, condition=EngineCondition.READY, session=session)  # type: ignore[arg-type]
     source.update_engine(True)
     assert set_to == {"launch": 1_000_000, "host": 1_000_000}

@@ -47,7 +47,7 @@ from stallprobes.model import Phase
 from stallprobes.recording.observation import CUDA, EngineCondition
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.kinds import VerdictKind
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.tui.actions import MATRIX_ACTIONS, available, help_lines
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask, Choose, Prompt
@@ -369,7 +369,7 @@ async def test_the_wheel_scrolls_and_leaves_the_chosen_cell_alone(value: CellVal
 
 async def test_rows_and_columns_are_the_worst_first_or_as_measured() -> None:
     matrix = screen_example()
-    block = Block.of(matrix)
+    block = MatrixBlock.of(matrix)
     async with looking(ON_THE_TABLE) as pilot:
         view = screen(pilot).query_one(Grid).view
         assert (view.columns, view.rows) == (block.victims, block.lines)
@@ -651,7 +651,7 @@ async def test_a_file_that_is_no_check_is_told_in_a_sentence_and_nothing_changes
         None: "cannot be read",
         "": "is empty",
         "{}": "is not a check",
-        '{"schema": "stallscope.check/2': "cut off",
+        '{"schema": "stallscope.check/3': "cut off",
     }
     async with looking(ON_THE_TABLE, (200, 40)) as pilot:
         for content, words in told.items():
@@ -702,7 +702,7 @@ async def test_compared_the_cells_say_what_changed_and_the_fingerprints_what_dif
 @pytest.mark.parametrize("answer", ["n", "y"])
 async def test_another_gpu_is_compared_only_when_one_says_so(tmp_path: Path, answer: str) -> None:
     old = screen_example()
-    check_file.save(replace(old, fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
+    check_file.save(old.changed(fingerprint={**old.fingerprint, "gpu": "Another GPU"}), tmp_path / "old.json")
     async with looking(ON_THE_TABLE) as pilot:
         await answered(pilot, key("check_compare"), str(tmp_path / "old.json"))
         await until(pilot, lambda: is_open(pilot, Ask))
@@ -893,7 +893,7 @@ def test_a_gpu_without_a_reference_gets_that_of_the_model_with_the_nearest_name(
 def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None:
     reference = reference_choice.shipped("h200-580.159.04")
     view = reference_view(reference)
-    for key, cell in reference.cells.items():
+    for key, cell in reference.by_place.items():
         if key[1] == QUIET:
             continue
         if cell.stalls is not None:
@@ -901,9 +901,7 @@ def test_every_cell_of_a_reference_has_the_state_of_most_of_its_checks() -> None
             assert (kind in (VerdictKind.STALLED, VerdictKind.STARVED)) == cell.stalls, key
     stalls = view.figures["d2d@secondary", "spin"]
     assert stalls.kind is VerdictKind.STALLED
-    low, high = (
-        getattr(reference.cells["d2d@secondary", "spin"].ratios[Phase.WAIT, Quantile.P50], n) for n in ("low", "high")
-    )
+    low, high = reference.by_place["d2d@secondary", "spin"].ratios[Phase.WAIT][Quantile.P50]
     ratio = stalls.parts[Phase.WAIT].ratio
     assert ratio is not None
     assert low <= ratio <= high

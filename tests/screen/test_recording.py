@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from factories.recordings import WALL_S
 from stallprobes.errors import RecordingError
@@ -50,9 +50,9 @@ def test_it_keeps_bench_and_times(stall: Recording) -> None:
 
 def test_all_gpus_come_back(stall: Recording, tmp_path: Path) -> None:
     first = next(stall.play())
-    probe_set = replace(first.probe_set, gpus=(GpuName("A", 0), GpuName("A", 1)))
+    probe_set = structs.replace(first.probe_set, gpus=(GpuName("A", 0), GpuName("A", 1)))
     written = Recorder(tmp_path / "a.rec")
-    written.put_blocking(replace(first, probe_set=probe_set), {})
+    written.put_blocking(structs.replace(first, probe_set=probe_set), {})
     written.close()
     again = next(Recording(tmp_path / "a.rec").play()).probe_set
     assert (again.gpus, again.details) == (probe_set.gpus, probe_set.details)

@@ -9,7 +9,7 @@ import pytest_asyncio
 from textual.pilot import Pilot
 
 from factories.screen import SharedMonitor, drawn_strips, is_open, monitor, running, text_of, until
-from stallscope.tui.common.bars import Head
+from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.patterns.screen import PatternsScreen
@@ -55,9 +55,9 @@ async def test_tab_goes_through_all_views_and_returns(
 async def test_a_click_opens_a_view_and_the_shown_one_is_marked(shared: SharedMonitor) -> None:
     async with shared.as_at_first() as pilot:
         for place, name in ((2, "[Check]"), (3, "[Timeline]"), (0, "[Live]")):
-            head = pilot.app.screen.query_one(Head)
+            head = pilot.app.screen.query_one(ScreenHead)
             begin, _, _ = head.targets[0][place]
-            await pilot.click(Head, offset=(begin + 1, 0))
+            await pilot.click(ScreenHead, offset=(begin + 1, 0))
             await until(pilot, lambda name=name: name in text_of(drawn_strips(pilot.app)))  # type: ignore[misc]
 
 

@@ -29,7 +29,7 @@ from stallscope.tui.common.help import Help
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watch_replay import WatchReplaySource
-from stallscope.tui.sources.watched import ProgramGpu, WatchSource
+from stallscope.tui.sources.watched import ProgramGpu, WatchedProgramSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.watch.call_table import CallTableView, WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel
@@ -242,7 +242,7 @@ async def live(script: str, folder: Path) -> AsyncIterator[tuple[Pilot[None], Wa
     """The screen beside a Python program that runs ``script``; nothing of it is recorded."""
     program = PaneProgram([sys.executable, "-u", "-c", script], {"PATH": "/usr/bin:/bin"})
     folder.chmod(0o700)
-    source = WatchSource(LiveProgram(folder, WatchedProgram("python")), program, ProgramGpu(no_nvml))
+    source = WatchedProgramSource(LiveProgram(folder, WatchedProgram("python")), program, ProgramGpu(no_nvml))
     app = StallscopeApp(lambda: source, Settings(), first="watch")
     try:
         async with app.run_test(size=(100, 30)) as pilot:
@@ -349,7 +349,7 @@ class ReadGpu(ProgramGpu):
 async def test_a_frozen_view_shows_the_values_of_the_gpu_at_its_moment(tmp_path: Path) -> None:
     async with live(WAITING, tmp_path) as (pilot, screen, _):
         source = screen.source
-        assert isinstance(source, WatchSource)
+        assert isinstance(source, WatchedProgramSource)
         gpu = source.gpu = ReadGpu(41)
         assert "H200  41%" in await drawn(pilot, screen)
         await pilot.press("p")
@@ -365,7 +365,7 @@ async def test_a_frozen_view_shows_the_values_of_the_gpu_at_its_moment(tmp_path:
 async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with live(WAITING, tmp_path) as (pilot, screen, _):
         source = screen.source
-        assert isinstance(source, WatchSource)
+        assert isinstance(source, WatchedProgramSource)
         source.close()
         made = moments(2)
         watched, records = training(2)

@@ -21,7 +21,7 @@ from stallprobes.machine.telemetry import NAMES, NS, TelemetryReading, Telemetry
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui.common.bars import nvml_line
-from stallscope.tui.common.histograms import histogram_lines, probe_histograms
+from stallscope.tui.common.histograms import HistogramsView, histogram_lines
 from stallscope.tui.common.lines import (
     DECENT,
     READABLE,
@@ -149,17 +149,20 @@ def focus(live: Histogram, quiet: Histogram | None, **changed: object) -> FocusV
     heat = np.zeros((40, BINS), dtype=np.uint32)
     ages = np.zeros(40, dtype=np.int64)
     found = row(**changed)
-    stretches = (Stretch(0, None, found.name, ProbeSet("", (), SIM)),)
+    stretches = (Stretch(0, None, found.name, ProbeSet(title="", probes=(), backend=SIM)),)
     channels = (ChannelView(Phase.CALL, "", live, quiet),)
     return FocusView(found, channels, heat, ages, ((35, "spin on"),), stretches=stretches)
+
+
+def histograms(live: Histogram, quiet: Histogram | None) -> HistogramsView:
+    view = focus(live, quiet)
+    return HistogramsView(view.row, view.channels)
 
 
 def test_a_single_late_call_among_a_million_is_seen() -> None:
     def letters(hist: Histogram) -> int:
         (bottom,) = (
-            text(line)
-            for line in histogram_lines(probe_histograms(focus(hist, None)), 80, 6)
-            if text(line).startswith(" call")
+            text(line) for line in histogram_lines(histograms(hist, None), 80, 6) if text(line).startswith(" call")
         )
         return sum(letter != " " for letter in bottom[6:57])
 
@@ -168,14 +171,14 @@ def test_a_single_late_call_among_a_million_is_seen() -> None:
 
 
 def test_quiet_stands_where_nothing_is_now() -> None:
-    panel = histogram_lines(probe_histograms(focus(Histogram.of([2_000_000] * 50), Histogram.of([5_000] * 50))), 80, 6)
+    panel = histogram_lines(histograms(Histogram.of([2_000_000] * 50), Histogram.of([5_000] * 50)), 80, 6)
     assert "░" in text(panel[1])
     assert "█" in text(panel[1])
 
 
 def test_a_call_that_hangs_is_marked_at_its_age_and_its_title_says_how_much_that_is() -> None:
     view = focus(Histogram.empty(), None, in_flight_ns=1_000_000_000, state="STARVED", mark="bad", ratio=350_000.0)
-    panel = histogram_lines(probe_histograms(view), 80, 6)
+    panel = histogram_lines(HistogramsView(view.row, view.channels), 80, 6)
     assert "STARVED ×350k" in text(panel[0])
     assert any("◆" in text(line) for line in panel)
 
@@ -183,7 +186,7 @@ def test_a_call_that_hangs_is_marked_at_its_age_and_its_title_says_how_much_that
 @pytest.mark.parametrize("height", [6, 8, 14, 30])
 def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
     live, quiet = Histogram.of([2_000_000] * 1500), Histogram.of([5_000] * 50)
-    shown = [text(line) for line in histogram_lines(probe_histograms(focus(live, quiet)), 120, height)]
+    shown = [text(line) for line in histogram_lines(histograms(live, quiet), 120, height)]
     medians = [line for line in shown if "p50" in line]
     tails = [line for line in shown if "max" in line or "p99.9" in line]
     assert tails
@@ -197,7 +200,7 @@ def test_each_figure_says_whether_it_is_quiets_or_todays(height: int) -> None:
 def test_the_legend_names_quiet_only_where_there_is_one() -> None:
     live, quiet = Histogram.of([2_000] * 50), Histogram.of([5_000] * 50)
     with_quiet, without = (
-        [text(line) for line in histogram_lines(probe_histograms(focus(live, q)), 100, 12)] for q in (quiet, None)
+        [text(line) for line in histogram_lines(histograms(live, q), 100, 12)] for q in (quiet, None)
     )
     assert any("baseline" in line and "last second" in line for line in with_quiet)
     assert not any("baseline " in line and "last second" in line for line in without)
@@ -257,7 +260,11 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 ) -> None:
     facts = ("profile h200 with timeslice_us=4000, copy_gb_s=1.5, launch_us=9, and_so_on=1", "seed 12345678")
     header = Header()
-    observation = Observation(1e9, ProbeSet("b", (), SIM, (GpuName("NVIDIA H200"),), facts), engine)
+    observation = Observation(
+        wall_s=1e9,
+        probe_set=ProbeSet(title="b", probes=(), backend=SIM, gpus=(GpuName("NVIDIA H200"),), details=facts),
+        engine=engine,
+    )
     header.view = HeaderView(observation, MonitorView((), None, (), 3.0, 0.0), view)
     line = text(header.lines(width, 2)[0])
     assert len(line) == width
@@ -271,7 +278,9 @@ def test_state_and_simulated_stand_in_the_header_however_much_else_there_is(
 def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
     header = Header()
     observation = Observation(
-        1e9, ProbeSet("b", (), CUDA, (GpuName("NVIDIA H200"),)), EngineStatus(EngineCondition.READY)
+        wall_s=1e9,
+        probe_set=ProbeSet(title="b", probes=(), backend=CUDA, gpus=(GpuName("NVIDIA H200"),)),
+        engine=EngineStatus(EngineCondition.READY),
     )
     header.view = HeaderView(observation, MonitorView((), None, (), None, 1.3))
     assert "measuring baseline, 2 s" in text(header.lines(100, 2)[0])
@@ -281,7 +290,7 @@ def test_the_header_says_for_how_long_quiet_will_still_be_measured() -> None:
 
 def test_both_gpus_are_told() -> None:
     def words(pattern: str, variant: str, *gpus: GpuName) -> str:
-        return gpu_label(ProbeSet("b", (), CUDA, gpus, pattern=pattern, variant=variant))
+        return gpu_label(ProbeSet(title="b", probes=(), backend=CUDA, gpus=gpus, pattern=pattern, variant=variant))
 
     two, one = ("peer-copy-behind-kernel", "staged"), ("scalar-readback", "pageable")
     h200 = GpuName("NVIDIA H200", 0)

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from stallprobes.engine.backend import Options
+from stallprobes.files import codec
 from stallprobes.latency.histogram import Histogram
-from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement import plan as run_plans
 from stallprobes.measurement.plan import plan, selection
@@ -84,7 +84,7 @@ class Cell:
 
 def noise(of: Mapping[str, Any]) -> float:
     """The quiet calls of all victims together, us."""
-    return float(sum(probe["baseline"]["call"]["p50_us"] for probe in of["probes"] if probe["role"] == "victim"))
+    return float(sum(probe["baseline"]["call"]["p50_ns"] / 1000 for probe in of["probes"] if probe["role"] == "victim"))
 
 
 @cache
@@ -93,7 +93,7 @@ def results(name: str) -> tuple[tuple[tuple[str, str], dict[str, Any]], ...]:
     content = (RECORDED / name).read_bytes()
     document = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
     assert document["backend"] == "cuda"
-    return tuple(((one["pattern"], one["variant"]), one) for one in document["results"] if one["status"] == "ok")
+    return tuple(((one["pattern"], one["variant"]), one) for one in document["variants"] if one["status"] == "ok")
 
 
 @cache
@@ -118,7 +118,7 @@ def recorded() -> dict[tuple[str, str], tuple[dict[str, Any], ...]]:
 def quiet_calls(entry: str) -> tuple[float, ...]:
     """The quiet medians in us of the calls of an entry in all repeated recordings."""
     return tuple(
-        other["baseline"]["call"]["p50_us"]
+        other["baseline"]["call"]["p50_ns"] / 1000
         for name in REPEATED
         for _, one in results(name)
         for other in one["probes"]
@@ -133,7 +133,7 @@ def simulated() -> dict[tuple[str, str], dict[str, Any]]:
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for names, seconds in ((others, SECONDS), (MANY_CALLS, FEW_SECONDS)):
         result = measure.run(plan(selection(list(names)), seconds=seconds), backend="sim", options=Options(seed=2))
-        found |= {(one["pattern"], one["variant"]): one for one in run_document.document(result)["results"]}
+        found |= {(one["pattern"], one["variant"]): one for one in codec.plain(result)["variants"]}
     return found
 
 
@@ -148,7 +148,7 @@ def steady(phase: Mapping[str, Any] | None) -> bool:
     """Whether a phase has a middle: where half of its calls are of another kind, the median lies anywhere between."""
     if phase is None or phase["count"] < FEWEST:
         return True
-    histogram = Histogram.read(phase["histogram"], round(1000 * phase["max_us"]))
+    histogram = Histogram.read(phase["histogram"], phase["max_ns"])
     below, above = histogram.percentile(45), histogram.percentile(55)
     return below is not None and above is not None and above <= 1.5 * below
 
@@ -156,7 +156,7 @@ def steady(phase: Mapping[str, Any] | None) -> bool:
 def medians(recorded: Iterable[Mapping[str, Any] | None]) -> list[float]:
     """The medians in us of a phase in all recordings if it has a middle in one of them, else none."""
     phases = [one for one in recorded if one is not None]
-    return [one["p50_us"] for one in phases] if any(map(steady, phases)) else []
+    return [one["p50_ns"] / 1000 for one in phases] if any(map(steady, phases)) else []
 
 
 def probes(of: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -192,13 +192,13 @@ def _cells(where: str, there: list[dict[str, Any]], here: Mapping[str, Any], pha
     of_machine = list(quiet_calls(there[0]["entry"])) if phase == "call" and repeated else []
     if before:
         lowest, highest = min(before + of_machine), max(before + of_machine)
-        found.append(Cell(f"{where} quiet", lowest, highest, here["baseline"][phase]["p50_us"], NEAR))
+        found.append(Cell(f"{where} quiet", lowest, highest, here["baseline"][phase]["p50_ns"] / 1000, NEAR))
     now = [one["phases"].get(phase) for one in there]
     seen = medians(one for one in now if one is not None and one["count"] >= FEWEST)
     if seen:
         near = not before or min(seen) <= STALL * max(before)
         known = seen + (of_machine if near else [])
-        simulated_us = here["phases"][phase]["p50_us"]
+        simulated_us = here["phases"][phase]["p50_ns"] / 1000
         found.append(Cell(where, min(known), max(known), simulated_us, NEAR if near else FAR))
     return found
 
@@ -211,8 +211,8 @@ def _labelled(where: str, there: Mapping[str, Any], mine: Mapping[str, Any]) -> 
         own = {(op["phase"], op["op"]): op for op in mine[probe["name"]]["ops"]}
         for op in probe["ops"]:
             label = f"{where} {op['phase']} of {op['op']}"
-            simulated_us = own[op["phase"], op["op"]]["p50_us"]
-            found.append(Cell(label, op["p50_us"], op["p50_us"], simulated_us, FAR))
+            simulated_us = own[op["phase"], op["op"]]["p50_ns"] / 1000
+            found.append(Cell(label, op["p50_ns"] / 1000, op["p50_ns"] / 1000, simulated_us, FAR))
     return found
 
 
@@ -255,7 +255,7 @@ def _state(probe: Mapping[str, Any]) -> str:
 def _call_is_slower(probe: Mapping[str, Any]) -> bool:
     """Whether a recorded probe's calls take longer. By how much, the medians say, and whether the spread hides it."""
     before, now = probe["baseline"].get("call"), probe["phases"].get("call")
-    return bool(before and now and now["count"] and now["p50_us"] >= LONGER * before["p50_us"])
+    return bool(before and now and now["count"] and now["p50_ns"] >= LONGER * before["p50_ns"])
 
 
 def _raw_kinds(of: Mapping[str, Any], probe: str) -> set[str]:

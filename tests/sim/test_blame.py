@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 
-import jsonschema
 import pytest
 
-from factories import blame_mixtures
+from factories import blame_mixtures, documents
 from factories.blame_mixtures import Mixture, blamed, runs_of, scores, truths
 from factories.virtual_session import VirtualSession, virtual_sessions
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
-from stallprobes.files import schemas
+from stallprobes.files import codec
 from stallprobes.latency.ratio import Quantile
 from stallprobes.measurement import blame as experiment
-from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.blame import BlameProgress, BlameStopped
 from stallprobes.measurement.plan import plan, selection
-from stallprobes.measurement.result import RunResult
+from stallprobes.measurement.result import RUN_SCHEMA, RunResult
 from stallprobes.measurement.run_clock import RunProgress
 from stallprobes.model import Phase
 from stallprobes.verdicts import experiment as conclusions
@@ -80,9 +77,9 @@ def test_verdicts_name_the_cause_that_was_proven(result: RunResult) -> None:
 
 
 def test_the_document_holds_the_experiment_and_keeps_to_the_schema(result: RunResult) -> None:
-    found = json.loads(json.dumps(run_document.document(result), allow_nan=False))
-    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(found)
-    blame = found["results"][0]["blame"]
+    written = codec.plain(result)
+    documents.validator(RUN_SCHEMA).validate(written)
+    blame = written["variants"][0]["blame"]
     assert blame["aggressors"] == ["spin", "host-register"]
     figure = next(one for one in blame["figures"] if (one["probe"], one["phase"]) == ("launch", "call"))
     assert figure["outcome"] == "stall"

@@ -6,17 +6,16 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
 import pytest
 
+from factories import documents
 from factories.virtual_session import virtual_sessions
 from stallprobes.engine.backend import Options
-from stallprobes.files import schemas
+from stallprobes.files import codec
 from stallprobes.live.capture import capture
-from stallprobes.measurement import document as run_document
 from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
-from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult, RunVariant
 from stallprobes.model import Channel, Phase
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
@@ -40,12 +39,12 @@ def run() -> Iterator[RunResult]:
         yield measure.run(plan(selection([PATTERN.name]), seconds=1.0), backend="sim", options=WAKE_UP)
 
 
-def variant(run: RunResult, name: str) -> VariantResult:
+def variant(run: RunResult, name: str) -> RunVariant:
     return next(one for one in run.variants if one.variant == name)
 
 
-def probe(run: RunResult, name: str, entry: str) -> ProbeResult:
-    return next(one for one in variant(run, name).probes if one.probe.entry == entry)
+def probe(run: RunResult, name: str, entry: str) -> RunProbe:
+    return next(one for one in variant(run, name).probes if one.entry == entry)
 
 
 def launch_of(name: str) -> str:
@@ -63,11 +62,11 @@ def test_a_window_lasts_for_some_calls_and_a_long_period_is_no_starvation(run: R
     assert found.window_s == pytest.approx(max(1.0, 4 * SLEEPS[name]))
     for entry in (launch_of(name), "host"):
         one = probe(run, name, entry)
-        assert one.window.iterations >= 3
-        assert one.window.period_ns == SLEEPS[name] * 1e9
+        assert one.calls >= 3
+        assert one.period_ns == SLEEPS[name] * 1e9
         assert not one.starved
         # The baseline has its usual period, 1 s in all.
-        assert one.baseline[CALL].count > 900
+        assert one.baseline[Phase.CALL].count > 900
     assert not any(one.kind == "starved" for one in found.verdicts)
     assert probe(run, name, "host").state == "quiet"
 
@@ -85,7 +84,7 @@ def test_the_wait_is_compared_with_the_one_in_a_series_and_grows_with_the_idle_t
 
 
 def test_a_keep_alive_kernel_cures_the_wait_and_not_the_call(run: RunResult) -> None:
-    assert probe(run, "keep-alive", "keep-alive").window.proof > 300
+    assert probe(run, "keep-alive", "keep-alive").gpu_starts == pytest.approx(400, abs=100)
     assert all((one.now_ns or 0) < 2_000 * COLD_US for one in verdicts(run, "keep-alive", Phase.WAIT))
     (call,) = verdicts(run, "keep-alive", Phase.CALL)
     assert "inside the call, on the host" in call.cause
@@ -94,10 +93,9 @@ def test_a_keep_alive_kernel_cures_the_wait_and_not_the_call(run: RunResult) -> 
 def test_a_launch_just_before_cures_the_call_and_the_wait(run: RunResult) -> None:
     """On an H200 the call took 3.7 us after 1 s in place of 34 to 44, and the wait 5.0 us in place of 9 to 12."""
     assert {one.kind for one in variant(run, "warmed").verdicts} == {"quiet"}
-    for channel in (CALL, WAIT):
-        now = probe(run, "warmed", "launch-warmed").window.channels[channel].percentile(50)
-        before = probe(run, "warmed", "launch-warmed").baseline[channel].percentile(50)
-        assert now == pytest.approx(before, rel=0.2)
+    warmed = probe(run, "warmed", "launch-warmed")
+    for phase in (Phase.CALL, Phase.WAIT):
+        assert warmed.phases[phase].p50_ns == pytest.approx(warmed.baseline[phase].p50_ns, rel=0.2)
 
 
 def test_a_series_is_its_own_baseline(run: RunResult) -> None:
@@ -105,15 +103,15 @@ def test_a_series_is_its_own_baseline(run: RunResult) -> None:
 
 
 def test_the_gpus_clocks_are_in_the_document_and_in_the_text(run: RunResult) -> None:
-    document = run_document.document(run)
-    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(document)
-    by_name = {one["variant"]: one for one in document["results"]}
+    documents.validator(RUN_SCHEMA).validate(codec.plain(run))
     for name in SLEEPS:
-        window = by_name[name]["gpu_state"]["window"]
-        assert window["sm_clock_mhz"] == [1980, 1980]
-        assert window["performance_states"] == ["P0"]
-        assert window["power_w"][0] > 0
-        assert window["utilisation_percent"] == 0
+        states = variant(run, name).gpu_state
+        assert states
+        assert states.window.sm_clock_mhz == (1980, 1980)
+        assert states.window.performance_states == ("P0",)
+        assert states.window.power_w is not None
+        assert states.window.power_w[0] > 0
+        assert states.window.utilisation_percent == 0
     written = io.StringIO()
     show_run(TextWriter(written, width=120), run)
     text = " ".join(written.getvalue().split())
@@ -134,7 +132,7 @@ def test_a_machine_that_does_not_wake_up_slowly_shows_the_hosts_part_alone() -> 
 def test_a_recording_learns_the_baseline_in_a_series_and_keeps_that_period(tmp_path: Path) -> None:
     file = tmp_path / "idle.rec"
     what = PATTERN.variant("after-1s")
-    probe_set = ProbeSet("idle", what.probes, SIM, pattern=PATTERN.name, variant=what.name)
+    probe_set = ProbeSet(title="idle", probes=what.probes, backend=SIM, pattern=PATTERN.name, variant=what.name)
     with virtual_sessions():
         capture(probe_set, file, options=WAKE_UP, seconds=6.0, wall_s=1.8e9)
     observations = list(Recording(file).play())

@@ -155,7 +155,7 @@ def test_launches_stall_beside_short_profiles_alone() -> None:
         done = measure.run(plan(selection(["profiler-on"]), seconds=0.6), backend="sim", options=Options(seed=2))
     for found in done.variants:
         assert found.status == "ok"
-        states = {one.probe.name: one.state for one in found.probes if one.probe.role is not Role.AGGRESSOR}
+        states = {one.name: one.state for one in found.probes if one.role is not Role.AGGRESSOR}
         if found.variant == "sessions":
             assert states["launch"] == "STALLED"
         else:

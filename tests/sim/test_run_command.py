@@ -43,7 +43,7 @@ def test_the_option_before_a_name_means_the_default_profile() -> None:
 def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:
     def figures(seed: str) -> object:
         done = stallscope("run", "d2d", "spin", "--sim", "--sim-seed", seed, "--seconds", "0.5", "--json")
-        return json.loads(done.stdout)["results"]
+        return json.loads(done.stdout)["variants"]
 
     assert figures("3") == figures("3")
     assert figures("3") != figures("4")
@@ -91,7 +91,7 @@ def test_all_runs_every_pattern_that_has_the_variant() -> None:
     """That each variant of each pattern runs is in test_agreement."""
     variant = "kernel-other-context"
     done = stallscope("run", "all", "--variant", variant, "--sim", "--seconds", "0.5", "--json")
-    results = json.loads(done.stdout)["results"]
+    results = json.loads(done.stdout)["variants"]
     assert done.returncode == 0, done.stderr
     assert {result["status"] for result in results} == {"ok"}
     assert [result["pattern"] for result in results] == [

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.measurement import run_trace
 from stallprobes.measurement.result import RunResult
+from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.trace import Trace
 from stallscope.cli import run as run_command
 
@@ -36,23 +36,39 @@ def sessions() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def result(sessions: None) -> RunResult:
+def titled() -> list[TitledTrace]:
+    """The traces of ``result``."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(sessions: None, titled: list[TitledTrace]) -> RunResult:
     """A run of two variants with a trace of their last 0.6 s."""
     variants = ("secondary-alone", "kernel-other-context")
     # Without rings nothing could be traced.
     options = Options(rings=False)
     return stallprobes.run(
-        "secondary-context-d2d", variants=variants, seconds=0.5, backend="sim", trace_seconds=0.6, options=options
+        "secondary-context-d2d",
+        variants=variants,
+        seconds=0.5,
+        backend="sim",
+        trace_seconds=0.6,
+        traced=titled.append,
+        options=options,
     )
 
 
-def traces(result: RunResult) -> dict[str, Trace]:
-    return {variant.variant: variant.trace for variant in result.variants if variant.trace is not None}
+@pytest.fixture
+def traces(result: RunResult, titled: list[TitledTrace]) -> dict[str, Trace]:
+    """The trace of each variant of ``result``."""
+    return {variant.variant: one.trace for variant, one in zip(result.variants, titled, strict=True)}
 
 
-def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(result: RunResult) -> None:
+def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(
+    result: RunResult, traces: dict[str, Trace]
+) -> None:
     assert result.timeline
-    found = traces(result)
+    found = traces
     assert list(found) == ["secondary-alone", "kernel-other-context"]
     for trace in found.values():
         assert trace.simulated
@@ -67,8 +83,8 @@ def test_each_variant_has_a_trace_of_its_last_seconds_with_the_aggressors(result
     assert int(launches[launches["probe"] == aggressor]["began_ns"][-1]) > launches["began_ns"][-1] - 60_000_000
 
 
-def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> None:
-    trace = traces(result)["kernel-other-context"]
+def test_its_trigger_is_the_most_delayed_call_of_a_victim(traces: dict[str, Trace]) -> None:
+    trace = traces["kernel-other-context"]
     assert trace.trigger is not None
     assert trace.probes[trace.trigger.probe].name == "d2d@secondary"
     row = trace.call_of(trace.trigger.probe, trace.trigger.began_ns)
@@ -93,7 +109,8 @@ def test_its_trigger_is_the_most_delayed_call_of_a_victim(result: RunResult) -> 
 def test_the_trigger_is_the_stall_and_says_what_is_long(
     pattern: str, variant: str, probe: str, call: str, phase: str, tmp_path: Path
 ) -> None:
-    found = stallprobes.run(pattern, variants=(variant,), seconds=0.5, backend="sim", trace_seconds=0.6)
+    found: list[TitledTrace] = []
+    stallprobes.run(pattern, variants=(variant,), seconds=0.5, backend="sim", trace_seconds=0.6, traced=found.append)
     stallprobes.save_trace(found, tmp_path / "trace.json")
     (instant,) = read_chrome_trace((tmp_path / "trace.json").read_text("utf-8")).instants
     args = instant["args"]
@@ -103,15 +120,18 @@ def test_the_trigger_is_the_stall_and_says_what_is_long(
 
 
 def test_a_run_without_trace_seconds_has_none(sessions: None, tmp_path: Path) -> None:
-    plain = stallprobes.run("launch", seconds=0.5, backend="sim", timeline=True)
-    assert plain.variants[0].trace is None
+    found: list[TitledTrace] = []
+    stallprobes.run("launch", seconds=0.5, backend="sim", timeline=True, traced=found.append)
+    assert found == []
     with pytest.raises(ValueError, match="trace_seconds"):
-        stallprobes.save_trace(plain, tmp_path / "trace.json")
+        stallprobes.save_trace(found, tmp_path / "trace.json")
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_has_all_variants_and_says_what_was_measured(result: RunResult, tmp_path: Path) -> None:
-    stallprobes.save_trace(result, tmp_path / "trace.json")
+def test_the_file_has_all_variants_and_says_what_was_measured(
+    result: RunResult, titled: list[TitledTrace], tmp_path: Path
+) -> None:
+    stallprobes.save_trace(titled, tmp_path / "trace.json", result=result)
     found = read_chrome_trace((tmp_path / "trace.json").read_text("utf-8"))
     assert [each["title"] for each in found.about["traces"]] == [
         "secondary-context-d2d secondary-alone",
@@ -121,10 +141,9 @@ def test_the_file_has_all_variants_and_says_what_was_measured(result: RunResult,
     assert "SIMULATED" in found.about["gpu"]
     assert found.about["timeline_library"] == "simulated"
     assert len(found.instants) == 2
-    assert len(found.slices) > sum(len(trace.calls) for trace in traces(result).values())
+    assert len(found.slices) > sum(len(one.trace.calls) for one in titled)
     # A trace of its own is written too.
-    (trace, *_) = traces(result).values()
-    stallprobes.save_trace(trace, tmp_path / "one.json")
+    stallprobes.save_trace(titled[0].trace, tmp_path / "one.json")
     one = read_chrome_trace((tmp_path / "one.json").read_text("utf-8"))
     assert {each.process for each in one.slices} <= {"host (SIMULATED)", "GPU 0, context secondary (SIMULATED)"}
 
@@ -136,7 +155,7 @@ def test_the_command_writes_the_file_and_the_result(tmp_path: Path) -> None:
     assert f"trace written to {path}; open it in Perfetto or chrome://tracing" in done.stderr
     document = json.loads(done.stdout)
     assert document["timeline"] is True
-    assert any(verdict["kind"] == "stalled" for verdict in document["results"][0]["verdicts"])
+    assert any(verdict["kind"] == "stalled" for verdict in document["variants"][0]["verdicts"])
     found = read_chrome_trace(gzip.decompress(path.read_bytes()).decode())
     assert any("context primary had the engine" in each.args.get("delay_cause", "") for each in found.of("gpu"))
     (about,) = found.about["traces"]
@@ -178,7 +197,7 @@ def test_a_disk_that_fills_up_loses_the_trace_only(result: RunResult, monkeypatc
         raise FileNotWritten("t.json cannot be written: No space left on device")
 
     monkeypatch.setattr(run_trace, "save", full)
-    assert run_command._write_trace(result, Path("t.json"), False) == [
+    assert run_command._write_trace(result, [], Path("t.json"), False) == [
         "--trace: t.json cannot be written: No space left on device"
     ]
 
@@ -196,8 +215,8 @@ def test_the_other_processes_on_the_chosen_gpu_are_named() -> None:
 
 
 def test_an_interrupted_run_without_a_result_has_no_file(result: RunResult, capsys: pytest.CaptureFixture[str]) -> None:
-    stopped, path = replace(result, variants=(), interrupted=True), Path("/nowhere/t.json")
-    assert run_command._write_trace(stopped, path, False) == []
+    stopped, path = result.changed(variants=(), interrupted=True), Path("/nowhere/t.json")
+    assert run_command._write_trace(stopped, [], path, False) == []
     sentence = "--trace: /nowhere/t.json was not written: no variant was measured to its end"
     assert sentence in capsys.readouterr().err
-    assert run_command._write_trace(replace(stopped, interrupted=False), path, False) == [sentence]
+    assert run_command._write_trace(stopped.changed(interrupted=False), [], path, False) == [sentence]

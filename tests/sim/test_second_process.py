@@ -15,6 +15,7 @@ from stallprobes.patterns.naming import parse_probe, probe_name
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
+from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.delay import DelayCause, delays_of_call
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallscope.tui import probe_sets
@@ -76,12 +77,16 @@ def test_the_placement_has_a_name_that_is_read_back() -> None:
 def test_the_timeline_shows_another_process_where_the_second_one_computes() -> None:
     """CUPTI records one process: of the second one there are no contexts and no work, only a gap."""
     with virtual_sessions():
-        result = stallprobes.run(
-            "second-process", variants=("other-process", "other-context"), seconds=0.3, backend="sim", trace_seconds=0.3
+        traces: list[TitledTrace] = []
+        stallprobes.run(
+            "second-process",
+            variants=("other-process", "other-context"),
+            seconds=0.3,
+            backend="sim",
+            trace_seconds=0.3,
+            traced=traces.append,
         )
-    process, context = (one.trace for one in result.variants)
-    assert process is not None
-    assert context is not None
+    process, context = (titled.trace for titled in traces)
     assert set(process.names.contexts.values()) == {"primary"}
     assert set(context.names.contexts.values()) == {"primary", "secondary"}
     spin = [probe.name for probe in process.probes].index("spin@second-process")
@@ -100,7 +105,11 @@ def test_a_recorded_probe_keeps_its_process(tmp_path: Path) -> None:
     file = tmp_path / "second.rec"
     recorder = Recorder(file)
     probes = tuple(map(parse_probe, ("launch", "spin@second-process", "spin@secondary")))
-    shown = Observation(WALL_S, ProbeSet("probes", probes, SIM), EngineStatus(EngineCondition.STARTING))
+    shown = Observation(
+        wall_s=WALL_S,
+        probe_set=ProbeSet(title="probes", probes=probes, backend=SIM),
+        engine=EngineStatus(EngineCondition.STARTING),
+    )
     recorder.put_blocking(shown, {})
     recorder.close(10.0)
     replayed = next(iter(Recording(file).play()))

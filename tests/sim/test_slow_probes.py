@@ -51,7 +51,7 @@ class Screen:
     """What the screen does with a session: baselines first, then the longer periods and the aggressors."""
 
     def __init__(self, probes: Sequence[Probe], options: Options = WAKE_UP) -> None:
-        self.probe_set = ProbeSet("slow", tuple(probes), SIM)
+        self.probe_set = ProbeSet(title="slow", probes=tuple(probes), backend=SIM)
         self.session = VirtualSession(self.probe_set.probes, backend=SIM, options=options)
         self.session.start()
         self.analyzer = Analyzer(self.probe_set)
@@ -65,7 +65,14 @@ class Screen:
             self.engine.apply(self.session, held=held, idle=not held)
             self.session.run_for(STEP_S)
             at_s, snapshot = (len(self.frames) + 1) * STEP_S, self.session.snapshot()
-            self.analyzer.feed(Observation(1e9 + at_s, self.probe_set, EngineStatus(EngineCondition.READY), snapshot))
+            self.analyzer.feed(
+                Observation(
+                    wall_s=1e9 + at_s,
+                    probe_set=self.probe_set,
+                    engine=EngineStatus(EngineCondition.READY),
+                    snapshot=snapshot,
+                )
+            )
             self.frames.append(Frame(at_s, self.analyzer.monitor_view("launch"), snapshot.probes["launch"].iterations))
             if until(self.frames[-1]):
                 break

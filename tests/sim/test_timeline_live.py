@@ -34,7 +34,7 @@ class Live:
     def __post_init__(self) -> None:
         self.session.start()
         self.session.set_running(["d2d@secondary", "host"])
-        self.probe_set = ProbeSet("test", PROBES, "sim")
+        self.probe_set = ProbeSet(title="test", probes=PROBES, backend="sim")
         self.analyzer = Analyzer(self.probe_set)
         self.wall_s = 0.0
 
@@ -49,7 +49,15 @@ class Live:
             self.wall_s += 0.1
             status = EngineStatus(EngineCondition.READY)
             snapshot = self.session.snapshot()
-            self.analyzer.feed(Observation(self.wall_s, self.probe_set, status, snapshot, timeline=self.timeline))
+            self.analyzer.feed(
+                Observation(
+                    wall_s=self.wall_s,
+                    probe_set=self.probe_set,
+                    engine=status,
+                    snapshot=snapshot,
+                    timeline=self.timeline,
+                )
+            )
         return self.analyzer.monitor_view("d2d@secondary")
 
 

@@ -66,7 +66,7 @@ def test_who_only_reads_figures_needs_neither_a_compiler_nor_cuda() -> None:
     modules = [
         "stallprobes.engine.session",
         "stallprobes.measurement.measure",
-        "stallprobes.measurement.document",
+        "stallprobes.measurement.result",
         "stallprobes.recording.recording",
         "stallprobes.live.analyzer",
     ]

@@ -11,7 +11,7 @@ import pytest
 from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
 from stallprobes.errors import NvmlUnavailable
-from stallprobes.files import schemas
+from stallprobes.files import codec, schemas
 from stallprobes.machine import fingerprint, gpm, nvml
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -41,14 +41,13 @@ def _no_driver_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def look(survey: Survey, subject: str) -> Finding:
-    found = [finding for finding in doctor.examine(survey) if finding.subject == subject]
+    found = [finding for finding in doctor.examine(survey).findings if finding.subject == subject]
     assert len(found) == 1, subject
     return found[0]
 
 
 def test_a_machine_in_order_has_no_problem() -> None:
-    findings = doctor.examine(FINE)
-    assert doctor.worst(findings) is not Level.PROBLEM
+    assert doctor.examine(FINE).level is not Level.PROBLEM
     gpu = look(FINE, "GPU 0")
     for part in (GPU.uuid, GPU.pci, "NVML index 0", "CUDA index 0", "141 GiB"):
         assert part in gpu.found
@@ -127,7 +126,7 @@ def test_without_a_gpu_or_nvml_nothing_is_asked() -> None:
 
 def test_everything_that_is_not_ok_says_what_to_do() -> None:
     broken = Survey((), DriverReport(error="library", problem="no driver"))
-    for finding in (*doctor.examine(broken), *doctor.examine(FINE)):
+    for finding in (*doctor.examine(broken).findings, *doctor.examine(FINE).findings):
         assert bool(finding.do) == (finding.level is not Level.OK), finding
 
 
@@ -171,7 +170,7 @@ def test_a_governor_that_lets_the_cpu_doze_is_warned_of(
 
 
 def test_the_document_keeps_to_its_schema() -> None:
-    document = doctor.document(doctor.examine(FINE))
+    document = codec.plain(doctor.examine(FINE))
     jsonschema.Draft202012Validator(schemas.schema(doctor.DOCTOR_SCHEMA)).validate(document)
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from factories import matrices, mutations, recordings, replayed, runs
+from factories import documents, matrices, mutations, recordings, replayed, runs
 from stallprobes.engine.sim import profile
 from stallprobes.engine.sim.profile import ProfileError
 from stallprobes.errors import CheckFileError, NotComparable, RecordingError
-from stallprobes.matrix import check_file, reference_document, reference_maker
-from stallprobes.matrix import document as check_document
-from stallprobes.matrix.reference import FINGERPRINT_KEYS
-from stallprobes.measurement import document as run_document
+from stallprobes.files import codec
+from stallprobes.matrix import check_file, reference_file, reference_maker
+from stallprobes.matrix.reference import ReferenceFingerprint
 from stallprobes.recording.common_lines import TraceLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.recording import Recording
@@ -122,7 +121,7 @@ def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, 
         found = [line[kind.key] for line in lines if kind.key in line]
         assert set().union(*found) == set(kind.__struct_fields__)
     (trace,) = (line["trace"]["trace"] for line in lines if "trace" in line)
-    assert set(trace) | {"simulated", "kernels", "unrecorded"} == set(StoredTrace.__struct_fields__)
+    assert set(trace) | {"simulated", "kernels", "unrecorded", "engine_since_ns"} == set(StoredTrace.__struct_fields__)
     observed = [line["observation"] for line in lines if "observation" in line]
     path = file.write(recordings.recording_of(lines))
     with closing(Recording(path)) as read:
@@ -154,36 +153,36 @@ def test_a_recording_with_damaged_bytes(recording: bytes, file: MemoryFile) -> N
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_check(packed: bool, file: MemoryFile) -> None:
     matrix = matrices.made_up(1, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], calls=20, repeats=1)
-    base = json.loads(json.dumps(check_document.document(matrix)))
+    base = json.loads(json.dumps(documents.of_check(matrix)))
 
     def read(path: Path, passed: int) -> None:
         found = check_file.load(path)
         found.findings()
         if passed % USED_EVERY == 0:
-            check_document.document(found)
+            documents.of_check(found)
 
     assert MUTANTS / 20 < outcomes(file, encoded(base, packed), read, CheckFileError) < MUTANTS
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_run_is_no_check(packed: bool, file: MemoryFile) -> None:
-    base = json.loads(json.dumps(run_document.document(runs.run(runs.variant("x", runs.stalled())))))
+    base = codec.plain(runs.run(runs.variant("x", runs.stalled())))
     # The buckets would take most of the time.
-    del base["results"][1:], base["results"][0]["probes"]
+    del base["variants"][1:], base["variants"][0]["probes"]
     assert outcomes(file, encoded(base, packed), lambda path, _: check_file.load(path), CheckFileError) == 0
 
 
 def test_a_reference(file: MemoryFile) -> None:
-    machine: dict[str, object] = dict.fromkeys(FINGERPRINT_KEYS, "1")
+    machine: dict[str, object] = dict.fromkeys(ReferenceFingerprint.__struct_fields__, "1")
     machine |= {"hostname": "node-a", "gpu": "Made-up GPU", "memory_bytes": 1 << 30, "mig": False, "mps": False}
     checks = [
         matrices.made_up(seed, rows=matrices.ROWS[:1], columns=matrices.COLUMNS[:2], fingerprint=machine)
         for seed in (1, 2)
     ]
-    base = json.loads(reference_document.text(reference_maker.make("made-up", checks)))
+    base = json.loads(reference_file.text(reference_maker.make("made-up", checks)))
 
     def read(path: Path, _passed: int) -> None:
-        reference_document.load(path).unusual(checks[0])
+        reference_file.load(path).unusual(checks[0])
 
     assert MUTANTS / 20 < outcomes(file, encoded(base), read, (CheckFileError, NotComparable)) < MUTANTS
 

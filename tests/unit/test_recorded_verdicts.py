@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from factories.recorded_runs import recorded_run
 from stallprobes.catalog import entries
-from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import ChannelMap, InFlight, Window
 from stallprobes.matrix import check_file
@@ -26,7 +26,8 @@ from stallprobes.matrix.comparing import compare as comparing
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change, Comparison
 from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Repeat
-from stallprobes.model import Channel, Phase, Role
+from stallprobes.measurement.result import RunVariant
+from stallprobes.model import Channel, Role
 from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import parse_probe
 from stallprobes.verdicts.evidence import Evidence
@@ -79,30 +80,24 @@ def verdict_figures(verdict: Verdict | None) -> Json:
     return [verdict.probe, phase, str(verdict.quantile), str(verdict.kind), six_digits(verdict.ratio)]
 
 
-def histogram(figures: Mapping[str, Json]) -> Histogram:
-    return Histogram.read(figures["histogram"], round((figures["max_us"] or 0) * 1000))
-
-
-def run_verdicts(result: Mapping[str, Json]) -> Json:
-    if result["status"] != "ok":
-        return [result["pattern"], result["variant"], result["status"]]
-    variant = patterns()[result["pattern"]].variant(result["variant"])
-    probes = {probe.name: probe for probe in variant.probes}
+def run_verdicts(result: RunVariant) -> Json:
+    if result.status != "ok":
+        return [result.pattern, result.variant, result.status]
+    known = {probe.name: probe for probe in patterns()[result.pattern].variant(result.variant).probes}
     evidence = []
-    for told in result["probes"]:
-        probe = probes[told["name"]]
-        channels = {Channel(Phase(key)): histogram(figures) for key, figures in told["phases"].items()}
-        baseline = {Channel(Phase(key)): histogram(figures) for key, figures in told["baseline"].items()}
-        for op in told["ops"]:
-            channel = Channel(Phase(op["phase"]), op["op"])
-            channels[channel] = histogram(op)
-            if op["baseline"]:
-                baseline[channel] = histogram(op["baseline"])
-        flight = None if told["in_flight_us"] is None else InFlight(0, 0, round(told["in_flight_us"] * 1000), 0)
-        window = Window(channels, told["calls"], round(told["window_s"] * 1e9), flight, period_ns=probe.period_ns)
+    for told in result.probes:
+        probe = known[told.name]
+        channels = {Channel(phase): figures.distribution for phase, figures in told.phases.items()}
+        baseline = {Channel(phase): figures.distribution for phase, figures in told.baseline.items()}
+        for op in told.ops:
+            channels[Channel(op.phase, op.op)] = op.distribution
+            if op.baseline:
+                baseline[Channel(op.phase, op.op)] = op.baseline.distribution
+        flight = None if told.in_flight_ns is None else InFlight(0, 0, round(told.in_flight_ns), 0)
+        window = Window(channels, told.calls, round(told.window_s * 1e9), flight, period_ns=probe.period_ns)
         baselines = () if probe.role is Role.AGGRESSOR else (baseline,)
-        evidence.append(Evidence(probe, window, baselines, told["error"]))
-    return [result["pattern"], result["variant"], [verdict_figures(one) for one in judge(evidence)]]
+        evidence.append(Evidence(probe, window, baselines, told.error))
+    return [result.pattern, result.variant, [verdict_figures(one) for one in judge(evidence)]]
 
 
 def stored(cell: Cell) -> Json:
@@ -132,8 +127,7 @@ def judged_again(matrix: Matrix, cell: Cell) -> Json:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_recorded_run_gives_the_same_verdicts(name: str) -> None:
-    results = json.loads((RECORDED / name).read_text())["results"]
-    assert [run_verdicts(result) for result in results] == expected()["runs"][name]
+    assert [run_verdicts(variant) for variant in recorded_run(name).variants] == expected()["runs"][name]
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -183,7 +177,7 @@ def test_recorded_checks_compare_with_few_unsure_cells_and_a_stated_sensitivity(
     counts = found.counts()
     assert counts[Change.UNSURE] <= 0.05 * len(found.cells)
     assert counts[Change.WORSE] == counts[Change.BETTER] == 0
-    sensitivity = found.sensitivity()[Quantile.P50]
+    sensitivity = found.detectable[Quantile.P50]
     assert sensitivity is not None
     assert (sensitivity.half or 99) <= half
     assert (sensitivity.nine_of_ten or 99) <= nine_of_ten

@@ -38,8 +38,8 @@ from stallprobes.watch.attribution.findings import ExplainedCall, function_of
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, cause_of_task
+from stallprobes.watch.causes import other_threads
 from stallprobes.watch.causes.attribute import attribute
-from stallprobes.watch.causes.blame import OTHER_THREADS
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.causes.order import CAUSES, cause_of
@@ -553,8 +553,10 @@ def test_every_cause_has_words_and_all_but_the_last_a_remedy() -> None:
     assert [cause.name for cause in CAUSES] == list(WaitCause)
     assert [cause.name for cause in CAUSES if not (cause.word and cause.clause)] == []
     assert [cause.name for cause in CAUSES if not cause.remedy] == [WaitCause.UNATTRIBUTED]
-    of_tasks = [cause_of_task(task) for task in HostTask if task]
-    assert of_tasks == [cause.name for cause in OTHER_THREADS] == [one for one in WaitCause if one.is_other_thread]
+    tasks = [cause_of_task(task) for task in HostTask if task]
+    assert (
+        tasks == [cause.name for cause in other_threads.CAUSES] == [name for name in WaitCause if name.is_other_thread]
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def test_the_reference_of_this_machine(
 def saved(folder: Path, **changes: Any) -> Path:
     """A saved check in which the launch stalls beside pinned allocation."""
     matrix = made_up(1, times={("launch", "host-alloc-free"): 50.0})
-    check_file.save(replace(matrix, **changes), folder / "check.json")
+    check_file.save(matrix.changed(**changes), folder / "check.json")
     return folder / "check.json"
 
 

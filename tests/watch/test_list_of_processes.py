@@ -43,8 +43,7 @@ def test_why_a_process_cannot_be_attached_is_in_its_row(sleeping: subprocess.Pop
     gpu = FakeGpu(compute={sleeping.pid: MIB})
     process = listed(lister_of(gpu, tmp_path), sleeping.pid)
     assert process is not None
-    assert process.status is not None
-    assert process.status.command == "sleep 600"
+    assert process.command == "sleep 600"
     assert process.refusal == refusal_of(sleeping.pid)
     assert process.refusal is not None
     assert "has not loaded libcuda" in process.refusal

@@ -7,7 +7,6 @@ writing are reported after the result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,13 @@ import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import UNUSUAL
-from stallscope.cli import check_results, gpu_choice, options, output_files
+from stallscope.cli import check_results, completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stopped_engines import StoppedEngines
@@ -79,7 +77,7 @@ def _checked_hostname(_context: click.Context, _option: click.Parameter, value: 
 @options.simulation
 @options.allow_shared
 @options.full
-@options.json("stallscope.check/2, or stallscope.compare/2 with --compare")
+@options.json("stallscope.check/3, or stallscope.compare/3 with --compare")
 @options.save
 @options.html
 @options.prometheus
@@ -162,7 +160,7 @@ def command(
             _require_reference(_gpu_model(engine))
         matrix = _measure(planned, engine, seed, interrupt, progress)
         if hostname is not None:
-            matrix = replace(matrix, fingerprint={**matrix.fingerprint, "hostname": hostname})
+            matrix = matrix.changed(fingerprint={**matrix.fingerprint, "hostname": hostname})
         comparison, unusual, errors = None, None, []
         # A check that was interrupted at once would replace one with results.
         measured = not matrix.interrupted or any(cell.status.measured for cell in matrix.cells.values())
@@ -242,8 +240,7 @@ def _profile(engine: ChosenEngine) -> Profile:
 def _reject_incomparable(old: Matrix, engine: ChosenEngine) -> None:
     """Raise NotComparable before the measurement if its result could not be compared with ``old``."""
     gpu = engine.gpus[0].name if engine.gpus else old.fingerprint.get("gpu")
-    expected = replace(
-        old,
+    expected = old.changed(
         backend="cuda" if engine.gpus else "simulated",
         profile=None if engine.gpus else _profile(engine).label,
         fingerprint={**old.fingerprint, "gpu": gpu},

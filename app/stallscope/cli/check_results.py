@@ -10,10 +10,10 @@ import click
 
 from stallprobes.errors import NotComparable, TimelinesDiffer
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, UNUSUAL
-from stallscope.cli.completion import completers
+from stallscope.cli import completers
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 
@@ -105,10 +105,10 @@ def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None
 def comparison_document(
     comparison: Comparison, fail_on: Sequence[str], check: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """JSON document of the comparison (stallscope.compare/2), with the new check's document in it if given."""
-    from stallprobes.matrix.comparing import compare_document
+    """JSON document of the comparison (stallscope.compare/3), with the new check's document in it if given."""
+    from stallprobes.matrix.comparing import comparison as comparing
 
-    return compare_document.document(comparison, fail_on, regressions(comparison, fail_on), check)
+    return comparing.document(comparison, fail_on, regressions(comparison, fail_on), check)
 
 
 def print_check(

@@ -15,7 +15,7 @@ from stallscope.cli.process.stdout import Output
 @click.command("compare", cls=MeasuringCommand)
 @click.argument("old", type=options.INPUT_FILE)
 @click.argument("new", type=options.INPUT_FILE)
-@options.json("stallscope.compare/2")
+@options.json("stallscope.compare/3")
 @options.html
 @check_results.fail_on(help_="Changes for which to exit 1")
 @options.force("; compare checks of different kinds of GPU")

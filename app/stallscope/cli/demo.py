@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import NoGpu, UnknownName
-from stallscope.cli import gpu_choice, options, output_files
+from stallscope.cli import completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode

@@ -25,19 +25,20 @@ def command(as_json: bool) -> None:
       stallscope doctor --json
     """
     from stallprobes import doctor
+    from stallprobes.files import codec
     from stallprobes.machine import gpus
 
     with Progress() as progress:
         progress.begin("asking the driver for its GPUs", at_most_s=gpus.SURVEY_S)
         survey = gpus.survey()
         progress.begin("examining libraries and settings")
-        findings = doctor.examine(survey)
+        diagnosis = doctor.examine(survey)
     with Output() as out:
         if as_json:
-            out.json(doctor.document(findings))
+            out.json(codec.plain(diagnosis))
         else:
             from stallscope.report import run_text
 
-            run_text.show_findings(out, findings)
-    if doctor.worst(findings) is doctor.Level.PROBLEM:
+            run_text.show_findings(out, diagnosis.findings)
+    if diagnosis.level is doctor.Level.PROBLEM:
         diagnostics.exit_process(ExitCode.NO_GPU)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stallprobes.errors import UnknownName
+from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.stdout import Output
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stallprobes.errors import NoGpu
 from stallscope.cli.process import diagnostics
@@ -25,7 +25,7 @@ class ChosenEngine:
     A simulated engine has neither GPUs nor a survey.
     """
 
-    backend: str
+    backend: Literal["cuda", "sim"]
     options: Options
     gpus: tuple[Gpu, ...] = ()
     survey: Survey | None = None

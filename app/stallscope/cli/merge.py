@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("files", type=options.INPUT_FILE, nargs=-1, required=True, metavar="FILE...")
 @options.full
 @options.save
-@options.json("stallscope.check/2")
+@options.json("stallscope.check/3")
 @options.html
 @options.prometheus
 @options.prometheus_full

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stallscope.cli.completion import completers
+from stallscope.cli import completers
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 if TYPE_CHECKING:

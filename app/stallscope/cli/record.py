@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stallscope.cli import gpu_choice, options, output_files
+from stallscope.cli import completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.gpu_choice import ChosenEngine
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
@@ -116,9 +115,9 @@ def _record(
     from stallprobes.recording.observation import GpuName, ProbeSet
 
     probe_set = ProbeSet(
-        f"{pattern} · {variant.name}",
-        variant.probes,
-        engine.backend,
+        title=f"{pattern} · {variant.name}",
+        probes=variant.probes,
+        backend=engine.backend,
         pattern=pattern,
         variant=variant.name,
         expect=variant.expect,

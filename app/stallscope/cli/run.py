@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stallprobes.errors import FileNotWritten, UnknownName
-from stallscope.cli import check_results, gpu_choice, options, output_files
+from stallscope.cli import check_results, completers, gpu_choice, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.options import SimulationOptions
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
@@ -26,6 +25,7 @@ from stallscope.cli.process.suspension import Suspension
 if TYPE_CHECKING:
     from stallprobes.measurement.result import RunResult
     from stallprobes.measurement.run_clock import RunProgress
+    from stallprobes.traces.chrome import TitledTrace
 
 
 @click.command("run", cls=MeasuringCommand)
@@ -54,21 +54,7 @@ if TYPE_CHECKING:
 @options.allow_shared
 @options.together
 @options.simulation
-def command(
-    names: tuple[str, ...],
-    variants: tuple[str, ...],
-    seconds: float,
-    blame: bool,
-    timeline: bool,
-    trace: Path | None,
-    trace_seconds: float | None,
-    gpu: str | None,
-    as_json: bool,
-    force: bool,
-    allow_shared: bool,
-    together: bool,
-    simulation: SimulationOptions,
-) -> None:
+def command(as_json: bool, trace: Path | None, trace_seconds: float | None, force: bool, **arguments: Any) -> None:
     """Measure the patterns or probes NAME...: first the baseline, then with the aggressors running.
 
     "all" selects every pattern. Probes given together run together, victims of different contexts in slots: each is
@@ -88,32 +74,21 @@ def command(
       stallscope run secondary-context-d2d --trace stall.json.gz
     """
     trace_s = _trace_seconds(trace, trace_seconds, force)
-    errors = []
+    chosen = _Chosen(**arguments)
+    errors: list[str] = []
+    traces: list[TitledTrace] = []
     with InterruptHandler() as interrupt, Suspension(), StoppedEngines(), Progress() as progress:
-        result = _measure(
-            names,
-            variants,
-            seconds,
-            blame,
-            timeline,
-            trace_s,
-            gpu,
-            allow_shared,
-            together,
-            simulation,
-            interrupt,
-            progress,
-        )
+        result = _measure(chosen, trace_s, traces.append, interrupt, progress)
         if trace is not None:
             progress.begin("writing the trace")
             with interrupt.deferred():
-                errors = _write_trace(result, trace, force)
+                errors = _write_trace(result, traces, trace, force)
         progress.end()
         with Output() as out:
             if as_json:
-                from stallprobes.measurement import document as run_document
+                from stallprobes.files import codec
 
-                out.json(run_document.document(result))
+                out.json(codec.plain(result))
             else:
                 from stallscope.report import run_text
 
@@ -136,12 +111,12 @@ def _trace_seconds(trace: Path | None, seconds: float | None, force: bool) -> fl
     return options.DEFAULT_TRACE_SECONDS if seconds is None else seconds
 
 
-def _write_trace(result: RunResult, path: Path, force: bool) -> list[str]:
-    """Write the traces of ``result``. Returns a sentence where that failed."""
+def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, force: bool) -> list[str]:
+    """Write the ``traces`` of ``result``. Returns a sentence where that failed."""
     from stallprobes.measurement import run_trace
 
     try:
-        run_trace.save(result, path, force=force)
+        run_trace.save(result, traces, path, force=force)
     except FileNotWritten as error:
         return [f"{output_files.TRACE}: {error}"]
     except ValueError:
@@ -154,23 +129,31 @@ def _write_trace(result: RunResult, path: Path, force: bool) -> list[str]:
     return []
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """What is measured: the arguments of the command that have to do with it."""
+
+    names: tuple[str, ...]
+    variants: tuple[str, ...]
+    seconds: float
+    blame: bool
+    timeline: bool
+    gpu: str | None
+    allow_shared: bool
+    together: bool
+    simulation: SimulationOptions
+
+
 def _measure(
-    names: Sequence[str],
-    variants: Sequence[str],
-    seconds: float,
-    blame: bool,
-    timeline: bool,
+    chosen: _Chosen,
     trace_s: float | None,
-    gpu: str | None,
-    allow_shared: bool,
-    together: bool,
-    simulation: SimulationOptions,
+    traced: Callable[[TitledTrace], None],
     interrupt: InterruptHandler,
     progress: Progress,
 ) -> RunResult:
     from stallscope.cli.process import prewarm
 
-    simulated = simulation.profile is not None
+    simulated = chosen.simulation.profile is not None
     with contextlib.ExitStack() as closing:
         # Before the imports, which take as long as the engine's own start.
         spare = None if simulated else prewarm.start_cuda_engine()
@@ -180,15 +163,18 @@ def _measure(
         from stallprobes.measurement import measure
         from stallprobes.measurement.plan import plan, selection
 
-        simulation, names = _split_profile(simulation, names)
-        session = simulation.session_options(gpu, timeline=timeline, together=together)
+        simulation, names = _split_profile(chosen.simulation, chosen.names)
+        together = chosen.together
+        session = simulation.session_options(chosen.gpu, timeline=chosen.timeline, together=together)
         if not names:
             raise click.UsageError("NAME... is missing", click.get_current_context())
         try:
-            planned = plan(selection(names, variants), seconds=seconds, together=together, blame=blame)
+            planned = plan(
+                selection(names, chosen.variants), seconds=chosen.seconds, together=together, blame=chosen.blame
+            )
         except ValueError as error:
             raise CommandError(ExitCode.USAGE, f"--{error}") from error
-        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress, survey)
+        engine = gpu_choice.choose_engine(chosen.gpu, session, planned.gpus, chosen.allow_shared, progress, survey)
 
         def show(step: RunProgress) -> None:
             # How long virtual time takes is known only by its rate.
@@ -203,6 +189,7 @@ def _measure(
             stop=interrupt.stop_requested,
             survey=engine.survey,
             trace_s=trace_s,
+            traced=traced,
             spare=spare,
             gpm_counters=options.gpm_counters(),
         )

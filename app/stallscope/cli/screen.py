@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stallscope.tui.common.screen import Closeable
     from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.live import LiveSource
-    from stallscope.tui.sources.source import Source
+    from stallscope.tui.sources.source import ScreenSource
 
 
 def run_live(
@@ -154,7 +154,7 @@ def _save_crash(traceback: str) -> Path | None:
 
 
 def run_app(
-    create_source: Callable[[], Source],
+    create_source: Callable[[], ScreenSource],
     known: settings.Settings,
     recorder: Recorder | None = None,
     first: str = "monitor",

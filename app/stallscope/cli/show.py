@@ -14,7 +14,7 @@ from stallscope.cli.process.progress import Progress
 @click.command("show", cls=MeasuringCommand)
 @click.argument("file", type=options.INPUT_FILE)
 @options.full
-@options.json("stallscope.check/2")
+@options.json("stallscope.check/3")
 @options.html
 @options.reference
 @options.prometheus

@@ -3,32 +3,180 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from stallprobes.errors import StallprobesError, reason_of
 from stallscope.cli import command as cli_command
-from stallscope.cli import options, output_files
+from stallscope.cli import completers, options, output_files
 from stallscope.cli.command import MeasuringCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.process import diagnostics, foreground, limits
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.foreground import WatchExit
 from stallscope.cli.process.stdout import ClosedPipeError
 
-JSON, RECORD, TRACE, MATRIX = "--json", "--record", "--trace", "--matrix"
-# Options of a program that watch starts itself.
-_FOR_PROGRAMS = ("--headless", "--output")
+if TYPE_CHECKING:
+    from stallprobes.watch.environment import WatchOptions
+    from stallscope.cli.watching.files import WatchFiles
+
+JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
 # Of --json without a file.
 _STDOUT = "-"
-# Options of a process that runs already.
-_FOR_PID = ("--seconds", "--children")
 MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0
 DEFAULT_COST_PERCENT = 5.0
 MAX_SLOW_US = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class WatchArguments:
+    """Arguments of the command as they were given: None, False or empty for those that were not.
+
+    ``no_screen``: why no screen can be opened, as a clause; "" if it can, or with ``headless``.
+    """
+
+    program: tuple[str, ...]
+    json_file: Path | None
+    force: bool
+    slow_us: float | None
+    matrix: Path | None
+    cost_percent: float | None
+    calls_only: bool
+    no_stacks: bool
+    yield_to_profiler: bool
+    headless: bool
+    output: Path | None
+    record: Path | None
+    trace: Path | None
+    full: bool
+    print_env: bool
+    attach: Path | None
+    asleep: bool
+    pid: int | None
+    seconds: float | None
+    children: bool
+    ascii_only: bool
+    no_screen: str
+
+    @property
+    def as_json(self) -> bool:
+        """Whether JSON goes to stdout."""
+        return self.json_file == Path(_STDOUT)
+
+    @property
+    def listed(self) -> bool:
+        """Whether the processes that use GPUs are listed: no program is named."""
+        return not self.program and not self.print_env and self.attach is None and self.pid is None
+
+    @property
+    def printed(self) -> bool:
+        """Whether that list is written to stdout; else it is a screen on which a process is chosen."""
+        return self.listed and (self.headless or self.as_json or bool(self.no_screen))
+
+    @property
+    def options(self) -> Sequence[str]:
+        """Options that are given, but for those of the command's own output."""
+        given = {
+            "--print-env": self.print_env,
+            "--attach": self.attach is not None,
+            "--pid": self.pid is not None,
+            "--asleep": self.asleep,
+            JSON: self.json_file is not None and not (self.listed and self.as_json),
+            RECORD: self.record is not None,
+            TRACE: self.trace is not None,
+            "--matrix": self.matrix is not None,
+            "--slow": self.slow_us is not None,
+            "--cost": self.cost_percent is not None,
+            "--calls-only": self.calls_only,
+            "--no-stacks": self.no_stacks,
+            "--yield-to-profiler": self.yield_to_profiler,
+            "--headless": self.headless,
+            OUTPUT: self.output is not None,
+            "--seconds": self.seconds is not None,
+            "--children": self.children,
+        }
+        return [option for option, is_given in given.items() if is_given]
+
+
+class _Rule(NamedTuple):
+    """Under a condition none of ``options`` may be given: the first of them is the ``option`` of the sentence."""
+
+    condition: Callable[[WatchArguments], object]
+    options: Collection[str]
+    sentence: str
+    see_help: bool = True
+
+
+# Options with which nothing is started, those of the report, of the recording, of a program that watch starts, and of a
+# process that runs already.
+_MODES = ("--print-env", "--attach", "--pid")
+_REPORT = (JSON, RECORD, TRACE, "--matrix")
+_RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
+_STARTED = ("--headless", OUTPUT)
+_RUNNING = ("--seconds", "--children")
+# The first rule that is broken is reported.
+_RULES = (
+    _Rule(lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
+    _Rule(lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),
+    _Rule(lambda given: not given.print_env, ("--asleep",), "{option} is for --print-env"),
+    _Rule(
+        lambda given: given.asleep,
+        (*_RECORDING, *_STARTED, *_RUNNING),
+        "{option} is for the recording, which --pid begins; give it to --pid",
+    ),
+    _Rule(lambda given: given.pid is None and not given.listed, _RUNNING, "{option} is for --pid"),
+    _Rule(lambda given: given.program, _MODES, "{option} starts nothing, so it takes no PROGRAM"),
+    _Rule(lambda given: given.pid, (OUTPUT,), "{option} is for a program that watch starts; --pid starts nothing"),
+    _Rule(
+        lambda given: given.pid,
+        ("--yield-to-profiler",),
+        "{option} takes effect when a program starts; --pid starts nothing",
+    ),
+    _Rule(
+        lambda given: given.attach,
+        _RECORDING,
+        "{option} is for the recording, which --attach only reads; give it to --print-env",
+    ),
+    _Rule(lambda given: given.attach, _STARTED, "{option} is for a program that watch starts; --attach starts nothing"),
+    _Rule(
+        lambda given: given.print_env,
+        _STARTED,
+        "{option} is for a program that watch starts; --print-env starts nothing",
+    ),
+    _Rule(lambda given: given.print_env, _REPORT, "{option} is for the report; give it to --attach"),
+    _Rule(
+        lambda given: given.listed,
+        ("--yield-to-profiler", OUTPUT),
+        "{option} is for a program that watch starts, and PROGRAM... is missing",
+    ),
+    # A script whose variable is empty must not take a list for its report.
+    _Rule(
+        lambda given: given.printed,
+        (JSON,),
+        "PROGRAM... is missing: {option} is for the report of a program; without FILE it is for the list",
+    ),
+    _Rule(
+        lambda given: given.printed,
+        (*_REPORT, *_RECORDING, OUTPUT, *_RUNNING),
+        "PROGRAM... is missing: {option} is for the report of a program",
+    ),
+    _Rule(
+        lambda given: given.calls_only,
+        ("--cost",),
+        "{option} is for records of the GPU's work; --calls-only takes none",
+        see_help=False,
+    ),
+    _Rule(
+        lambda given: given.headless,
+        (OUTPUT,),
+        "{option} is for the screen; with --headless redirect the program's output",
+        see_help=False,
+    ),
+)
 
 
 class WatchCommand(MeasuringCommand):
@@ -71,7 +219,7 @@ class WatchCommand(MeasuringCommand):
     type=options.OUTPUT_FILE,
     metavar="[FILE]",
     help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2). Without PROGRAM and "
-    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/1).",
+    "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/2).",
 )
 @options.force()
 @click.option(
@@ -109,7 +257,7 @@ class WatchCommand(MeasuringCommand):
 )
 @click.option("--headless", is_flag=True, help="Open no screen: the program has the terminal, as without watch.")
 @click.option(
-    "--output",
+    OUTPUT,
     type=options.OUTPUT_FILE,
     metavar="FILE",
     help="With the screen: write the program's output to FILE instead of a pane of the screen.",
@@ -122,7 +270,7 @@ class WatchCommand(MeasuringCommand):
     help='Record what the screen shows to a new FILE for "stallscope replay", with traces of slow calls.',
 )
 @click.option(
-    "--trace",
+    TRACE,
     type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Write calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
@@ -161,30 +309,7 @@ class WatchCommand(MeasuringCommand):
 @click.option("--children", is_flag=True, help="With --pid: attach to the processes that it started too.")
 @options.ascii_only
 @click.pass_context
-def command(
-    context: click.Context,
-    program: tuple[str, ...],
-    json_file: Path | None,
-    force: bool,
-    slow_us: float | None,
-    matrix: Path | None,
-    cost_percent: float | None,
-    calls_only: bool,
-    no_stacks: bool,
-    yield_to_profiler: bool,
-    headless: bool,
-    output: Path | None,
-    record: Path | None,
-    trace: Path | None,
-    full: bool,
-    print_env: bool,
-    attach: Path | None,
-    asleep: bool,
-    pid: int | None,
-    seconds: float | None,
-    children: bool,
-    ascii_only: bool,
-) -> None:
+def command(context: click.Context, /, **values: Any) -> None:
     """Run PROGRAM with its arguments, and show its CUDA calls live and what each slow one waited for.
 
     Without PROGRAM, list the processes that use the GPUs, by NVML or by their open /dev/nvidia*, to attach one: enter
@@ -215,139 +340,99 @@ def command(
       stallscope watch --attach /tmp/stallscope-watch-k3x9
       stallscope watch --pid 4711 --seconds 10 --headless --json calls.json
     """
-    asked = {
-        "--slow": slow_us is not None,
-        "--cost": cost_percent is not None,
-        "--calls-only": calls_only,
-        "--no-stacks": no_stacks,
-        "--yield-to-profiler": yield_to_profiler,
-        "--headless": headless,
-        "--output": output is not None,
-        "--seconds": seconds is not None,
-        "--children": children,
-    }
-    given = [name for name, is_given in asked.items() if is_given]
-    no_screen = "" if headless else diagnostics.program_screen_obstacle() or limits.screen_shortage() or ""
-    as_json = json_file == Path(_STDOUT)
-    listed = not program and not print_env and attach is None and pid is None
-    printed = listed and (headless or as_json or bool(no_screen))
-    files_given = {JSON: None if listed and as_json else json_file, RECORD: record, TRACE: trace, MATRIX: matrix}
-    _check_arguments(context, program, files_given, print_env, attach, given, pid, asleep, listed, printed)
-    if printed:
+    arguments = WatchArguments(
+        **values,
+        no_screen="" if values["headless"] else diagnostics.program_screen_obstacle() or limits.screen_shortage() or "",
+    )
+    _check(arguments, f"; see: {context.command_path} --help")
+    if arguments.printed:
         from stallscope.cli.watching import process_list
 
-        process_list.print_list(as_json)
+        process_list.print_list(arguments.as_json)
         return
-    if calls_only and cost_percent is not None:
-        raise _failed("--cost is for records of the GPU's work; --calls-only takes none")
-    if headless and output is not None:
-        raise _failed("--output is for the screen; with --headless redirect the program's output")
-    text_to_stdout = attach is not None or pid is not None
-    stdout_use = "the text goes to stdout" if text_to_stdout else "stdout belongs to the program"
-    for option, path in ((JSON, json_file), (TRACE, trace), ("--output", output)):
-        if path is not None:
-            output_files.require_writable(option, path, force, stdout_use)
-    if record is not None:
-        output_files.require_new_file(RECORD, record)
-    output_files.require_different({JSON: json_file, TRACE: trace, RECORD: record, "--output": output})
-    if output is not None and no_screen:
-        raise _failed(f"--output is for the screen, and {no_screen}")
+    _check_files(arguments)
     with foreground.held_signals():
         # It loads numpy, whose threads would otherwise take the signals that the main thread waits for.
-        from stallscope.cli.watching import attached, session
+        from stallscope.cli.watching import session
         from stallscope.cli.watching.files import WatchFiles
     from stallprobes.watch.causes.known_stalls import stalls_of_this_machine
     from stallprobes.watch.environment import WatchOptions
 
-    slow_ns = round((DEFAULT_SLOW_US if slow_us is None else slow_us) * 1000)
-    files = WatchFiles(json_file, trace, record, output, force, full)
-    known = None if print_env else stalls_of_this_machine(matrix)
-    cost = (DEFAULT_COST_PERCENT if cost_percent is None else cost_percent) / 100
-    chosen = WatchOptions(slow_ns, calls_only, yield_to_profiler, not no_stacks, cost, known)
-    if attach is not None:
-        session.show_folder(attach, files, known)
-    elif print_env and asleep:
+    files = WatchFiles(
+        arguments.json_file, arguments.trace, arguments.record, arguments.output, arguments.force, arguments.full
+    )
+    known = None if arguments.print_env else stalls_of_this_machine(arguments.matrix)
+    chosen = WatchOptions(
+        slow_ns=round((DEFAULT_SLOW_US if arguments.slow_us is None else arguments.slow_us) * 1000),
+        calls_only=arguments.calls_only,
+        yield_to_profiler=arguments.yield_to_profiler,
+        stacks=not arguments.no_stacks,
+        cost=(DEFAULT_COST_PERCENT if arguments.cost_percent is None else arguments.cost_percent) / 100,
+        known=known,
+    )
+    if arguments.attach is not None:
+        session.show_folder(arguments.attach, files, known)
+    elif arguments.print_env and arguments.asleep:
         session.print_asleep_environment(chosen)
-    elif print_env:
+    elif arguments.print_env:
         session.print_environment(chosen)
-    elif pid is not None or listed:
-        known_settings = None
-        if not (headless or no_screen):
-            from stallscope.cli import screen
-
-            known_settings = screen.load_settings(ascii_only)
-        if pid is None and known_settings is not None:
-            from stallscope.cli.watching import process_list
-
-            pid = process_list.choose(known_settings)
-        assert pid is not None
-        diagnostics.exit_process(
-            attached.run_attached(pid, chosen, files, seconds, known_settings, children=children, no_screen=no_screen)
-        )
-    elif headless or no_screen:
-        diagnostics.exit_process(session.run(program, chosen, files, no_screen))
     else:
+        diagnostics.exit_process(_watch(arguments, chosen, files))
+
+
+def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -> int:
+    """Watch a program that is started, or a process that is given or chosen; the exit code."""
+    from stallscope.cli.watching import session
+
+    settings = None
+    if not (arguments.headless or arguments.no_screen):
         from stallscope.cli import screen
-        from stallscope.cli.watching import program_screen
 
-        diagnostics.exit_process(program_screen.run(program, chosen, files, screen.load_settings(ascii_only)))
+        settings = screen.load_settings(arguments.ascii_only)
+    if arguments.pid is not None or arguments.listed:
+        from stallscope.cli.watching import attached, process_list
+
+        pid = arguments.pid
+        if pid is None:
+            assert settings is not None
+            pid = process_list.choose(settings)
+        return attached.run_attached(
+            pid,
+            chosen,
+            files,
+            arguments.seconds,
+            settings,
+            children=arguments.children,
+            no_screen=arguments.no_screen,
+        )
+    if settings is None:
+        return session.run(arguments.program, chosen, files, arguments.no_screen)
+    from stallscope.cli.watching import program_screen
+
+    return program_screen.run(arguments.program, chosen, files, settings)
 
 
-def _check_arguments(
-    context: click.Context,
-    program: Sequence[str],
-    files: Mapping[str, Path | None],
-    print_env: bool,
-    attach: Path | None,
-    given: Sequence[str],
-    pid: int | None,
-    asleep: bool,
-    listed: bool,
-    printed: bool,
-) -> None:
-    """Raise CommandError for arguments that exclude each other.
+def _check(arguments: WatchArguments, see_help: str) -> None:
+    """Raise CommandError for arguments that exclude each other, by the first rule that one breaks."""
+    for rule in _RULES:
+        broken = [option for option in arguments.options if option in rule.options] if rule.condition(arguments) else []
+        if broken:
+            raise _failed(rule.sentence.format(option=broken[0]) + see_help * rule.see_help)
 
-    ``given`` are options of a program that is started or attached. ``listed``: there is none, so the processes that use
-    GPUs are listed, to be ``printed`` or to choose one.
-    """
-    written = [option for option, path in files.items() if path is not None]
-    for_programs = [option for option in given if option in _FOR_PROGRAMS]
-    modes = [
-        name
-        for name, is_given in (("--print-env", print_env), ("--attach", attach is not None), ("--pid", pid is not None))
-        if is_given
-    ]
-    mode = modes[0] if modes else ""
-    for_pid = [option for option in given if option in _FOR_PID]
-    if len(modes) > 1:
-        problem = f"{modes[1]} and {modes[0]} exclude each other"
-    elif asleep and not print_env:
-        problem = "--asleep is for --print-env"
-    elif asleep and given:
-        problem = f"{given[0]} is for the recording, which --pid begins; give it to --pid"
-    elif for_pid and pid is None and not listed:
-        problem = f"{for_pid[0]} is for --pid"
-    elif program and mode:
-        problem = f"{mode} starts nothing, so it takes no PROGRAM"
-    elif pid is not None and "--output" in given:
-        problem = "--output is for a program that watch starts; --pid starts nothing"
-    elif pid is not None and "--yield-to-profiler" in given:
-        problem = "--yield-to-profiler takes effect when a program starts; --pid starts nothing"
-    elif attach is not None and given and given[0] not in for_programs:
-        problem = f"{given[0]} is for the recording, which --attach only reads; give it to --print-env"
-    elif mode and for_programs and pid is None:
-        problem = f"{for_programs[0]} is for a program that watch starts; {mode} starts nothing"
-    elif print_env and written:
-        problem = f"{written[0]} is for the report; give it to --attach"
-    elif listed and (started := [option for option in given if option in ("--output", "--yield-to-profiler")]):
-        problem = f"{started[0]} is for a program that watch starts, and PROGRAM... is missing"
-    elif printed and (unused := [option for option in (*written, *given) if option != "--headless"]):
-        # A script whose variable is empty must not take a list for its report.
-        remedy = "; without FILE it is for the list" if unused[0] == JSON else ""
-        problem = f"PROGRAM... is missing: {unused[0]} is for the report of a program{remedy}"
-    else:
-        return
-    raise _failed(f"{problem}; see: {context.command_path} --help")
+
+def _check_files(arguments: WatchArguments) -> None:
+    """Raise CommandError for files that cannot be written, or that nothing would be written to."""
+    reports = arguments.attach is not None or arguments.pid is not None
+    stdout_use = "the text goes to stdout" if reports else "stdout belongs to the program"
+    files = {JSON: arguments.json_file, TRACE: arguments.trace, RECORD: arguments.record, OUTPUT: arguments.output}
+    for option, path in files.items():
+        if path is not None and option != RECORD:
+            output_files.require_writable(option, path, arguments.force, stdout_use)
+    if arguments.record is not None:
+        output_files.require_new_file(RECORD, arguments.record)
+    output_files.require_different(files)
+    if arguments.output is not None and arguments.no_screen:
+        raise _failed(f"{OUTPUT} is for the screen, and {arguments.no_screen}")
 
 
 def _failed(sentence: str) -> CommandError:

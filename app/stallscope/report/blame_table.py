@@ -36,7 +36,7 @@ _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))
 
 
 @dataclass(frozen=True)
-class _Column:
+class _BlameColumn:
     """The cells of a column and its title; ``gap`` columns of the terminal lie before it."""
 
     title: str
@@ -80,7 +80,7 @@ class BlameTable:
     def _headings(self, width: int) -> Iterator[list[list[Run]]]:
         """The lines over the rows of each figure, in columns where these fit; a cause that does not is on its own."""
         columns = [
-            self._column([(one.victim, "strong") for one in self._figures]),
+            self._column([(one.probe, "strong") for one in self._figures]),
             self._column([(f"{one.channel.in_sentence} {one.quantile}", "") for one in self._figures], gap=2),
             self._column([(_change(one), "") for one in self._figures], gap=2),
             self._column([(times(one.ratio), _ratio_style(one)) for one in self._figures], gap=2),
@@ -112,7 +112,7 @@ class BlameTable:
         for number in range(len(self._parts)):
             yield [_line(columns, number)]
 
-    def _fitting(self, width: int) -> list[_Column] | None:
+    def _fitting(self, width: int) -> list[_BlameColumn] | None:
         """The columns in the widest arrangement that fits ``width``; None where not even short names do."""
         for one in _WIDTHS:
             columns = self._columns(one)
@@ -123,10 +123,10 @@ class BlameTable:
             room = width - _total(columns[1:])
             if room >= _LEAST_NAME:
                 short = [(self._shortened(text, room), style) for text, style in columns[0].cells]
-                return [_Column("", short), *columns[1:]]
+                return [_BlameColumn("", short), *columns[1:]]
         return None
 
-    def _columns(self, at: _Width) -> list[_Column]:
+    def _columns(self, at: _Width) -> list[_BlameColumn]:
         parts, gap = self._parts, at.gap
         shares = [share_texts(part.share) for _, part in parts]
         conclusions = [(_BRIEF if at.brief else {}).get(part.conclusion, part.conclusion.text) for _, part in parts]
@@ -142,15 +142,15 @@ class BlameTable:
         styles = (part.conclusion.style for _, part in parts)
         return [*columns, self._column(list(zip(conclusions, styles, strict=True)), "", gap)]
 
-    def _delays(self, title: str, values: list[tuple[FigureBlame, float | None]], at: _Width) -> Iterator[_Column]:
+    def _delays(self, title: str, values: list[tuple[FigureBlame, float | None]], at: _Width) -> Iterator[_BlameColumn]:
         """A column of figures, and one of their bars where there is room."""
         bars = [(padded(bar, BAR), style) for bar, style in (delay_bar(figure, ns) for figure, ns in values)]
         yield self._column([(duration_ns(ns), "") for _, ns in values], title, at.gap, right=True)
         if at.bars:
             yield self._column(bars, "", 1)
 
-    def _column(self, cells: list[Run], title: str = "", gap: int = 0, right: bool = False) -> _Column:
-        return _Column(title, [(self._printed(text), style) for text, style in cells], gap, right)
+    def _column(self, cells: list[Run], title: str = "", gap: int = 0, right: bool = False) -> _BlameColumn:
+        return _BlameColumn(title, [(self._printed(text), style) for text, style in cells], gap, right)
 
     def _shortened(self, name: str, columns: int) -> str:
         """``name`` in at most ``columns``, without its middle: names that begin alike differ at their ends."""
@@ -221,7 +221,7 @@ def _ratio_style(figure: FigureBlame) -> str:
     return "bad" if figure.outcome is BlameOutcome.STALL else "dim"
 
 
-def _line(columns: Sequence[_Column], number: int | None) -> list[Run]:
+def _line(columns: Sequence[_BlameColumn], number: int | None) -> list[Run]:
     """The line ``number`` of ``columns``, that of their titles for None, without spaces at its end."""
     out: list[Run] = []
     for column in columns:
@@ -233,5 +233,5 @@ def _line(columns: Sequence[_Column], number: int | None) -> list[Run]:
     return [*out[:-1], (out[-1][0].rstrip(), out[-1][1])] if out else out
 
 
-def _total(columns: Sequence[_Column]) -> int:
+def _total(columns: Sequence[_BlameColumn]) -> int:
     return sum(column.gap + column.width for column in columns)

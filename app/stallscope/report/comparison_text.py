@@ -75,5 +75,6 @@ def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellC
     out.paragraph(f"{CellOutcome.SAME.look.word} · {same}", style="good" if not regressions else "")
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
-            out.paragraph(f"only in {where}: {'; '.join(comparison_wording.places_by_column(places))}", indent="  ")
+            names = comparison_wording.places_by_column(place.key for place in places)
+            out.paragraph(f"only in {where}: {'; '.join(names)}", indent="  ")
     out.note(comparison_wording.false_alarms(comparison))

@@ -42,7 +42,7 @@ class PageData:
         """The data of ``matrix`` and of the comparison whose newer side it is."""
         rows = {row.name: number for number, row in enumerate(matrix.rows)}
         columns = {column.name: number for number, column in enumerate(matrix.columns)}
-        changes = {(one.row, one.column): one for one in comparison.cells} if comparison is not None else {}
+        changes = {one.key: one for one in comparison.cells} if comparison is not None else {}
         before = comparison.old if comparison is not None else None
         older = [before.cells[key] for key, one in changes.items() if before and one.outcome is not CellOutcome.SAME]
         shown = (
@@ -62,7 +62,7 @@ class PageData:
 
     def outcome(self, cell: Cell) -> CellOutcome:
         """CellOutcome of ``cell`` in the comparison; SAME without one."""
-        change = self.changes.get((cell.row, cell.column))
+        change = self.changes.get(cell.key)
         return CellOutcome.SAME if change is None else change.outcome
 
 
@@ -113,7 +113,7 @@ def _same(change: CellChange) -> str:
 
 
 def _change(data: PageData, cell: Cell) -> Iterator[str]:
-    change = data.changes.get((cell.row, cell.column))
+    change = data.changes.get(cell.key)
     if change is None:
         return
     if change.outcome is CellOutcome.SAME:
@@ -135,7 +135,7 @@ def description(data: PageData, cell: Cell) -> str:
         parts += [f"{check_wording.phase_name(r.phase)} {r.quantile} {times(r.ratio)}" for r in ratios]
     elif cell.status is Status.STARVED:
         parts.append(check_wording.worst_figure(cell))
-    change = data.changes.get((cell.row, cell.column))
+    change = data.changes.get(cell.key)
     if change is not None and change.outcome is not CellOutcome.SAME:
         parts.append(f"{change.outcome.look.word}: {comparison_wording.change_figures(change)}")
     return f"{check_wording.cell_name(cell)}: {', '.join(parts)}"
@@ -173,7 +173,7 @@ def _table(cell: Cell) -> str:
 
 def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
     changed = data.outcome(cell) is not CellOutcome.SAME
-    before = data.before.cells.get((cell.row, cell.column)) if data.before is not None and changed else None
+    before = data.before.cells.get(cell.key) if data.before is not None and changed else None
     for channel in findings.channels(cell):
         layers = [("h-quiet", cell.baseline.get(channel)), ("h-now", cell.channels.get(channel))]
         if before is not None:

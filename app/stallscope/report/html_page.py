@@ -234,7 +234,7 @@ def _machine(matrix: Matrix) -> Iterator[str]:
             name = text(str(key).replace("_", " "))
             yield f'<tr><th scope=row>{name}</th><td class="soft">unknown: {text(why)}</td></tr>'
     facts = (
-        ("period of victims", f"{matrix.pace_us:g} µs"),
+        ("period of victims", f"{matrix.pace_ns / 1000:g} µs"),
         ("order of cells", f"seed {matrix.seed}"),
         ("stallscope", matrix.program or "unknown"),
     )
@@ -274,7 +274,8 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     yield f"<p>SAME: {text(comparison_wording.unchanged_text(comparison))}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
-            yield f"<p>only in {where}: {text('; '.join(comparison_wording.places_by_column(places)))}</p>"
+            names = comparison_wording.places_by_column(place.key for place in places)
+            yield f"<p>only in {where}: {text('; '.join(names))}</p>"
     yield f'<p class="soft">{text(comparison_wording.false_alarms(comparison))}</p>\n'
 
 

@@ -31,7 +31,7 @@ _SYMBOLS: dict[CellKind, str] = {
 
 
 @dataclass(frozen=True)
-class Block:
+class MatrixBlock:
     """Names in the block of a check: ``victims`` and ``aggressors`` that this machine supports, the worst first.
 
     ``quiet`` are the aggressors beside which every victim is quiet, ``unreached`` those without any measurement.
@@ -43,7 +43,7 @@ class Block:
     unreached: tuple[str, ...]
 
     @classmethod
-    def of(cls, matrix: Matrix) -> Block:
+    def of(cls, matrix: Matrix) -> MatrixBlock:
         """The block of ``matrix``."""
         victims = [(row.name, findings.row_cells(matrix, row.name)) for row in findings.victims(matrix)]
         columns = {column.name: findings.column_cells(matrix, column.name) for column in findings.aggressors(matrix)}
@@ -65,7 +65,7 @@ def _all_of(cells: Iterable[Cell], *kinds: CellKind) -> bool:
     return all(findings.cell_kind(cell) in kinds for cell in cells)
 
 
-def quiet_text(matrix: Matrix, block: Block) -> str:
+def quiet_text(matrix: Matrix, block: MatrixBlock) -> str:
     """A sentence on the aggressors that are quiet for every victim."""
     bound = findings.largest_quiet_ratio(cell for cell in matrix.cells.values() if cell.column in block.quiet)
     medians = "" if bound is None else f", medians at most ×{compact(bound)}"

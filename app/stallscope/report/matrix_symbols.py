@@ -12,7 +12,7 @@ from stallprobes.units import compact, duration_ns
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording
 from stallscope.report.columns import by_column, cut_columns, display_width, name_parts, padded
-from stallscope.report.matrix_block import Block, legend, quiet_text, symbol, worst_cell
+from stallscope.report.matrix_block import MatrixBlock, legend, quiet_text, symbol, worst_cell
 from stallscope.report.table import Run
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _RATIO = 7
 
 def write(out: TextWriter, matrix: Matrix) -> None:
     """Write the block, or several where the victims need more columns, then its legend."""
-    block = Block.of(matrix)
+    block = MatrixBlock.of(matrix)
     titles = [out.printed(name) for name in (*block.victims, *block.lines)]
     longest = max((display_width(title) + 2 for title in titles), default=0)
     names = min(longest, _LONGEST_NAME, out.width // 2)

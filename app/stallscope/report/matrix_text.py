@@ -20,7 +20,7 @@ from stallprobes.wording.headline import Headline
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report import comparison_text, matrix_symbols
 from stallscope.report.columns import cut_words, display_width, name_parts, padded
-from stallscope.report.matrix_block import Block, quiet_text
+from stallscope.report.matrix_block import MatrixBlock, quiet_text
 from stallscope.report.table import GAP, TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
@@ -147,7 +147,7 @@ def _title(matrix: Matrix, title: str) -> str:
 def _matrix(out: TextWriter, matrix: Matrix) -> None:
     out.paragraph(_title(matrix, check_wording.MATRIX_TITLE), style="strong")
     # What this machine does not support is counted below.
-    block = Block.of(matrix)
+    block = MatrixBlock.of(matrix)
     names = max((display_width(part) for one in block.aggressors for part in name_parts(one, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     # Composed at its first use: the width of a cell decides on the blocks.

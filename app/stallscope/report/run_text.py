@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from stallprobes.latency.ratio import BaselineRatio, Quantile
-from stallprobes.model import SLOT_NS, Channel, Phase, Role
+from stallprobes.model import SLOT_NS, Phase, Role
 from stallprobes.patterns.remedy_code import remedy_code
 from stallprobes.units import duration_ns, format_count, in_us, plural, times
-from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
+from stallprobes.verdicts.kinds import IN_FLIGHT_NS, LOOKS, VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report.blame_table import BlameTable
@@ -20,9 +19,8 @@ from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.doctor import Finding
-    from stallprobes.latency.histogram import Histogram
     from stallprobes.machine.gpu_state import GpuState
-    from stallprobes.measurement.result import ProbeResult, RunResult, RunSpread, VariantResult
+    from stallprobes.measurement.result import RunFigures, RunProbe, RunResult, RunVariant
     from stallprobes.verdicts.blame import Blame
 
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
@@ -32,9 +30,8 @@ _BLAME_INDENT = "  "
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
-def show_findings(out: TextWriter, findings: Iterable[Finding]) -> None:
+def show_findings(out: TextWriter, findings: Sequence[Finding]) -> None:
     """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
-    findings = list(findings)
     problems, warnings = (sum(one.level == level for one in findings) for level in ("problem", "warn"))
     counts = ", ".join(
         plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number
@@ -67,14 +64,20 @@ def show_run(out: TextWriter, result: RunResult) -> None:
                 for note in notes(variant):
                     out.paragraph(f"{variant.variant}: {note}", indent="  ", first="", style="dim")
         _host_and_device(out, variants)
-    out.note("" if (spread := result.spread) is None else _spread_text(spread, result.simulated))
-    out.note(timeline_text(result.timeline_summary))
+    out.note(_spread_text(result))
+    out.note(timeline_text(result.timeline_status or None))
 
 
-def _spread_text(spread: RunSpread, simulated: bool) -> str:
+def _spread_text(result: RunResult) -> str:
+    """The largest spread of a median in the run; "" where none is known."""
+    spreads = (variant.spread for variant in result.variants if variant.spread and variant.spread.probe)
+    known = [(spread.p50, spread) for spread in spreads if spread.p50]
+    if not known:
+        return ""
+    ratio, widest = max(known, key=lambda pair: pair[0])
     return (
-        f"{'The simulated' if simulated else 'This'} machine varies by {times(spread.ratio)} at p50 between windows of "
-        f"0.25 s without an aggressor ({spread.phase} of {spread.probe})."
+        f"{'The simulated' if result.simulated else 'This'} machine varies by {times(ratio)} at p50 between windows of "
+        f"0.25 s without an aggressor ({widest.phase} of {widest.probe})."
     )
 
 
@@ -86,10 +89,11 @@ def _headline(result: RunResult) -> str:
     return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
 
 
+_STATE_STYLES = {look.word: look.style for look in LOOKS.values()} | {"failed": LOOKS[VerdictKind.FAILED].style}
 _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
 
 
-def _latencies(out: TextWriter, variants: Sequence[VariantResult], phases: Sequence[Phase]) -> None:
+def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence[Phase]) -> None:
     """The table of latencies: a line for each probe, or one for each of its phases where that is too wide."""
     if not any(variant.probes for variant in variants):
         return
@@ -125,25 +129,25 @@ _NARROW_COLUMNS = (
 )
 
 
-def _wide_rows(variant: VariantResult, phases: Sequence[Phase]) -> Iterator[TableRow]:
+def _wide_rows(variant: RunVariant, phases: Sequence[Phase]) -> Iterator[TableRow]:
     if variant.status == "unsupported" or not variant.probes:
         empty = [""] * (1 + 3 * len(phases) + len(_LAST_COLUMNS))
         yield (variant.variant, "", "", TableCell(variant.status, _STATUS_STYLES.get(variant.status, "")), *empty)
         return
-    for number, (name, result, channels, calls) in enumerate(_shown(variant.probes)):
-        mark = "" if result.probe.role is Role.VICTIM else "dim"
-        figures = [in_us(ns) for phase in phases for ns in _figures(channels.get(Channel(phase)))]
+    for number, (name, probe, known, calls) in enumerate(_shown(variant.probes)):
+        mark = "" if probe.role is Role.VICTIM else "dim"
+        figures = [in_us(ns) for phase in phases for ns in _figures(known.get(phase))]
         yield (
             "" if number else variant.variant,
-            *(TableCell(text, mark) for text in (name, _where(result))),
-            TableCell(result.state, _style(result)),
+            *(TableCell(text, mark) for text in (name, _where(probe))),
+            TableCell(probe.state, _style(probe)),
             *(TableCell(text, mark) for text in (format_count(calls), *figures)),
-            _worst(variant, result),
-            TableCell(_in_flight(result), mark),
+            _worst(variant, probe),
+            TableCell(_in_flight(probe), mark),
         )
 
 
-def _narrow_rows(variant: VariantResult, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
+def _narrow_rows(variant: RunVariant, phases: Sequence[Phase], *, below: bool) -> Iterator[TableRow]:
     """The rows of a variant below its name, each probe with a line for each of its phases.
 
     With ``below`` the place of a probe is below its name, else in a column of its own.
@@ -153,73 +157,69 @@ def _narrow_rows(variant: VariantResult, phases: Sequence[Phase], *, below: bool
         yield TableHeading(f"{title}: {variant.status}", _STATUS_STYLES.get(variant.status, ""))
         return
     yield TableHeading(title)
-    for name, result, channels, calls in _shown(variant.probes):
-        mark = "" if result.probe.role is Role.VICTIM else "dim"
-        known = [(phase, channels[Channel(phase)]) for phase in phases if Channel(phase) in channels]
-        where = _where(result)
-        figures = zip(*(map(in_us, _figures(histogram)) for _, histogram in known), strict=True)
-        texts = ("\n".join(phase.traits.word for phase, _ in known), *map("\n".join, figures))
+    for name, probe, measured, calls in _shown(variant.probes):
+        mark = "" if probe.role is Role.VICTIM else "dim"
+        known = [phase for phase in phases if phase in measured]
+        where = _where(probe)
+        figures = zip(*(map(in_us, _figures(measured[phase])) for phase in known), strict=True)
+        texts = ("\n".join(phase.traits.word for phase in known), *map("\n".join, figures))
         yield (
             TableCell(f"{name}\n{where}" if below and name != where else name, mark),
             TableCell("" if below else where, mark),
-            TableCell(result.state, _style(result)),
+            TableCell(probe.state, _style(probe)),
             TableCell(format_count(calls), mark),
             *(TableCell(text, mark) for text in (texts if known else [""] * 4)),
-            _worst(variant, result),
-            TableCell(_in_flight(result), mark),
+            _worst(variant, probe),
+            TableCell(_in_flight(probe), mark),
         )
 
 
-def _shown(results: Sequence[ProbeResult]) -> Iterator[tuple[str, ProbeResult, Mapping[Channel, Histogram], int]]:
-    """What a report has of ``results`` in their order: a name, the result, its calls, and their number.
+def _shown(probes: Sequence[RunProbe]) -> Iterator[tuple[str, RunProbe, Mapping[Phase, RunFigures], int]]:
+    """What a report has of ``probes`` in their order: a name, the probe, its latencies, and its number of calls.
 
     Aggressors that differ in their threads only, and are in one state, are one, ``NAME 1 … 16``.
     """
 
-    def kind(result: ProbeResult) -> tuple[object, ...]:
-        probe = result.probe
-        several = probe.role is Role.AGGRESSOR and result.error is None and not _in_flight(result)
+    def kind(probe: RunProbe) -> tuple[object, ...]:
+        several = probe.role is Role.AGGRESSOR and probe.error is None and not _in_flight(probe)
         stem = probe.name.rpartition(" ")[0]
-        return (probe.entry, stem, result.state) if several and stem else (probe.name,)
+        return (probe.entry, stem, probe.state) if several and stem else (probe.name,)
 
-    for _, group in groupby(results, key=kind):
+    for _, group in groupby(probes, key=kind):
         first, *others = group
-        name, channels = first.probe.name, first.window.channels
+        name, phases = first.name, first.phases
         if others:
-            # It loads NumPy, which what only explains does not need.
-            from stallprobes.latency.window import merged
+            name = f"{name} … {others[-1].name.rpartition(' ')[2]}"
+            phases = {
+                phase: figures.joined(other.phases[phase] for other in others) for phase, figures in phases.items()
+            }
+        yield name, first, phases, sum(probe.calls for probe in (first, *others))
 
-            name = f"{name} … {others[-1].probe.name.rpartition(' ')[2]}"
-            channels = merged([channels, *(one.window.channels for one in others)])
-        yield name, first, channels, sum(one.window.iterations for one in (first, *others))
 
-
-def _early(variant: VariantResult) -> Iterator[str]:
+def _early(variant: RunVariant) -> Iterator[str]:
     """A note for each probe whose work the GPU started before the call returned."""
-    for result in variant.probes:
-        early = result.window.channels.get(Channel(Phase.EARLY))
+    for probe in variant.probes:
+        early, later = probe.phases.get(Phase.EARLY), probe.phases.get(Phase.START)
         if early is None or not early.count:
             continue
-        later = result.window.channels.get(Channel(Phase.START))
-        p50, _, most = _figures(early)
         yield (
-            f"{result.probe.name}: the GPU started the work of {format_count(early.count)} of "
+            f"{probe.name}: the GPU started the work of {format_count(early.count)} of "
             f"{format_count(early.count + (0 if later is None else later.count))} calls before their return, "
-            f"by {duration_ns(p50)} at p50 (max {duration_ns(most)})."
+            f"by {duration_ns(early.p50_ns)} at p50 (max {duration_ns(early.max_ns)})."
         )
 
 
-def _slots(variant: VariantResult) -> Iterator[str]:
+def _slots(variant: RunVariant) -> Iterator[str]:
     """A note where victims of different contexts ran in slots."""
     if variant.slots and variant.probes:
         length = duration_ns(SLOT_NS)
         yield f"victims of different contexts ran in slots of {length}, so that none disturbed another."
 
 
-def _gpu_state(variant: VariantResult) -> Iterator[str]:
+def _gpu_state(variant: RunVariant) -> Iterator[str]:
     """A note with the GPU's clocks, where calls are made after long idle times."""
-    if variant.gpu_states is not None and any(one.probe.idles for one in variant.probes):
-        baseline, window = _state_text(variant.gpu_states.baseline), _state_text(variant.gpu_states.window)
+    if variant.gpu_state and any(probe.idles for probe in variant.probes):
+        baseline, window = _state_text(variant.gpu_state.baseline), _state_text(variant.gpu_state.window)
         yield f"the GPU in the baseline {baseline}; between the calls {window}."
 
 
@@ -237,24 +237,18 @@ def _ends_text(ends: tuple[float, float]) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def _host_and_device(out: TextWriter, variants: Sequence[VariantResult]) -> None:
+def _host_and_device(out: TextWriter, variants: Sequence[RunVariant]) -> None:
     """Host and GPU time of each operation that is timed on both, with the first call apart."""
     rows: list[TableRow] = []
     for variant in variants:
-        for result in variant.probes:
-            channels = result.window.channels
-            calls = [one for one in channels if one.phase is Phase.CALL and Channel(Phase.GPU, one.label) in channels]
-            timed = [
-                (
-                    f"  {call.label}",
-                    *_first_and_usual(result, call),
-                    *_first_and_usual(result, Channel(Phase.GPU, call.label)),
-                )
-                for call in calls
-                if call.label
-            ]
-            if timed:
-                rows += [TableHeading(f"{variant.variant}: {result.probe.name}", ""), *timed]
+        for probe in variant.probes:
+            on_gpu = {op.op: op for op in probe.ops if op.phase is Phase.GPU}
+            calls = [op for op in probe.ops if op.phase is Phase.CALL and op.op in on_gpu]
+            if calls:
+                rows.append(TableHeading(f"{variant.variant}: {probe.name}", ""))
+            for call in calls:
+                sides = ((side.first_ns, side.p50_ns, side.p99_ns) for side in (call, on_gpu[call.op]))
+                rows.append((f"  {call.op}", *(in_us(ns) for side in sides for ns in side)))
     if rows:
         out.line()
         out.paragraph("Each call's time on the host and on the GPU, in µs: the first call, then p50 and p99")
@@ -262,19 +256,12 @@ def _host_and_device(out: TextWriter, variants: Sequence[VariantResult]) -> None
         out.table((TableColumn("  operation"), *(TableColumn(name, right=True) for name in figures)), rows)
 
 
-def _first_and_usual(result: ProbeResult, channel: Channel) -> tuple[str, str, str]:
-    """The first call of ``channel``, p50 and p99, in µs."""
-    first = result.window.first_ns.get(channel) if result.probe.program.measures_first(channel) else None
-    p50, p99, _ = _figures(result.window.channels[channel])
-    return in_us(first), in_us(p50), in_us(p99)
-
-
-def _verdicts(out: TextWriter, variant: VariantResult) -> None:
+def _verdicts(out: TextWriter, variant: RunVariant) -> None:
     """The verdicts, those of one cause together with its remedy below them; then the blame experiment."""
     first = _first(variant)
     if variant.status != "ok":
         out.paragraph(f"{variant.status}: {variant.reason}", indent="  ", first=first, style="warn")
-    hosts = {result.probe.name for result in variant.probes if result.probe.role is Role.HOST}
+    hosts = {probe.name for probe in variant.probes if probe.role is Role.HOST}
     causes: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in variant.verdicts:
         # A quiet host control is the rule; its row says so.
@@ -294,7 +281,7 @@ def _verdicts(out: TextWriter, variant: VariantResult) -> None:
         out.paragraph("Next: --blame finds by experiment which aggressor it is.", indent="  ", first="  ")
 
 
-def _first(variant: VariantResult) -> str:
+def _first(variant: RunVariant) -> str:
     """The variant before what is said of it; nothing for probes that were selected by name."""
     # It loads numpy, which commands that show no result do not need.
     from stallprobes.measurement.plan import PROBES
@@ -306,7 +293,7 @@ def _verdict_style(kind: VerdictKind) -> str:
     return "" if kind is VerdictKind.QUIET else kind.look.style
 
 
-def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
+def _blame(out: TextWriter, variant: RunVariant, blame: Blame) -> None:
     """The blame experiment: what was done, and its table."""
     out.paragraph(
         f"blame, {blame.rounds} rounds in {blame.seconds:.1f} s, switched {', '.join(blame.aggressors)} on and off:",
@@ -317,36 +304,32 @@ def _blame(out: TextWriter, variant: VariantResult, blame: Blame) -> None:
         out.runs([(_BLAME_INDENT, ""), *line] if line else [])
 
 
-def _in_flight(result: ProbeResult) -> str:
-    flight = result.window.in_flight
-    return "" if flight is None or flight.age_ns < IN_FLIGHT_NS else duration_ns(flight.age_ns)
+def _in_flight(probe: RunProbe) -> str:
+    age_ns = probe.in_flight_ns
+    return "" if age_ns is None or age_ns < IN_FLIGHT_NS else duration_ns(age_ns)
 
 
-def _where(result: ProbeResult) -> str:
-    probe = result.probe
+def _where(probe: RunProbe) -> str:
     return "host" if probe.context == "none" else f"{probe.context} · {probe.stream}"
 
 
-def _style(result: ProbeResult) -> str:
-    if result.probe.role is not Role.VICTIM:
-        return "dim"
-    return "" if result.kind is None else result.kind.look.style
+def _style(probe: RunProbe) -> str:
+    return _STATE_STYLES.get(probe.state, "") if probe.role is Role.VICTIM else "dim"
 
 
-def _worst(variant: VariantResult, result: ProbeResult) -> TableCell:
-    """Largest ratio of the verdicts on the probe of ``result``, else of its medians; empty for aggressors."""
-    if result.probe.role is Role.AGGRESSOR:
+def _worst(variant: RunVariant, probe: RunProbe) -> TableCell:
+    """Largest ratio of the verdicts on ``probe``, else of its medians; empty for aggressors."""
+    if probe.role is Role.AGGRESSOR:
         return TableCell("")
-    ratios = [v.ratio for v in variant.verdicts if v.probe == result.probe.name and v.ratio is not None]
+    ratios = [v.ratio for v in variant.verdicts if v.probe == probe.name and v.ratio is not None]
     if not ratios:
-        channels, baseline = result.window.channels, result.baseline
-        medians = (BaselineRatio.of(channels, baseline, Channel(phase), Quantile.P50) for phase in _SHOWN)
-        ratios = [median.ratio for median in medians if median is not None]
-    return TableCell(times(max(ratios))[1:] if ratios else "–", _style(result))
+        sides = [
+            (probe.phases[phase].p50_ns, probe.baseline[phase].p50_ns) for phase in _SHOWN if phase in probe.baseline
+        ]
+        ratios = [now / max(quiet, 1) for now, quiet in sides if now is not None and quiet is not None]
+    return TableCell(times(max(ratios))[1:] if ratios else "–", _style(probe))
 
 
-def _figures(histogram: Histogram | None) -> tuple[float | None, float | None, float | None]:
+def _figures(figures: RunFigures | None) -> tuple[float | None, float | None, float | None]:
     """p50, p99 and maximum in ns; None without calls."""
-    if histogram is None or histogram.count == 0:
-        return (None, None, None)
-    return histogram.percentile(50), histogram.percentile(99), histogram.max_ns
+    return (None, None, None) if figures is None else (figures.p50_ns, figures.p99_ns, figures.max_ns)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from stallprobes.recording.recorder import Recorder
     from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
-    from stallscope.tui.sources.source import Source
+    from stallscope.tui.sources.source import ScreenSource
 
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
@@ -101,7 +101,7 @@ class StallscopeApp(App[None]):
 
     def __init__(
         self,
-        create_source: Callable[[], Source],
+        create_source: Callable[[], ScreenSource],
         settings: Settings,
         recorder: Recorder | None = None,
         first: str = "monitor",
@@ -110,7 +110,7 @@ class StallscopeApp(App[None]):
         super().__init__(driver_class=TerminalDriver)
         self.keys = KeyOrder(self, super().on_event)
         self._controllers = tuple(controllers)
-        self.source: Source | None = None
+        self.source: ScreenSource | None = None
         self._first = first
         self.context: ScreenContext | None = None
         self.settings = settings

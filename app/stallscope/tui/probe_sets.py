@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import structs
 
 from stallprobes.catalog import Placement, entries, size_of
 from stallprobes.model import (
@@ -56,7 +57,7 @@ def default_probes() -> tuple[Probe, ...]:
 
 def for_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
     """The probe set of a pattern's variant, on the GPUs of ``base``."""
-    return replace(
+    return structs.replace(
         base,
         title=f"{pattern.name} · {variant.name}",
         probes=variant.probes,
@@ -128,7 +129,9 @@ def with_probe(base: ProbeSet, name: str) -> ProbeSet:
     taken = {probe.name for probe in base.probes}
     free = next(candidate for candidate in (name, *(f"{name} {i}" for i in range(2, 99))) if candidate not in taken)
     probe = parse_probe(name, as_name=free)
-    return replace(base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect="")
+    return structs.replace(
+        base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect=""
+    )
 
 
 def resized(probe: Probe, size: int) -> Probe | None:
@@ -166,7 +169,7 @@ def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet
         raise ValueError("The copy size of this probe is fixed.")
     if size == old:
         raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
-    return replace(base, probes=tuple(new if member is probe else member for member in base.probes)), size
+    return structs.replace(base, probes=tuple(new if member is probe else member for member in base.probes)), size
 
 
 def scaled_period_ns(period_ns: int, factor: float) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
+from stallprobes.files.codec import Int64, Nanoseconds, Natural
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, InFlight, Samples, Window, differences
 from stallprobes.model import Channel, Phase, Probe
@@ -20,12 +23,8 @@ class ProbeErrorCode:
     at_ns: int
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeSnapshot:
-    """The figures of one probe since its start.
-
-    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``samples`` are
-    the last measured calls, Sample[n] in their order; ``sample_count`` counts all measured calls.
+class ProbeFigures(Struct, frozen=True, eq=False):
+    """The figures of one probe since its start that a recording stores as they are, in its order.
 
     ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which the probe was on and its
     slot open; otherwise the board's time. ``not_alone_ns`` is the part of ``allowed_ns`` beside a call in flight of
@@ -33,27 +32,37 @@ class ProbeSnapshot:
     ``polled_ns`` without a CPU, in pauses of 20 µs or longer. Both are 0 on the simulated GPU.
     """
 
-    name: str
-    at_ns: int
     state: ProbeState
     on: bool
-    iterations: int
-    on_since_ns: int
-    heartbeat_ns: int
+    iterations: Natural
+    on_since_ns: Nanoseconds
+    heartbeat_ns: Nanoseconds
+    missed: Natural
+    proof: Int64
+    period_ns: Nanoseconds
+    in_slots: bool
+    # A time counter that started since the clock was read shows a little less than nothing.
+    allowed_ns: Int64
+    not_alone_ns: Int64
+    polled_ns: Nanoseconds
+    paused_ns: Nanoseconds
     in_flight: InFlight | None
     error: ProbeErrorCode | None
-    missed: int
-    proof: int
-    period_ns: int
+
+
+class ProbeSnapshot(ProbeFigures, frozen=True, eq=False, kw_only=True):
+    """The figures of one probe since its start, and its histograms.
+
+    ``first_ns`` is each channel's value in the very first iteration, which the histograms leave out. ``samples``
+    are the calls measured last, Sample[n] in their order; ``sample_count`` counts all that were ever measured.
+    """
+
+    name: str
+    at_ns: int
     channels: Mapping[Channel, Histogram]
     first_ns: Mapping[Channel, int | None]
     samples: Samples
     sample_count: int
-    allowed_ns: int = 0
-    in_slots: bool = False
-    not_alone_ns: int = 0
-    polled_ns: int = 0
-    paused_ns: int = 0
 
     def minus(self, earlier: ProbeSnapshot) -> Window:
         """The window between ``earlier`` and this. Raises ValueError for an earlier state that is not of this probe."""

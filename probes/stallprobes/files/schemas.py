@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
 # The type of each document, by the name of its schema.
 _TYPES = {
-    "stallscope.run/3": "stallprobes.measurement.document:RunDocument",
-    "stallscope.check/2": "stallprobes.matrix.document:WholeCheck",
-    "stallscope.compare/2": "stallprobes.matrix.comparing.compare_document:CompareDocument",
-    "stallscope.reference/1": "stallprobes.matrix.reference_document:ReferenceDocument",
-    "stallscope.doctor/1": "stallprobes.doctor:DoctorDocument",
-    "stallscope.watch/2": "stallprobes.watch.document:WatchDocument",
-    "stallscope.processes/1": "stallprobes.machine.gpu_process_document:ProcessesDocument",
+    "stallscope.run/3": "stallprobes.measurement.result:RunResult",
+    "stallscope.check/3": "stallprobes.matrix.document:WholeCheck",
+    "stallscope.compare/3": "stallprobes.matrix.comparing.comparison:CompareDocument",
+    "stallscope.reference/2": "stallprobes.matrix.reference:Reference",
+    "stallscope.doctor/1": "stallprobes.doctor:Diagnosis",
+    "stallscope.watch/3": "stallprobes.watch.report:WatchReport",
+    "stallscope.processes/2": "stallprobes.machine.gpu_processes:ProcessesDocument",
 }
+
+
+def names() -> Collection[str]:
+    """The names of all schemas."""
+    return _TYPES.keys()
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -121,9 +121,10 @@ class Analyzer:
             self._interrupt()
             self._last, self._last_wall_s = now, observation.wall_s
             return
-        entries = {probe.name: probe.entry for probe in self.probe_set.probes}
         for switch in self.judgement.note_switches(now, self._marked):
-            self._heat_map.mark(now.at_ns, f"{entries[switch.name]} {'on' if switch.on else 'off'}")
+            # Several threads of one aggressor have numbers.
+            name = switch.name.partition(" ")[0]
+            self._heat_map.mark(now.at_ns, f"{name} {'on' if switch.on else 'off'}")
         self._marked = now
         if self._last is not None and self._idle_changed(now, self._last):
             # No window contains calls of both periods.

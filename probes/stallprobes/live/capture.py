@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import structs
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
@@ -94,7 +96,7 @@ def capture(
         if probe_set.backend == SIM:
             facts = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
             gpu = GpuName(str(info.get("gpu_model", "simulated GPU")))
-            probe_set = replace(probe_set, gpus=(gpu,), details=facts)
+            probe_set = structs.replace(probe_set, gpus=(gpu,), details=facts)
         if uuid is not None:
             telemetry = Telemetry(uuid, fields=all_fields(gpm_counters))
             telemetry.start()

@@ -8,15 +8,19 @@ no other process's calls: NVML in a tight loop changed no latency there (driver 
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from stallprobes.errors import NvmlUnavailable, reason_of
+from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
@@ -60,59 +64,69 @@ _LISTS = {
 }
 
 
-@dataclass(frozen=True)
-class GpuUse:
-    """Use of one GPU, by NVML's index, by a process.
-
-    ``memory_bytes`` is its memory there. ``utilization_percent`` is the share of the last sample, of at most a second,
-    in which the SMs worked for it; NVML has samples of processes that worked, so 0 for one without beside others, and
-    on an idle GPU. None if unknown.
-    """
-
-    gpu: int
-    memory_bytes: int | None = None
-    utilization_percent: int | None = None
+_Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
-@dataclass(frozen=True)
-class ListedProcess:
-    """A process that uses GPUs. ``status`` is None if it is not visible here.
+class GpuUse(Document):
+    """Use of one GPU by a process."""
 
-    ``own``: this program has started it. ``refusal`` says in a sentence why it cannot be attached, None if it can.
-    """
+    gpu: Annotated[Natural, about("NVML's index; without NVML the number of the device /dev/nvidiaN.")]
+    memory_bytes: Natural | None
+    # NVML has samples of processes that worked: 0 is for one without beside others, and on an idle GPU.
+    utilization_percent: Annotated[
+        _Percent | None,
+        about(
+            "NVML's share of its last sample, of at most a second, in which the SMs worked for the process; null where "
+            "NVML has none: in MIG mode, before its first sample, and of processes known by their open devices."
+        ),
+    ]
 
-    pid: int
-    uses: tuple[GpuUse, ...]
-    kinds: tuple[ContextKind, ...] = ()
-    status: ProcessStatus | None = None
-    own: bool = False
-    refusal: str | None = None
+
+class ListedProcess(Document):
+    """A process that uses GPUs."""
+
+    pid: Positive
+    start_ticks: Annotated[
+        Natural | None,
+        about("Its start, in clock ticks since boot, by which it is told from a later process with the same pid."),
+    ]
+    user: Annotated[Text | None, about("null if the process is not visible here.")]
+    command: Annotated[Text | None, about("The command with its arguments, cut after 4096 bytes.")]
+    kinds: Annotated[tuple[ContextKind, ...], about("Of its contexts, by NVML's lists; empty for open devices.")]
+    gpus: tuple[GpuUse, ...]
+    own: Annotated[bool, about("It was started by the stallscope that made this list.")]
+    refusal: Annotated[Text | None, about("Why it cannot be attached and what to do, a sentence; null if it can.")]
+
+    @property
+    def visible(self) -> bool:
+        """Whether its files in /proc can be read here."""
+        return self.user is not None
 
     @property
     def key(self) -> tuple[int, int]:
         """What no other process has, also later: its id and its start."""
-        return self.pid, 0 if self.status is None else self.status.start_ticks
+        return self.pid, self.start_ticks or 0
 
     @property
     def order(self) -> tuple[int, int, int]:
         """By its first GPU, then by its start: a process stays at its place while others come and go."""
-        return min((use.gpu for use in self.uses), default=_NO_GPU), self.key[1], self.pid
+        return min(self.gpu_numbers, default=_NO_GPU), self.key[1], self.pid
 
     @property
-    def gpus(self) -> tuple[int, ...]:
+    def gpu_numbers(self) -> tuple[int, ...]:
         """NVML's indexes of its GPUs."""
-        return tuple(use.gpu for use in self.uses)
+        return tuple(use.gpu for use in self.gpus)
 
     @property
     def memory_bytes(self) -> int | None:
         """Its memory on all GPUs, None if unknown of one of them."""
-        return _all_of([use.memory_bytes for use in self.uses])
+        return _all_of([use.memory_bytes for use in self.gpus])
 
     @property
     def utilization_percent(self) -> float | None:
         """The mean of its utilizations, None if unknown of one GPU."""
-        total = _all_of([use.utilization_percent for use in self.uses])
-        return None if total is None else total / len(self.uses)
+        total = _all_of([use.utilization_percent for use in self.gpus])
+        return None if total is None else total / len(self.gpus)
 
 
 @dataclass(frozen=True)
@@ -137,6 +151,34 @@ class GpuProcessList:
     def usable(self) -> bool:
         """Whether anything could be listed: NVML answers, or there are devices that processes may have open."""
         return not self.nvml_problem or self.has_devices
+
+
+class GpuOfList(Document):
+    """A GPU that was asked; ``index`` is NVML's, as in nvidia-smi."""
+
+    index: Natural
+    name: Text
+
+
+class ProcessesDocument(Document):
+    """Output of `stallscope watch --json` without a program: the processes that use the GPUs of this machine. The
+    process that made the list is left out."""
+
+    schema: Literal["stallscope.processes/2"]
+    at: Annotated[Text, Meta(description="Time of the list, UTC.", extra_json_schema={"format": "date-time"})]
+    source: Annotated[
+        ProcessSource, about("nvml: NVML lists them. devices: they have /dev/nvidia* open, and NVML lists none.")
+    ]
+    gpus: tuple[GpuOfList, ...]
+    problems: Annotated[tuple[Text, ...], about("A sentence for whatever could not be read.")]
+    processes: tuple[ListedProcess, ...]
+
+    @classmethod
+    def of_list(cls, listing: GpuProcessList, problems: Iterable[str]) -> ProcessesDocument:
+        """The document of ``listing``; ``problems`` are sentences about it."""
+        at = datetime.datetime.fromtimestamp(listing.at_s, datetime.UTC).isoformat(timespec="milliseconds")
+        gpus = tuple(GpuOfList(index, name) for index, name in sorted(listing.gpus.items()))
+        return cls("stallscope.processes/2", at, listing.source, gpus, tuple(problems), listing.processes)
 
 
 def _all_of(values: Sequence[int | None]) -> int | None:
@@ -203,14 +245,14 @@ class GpuProcessLister:
                 self._module = None
         by_nvml = (self._listed(pid, reading, host_namespace) for pid in reading.uses if pid != self._own_pid)
         # One that has just ended may be in NVML's list once more.
-        listed = [process for process in by_nvml if process.status is not None or process.pid not in self._visible]
+        listed = [process for process in by_nvml if process.visible or process.pid not in self._visible]
         source = ProcessSource.NVML
-        if not any(process.status is not None for process in listed):
+        if not any(process.visible for process in listed):
             opened = self._by_devices(reading.minors)
             source = ProcessSource.DEVICES if opened or problem else ProcessSource.NVML
             listed += opened
         listed.sort(key=lambda process: process.order)
-        self._visible = {process.pid for process in listed if process.status is not None}
+        self._visible = {process.pid for process in listed if process.visible}
         self._forget({process.key for process in listed})
         return GpuProcessList(
             at_s,
@@ -230,7 +272,21 @@ class GpuProcessLister:
             # The id is the host's; here another process has it, which uses no GPU.
             status = None
         kinds = tuple(kind for kind in ContextKind if kind in reading.kinds[pid])
-        return ListedProcess(pid, tuple(reading.uses[pid]), kinds, status, self._is_own(status))
+        return self._process(pid, tuple(reading.uses[pid]), kinds, status)
+
+    def _process(
+        self, pid: int, uses: tuple[GpuUse, ...], kinds: tuple[ContextKind, ...], status: ProcessStatus | None
+    ) -> ListedProcess:
+        return ListedProcess(
+            pid=pid,
+            start_ticks=None if status is None else status.start_ticks,
+            user=None if status is None else status.user,
+            command=None if status is None else status.command,
+            kinds=kinds,
+            gpus=uses,
+            own=self._is_own(status),
+            refusal=None,
+        )
 
     def _by_devices(self, minors: Mapping[int, int]) -> list[ListedProcess]:
         """The processes that have a device open; ``minors`` are NVML's indexes by the numbers of the devices."""
@@ -243,8 +299,10 @@ class GpuProcessLister:
             status = processes.status(pid, self._proc)
             if status is not None and status.start_ticks == start_ticks:
                 numbers = sorted(int(device) for device in devices if device.isdecimal())
-                uses = tuple(GpuUse(gpu) for gpu in sorted(minors.get(number, number) for number in numbers))
-                listed.append(ListedProcess(pid, uses, status=status, own=self._is_own(status)))
+                uses = tuple(
+                    GpuUse(gpu, None, None) for gpu in sorted(minors.get(number, number) for number in numbers)
+                )
+                listed.append(self._process(pid, uses, (), status))
         return listed
 
     def _scan(self) -> Iterator[tuple[tuple[int, int], frozenset[str]]]:
@@ -264,14 +322,14 @@ class GpuProcessLister:
         return self._own[key]
 
     def _with_refusal(self, process: ListedProcess) -> ListedProcess:
-        if process.own or process.status is None:
-            return replace(process, refusal=OWN_REFUSAL if process.own else NOT_VISIBLE_REFUSAL)
+        if process.own or not process.visible:
+            return process.changed(refusal=OWN_REFUSAL if process.own else NOT_VISIBLE_REFUSAL)
         due_s, refusal = self._refusals.get(process.key, (-1.0, None))
         if self._clock() >= due_s:
             refusal = answer_of(self._refusal, process.pid)
             due_s = self._clock() + (_ALLOWED_S if refusal is None else _REFUSED_S)
             self._refusals[process.key] = due_s, refusal
-        return replace(process, refusal=refusal)
+        return process.changed(refusal=refusal)
 
     def _forget(self, keys: set[tuple[int, int]]) -> None:
         """Forget what is known of processes that have ended."""

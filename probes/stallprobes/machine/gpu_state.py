@@ -3,60 +3,50 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from stallprobes.files.codec import Document, Figure, Text, about
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Rounded, Text, about
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
 # Snapshots that are kept of a time; of a longer one every second, fourth, … is.
 _MOST_SNAPSHOTS = 4096
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
+_Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
+_Watts = Annotated[float, Rounded(1)]
 
 
-class GpuStateDocument(Document):
-    """State of the GPU: the lowest and highest clock and power, the performance states, and medians of what it does.
-    Values are null where NVML has none; GPUs before Hopper have no values from sm_active_percent on."""
+class GpuState(Document):
+    """State of the GPU: the lowest and highest clock and power, the performance states from P0 on, and medians of what
+    it does. Values are null where NVML has none; GPUs before Hopper have no values from sm_active_percent on."""
 
     sm_clock_mhz: tuple[float, float] | None
-    power_w: tuple[float, float] | None
-    performance_states: list[Text]
-    utilisation_percent: Annotated[Figure | None, about("Share of the time with a kernel on the GPU, of any size.")]
-    pcie_to_gpu_kb_s: Figure | None
-    pcie_from_gpu_kb_s: Figure | None
-    sm_active_percent: Annotated[Figure | None, about("Share of the SMs with a warp on them, mean over the time.")]
-    sm_occupancy_percent: Annotated[Figure | None, about("Warps on the SMs as a share of those that fit.")]
-    tensor_percent: Annotated[Figure | None, about("Share of the time in which the tensor cores work.")]
-    fp32_percent: Annotated[Figure | None, about("Share of the time in which the FP32 pipe works.")]
-    dram_percent: Annotated[Figure | None, about("Share of the memory's bandwidth that is used.")]
-    nvlink_to_gpu_mb_s: Figure | None
-    nvlink_from_gpu_mb_s: Figure | None
+    power_w: tuple[_Watts, _Watts] | None
+    performance_states: tuple[Text, ...]
+    utilisation_percent: Annotated[_Median | None, about("Share of the time with a kernel on the GPU, of any size.")]
+    pcie_to_gpu_kb_s: _Median | None
+    pcie_from_gpu_kb_s: _Median | None
+    sm_active_percent: Annotated[_Median | None, about("Share of the SMs with a warp on them, mean over the time.")]
+    sm_occupancy_percent: Annotated[_Median | None, about("Warps on the SMs as a share of those that fit.")]
+    tensor_percent: Annotated[_Median | None, about("Share of the time in which the tensor cores work.")]
+    fp32_percent: Annotated[_Median | None, about("Share of the time in which the FP32 pipe works.")]
+    dram_percent: Annotated[_Median | None, about("Share of the memory's bandwidth that is used.")]
+    nvlink_to_gpu_mb_s: _Median | None
+    nvlink_from_gpu_mb_s: _Median | None
+
+
+class GpuStates(Document):
+    """State of the GPU in the baseline, and in the window with the aggressors running."""
+
+    baseline: GpuState
+    window: GpuState
 
 
 _RANGES = (_CLOCK, _POWER)
-_MEDIANS = tuple(name for name in GpuStateDocument.__struct_fields__ if name not in (*_RANGES, "performance_states"))
+_MEDIANS = tuple(name for name in GpuState.__struct_fields__ if name not in (*_RANGES, "performance_states"))
 # Readings that a state is made of.
 STATE_READINGS = (*_RANGES, _STATE, *_MEDIANS)
-
-
-@dataclass(frozen=True)
-class GpuState:
-    """The lowest and highest SM clock (MHz) and power (W) of a time, its performance states from P0 on, and medians.
-
-    None, or empty, where NVML has no values.
-    """
-
-    sm_clock_mhz: tuple[float, float] | None = None
-    power_w: tuple[float, float] | None = None
-    performance_states: tuple[str, ...] = ()
-    medians: Mapping[str, float] = field(default_factory=dict)
-
-    def document(self) -> GpuStateDocument:
-        """The state as a JSON document, watts to one decimal."""
-        power_w = None if self.power_w is None else (round(self.power_w[0], 1), round(self.power_w[1], 1))
-        medians = {name: self.medians.get(name) for name in _MEDIANS}
-        return GpuStateDocument.of(self, power_w=power_w, performance_states=list(self.performance_states), **medians)
 
 
 class GpuSamples:
@@ -85,7 +75,7 @@ class GpuSamples:
             _range(values[_CLOCK]),
             _range(values[_POWER]),
             tuple(sorted(set(values[_STATE]), key=lambda state: (len(state), state))),
-            {name: round(float(statistics.median(values[name])), 3) for name in _MEDIANS if values[name]},
+            *(statistics.median(values[name]) if values[name] else None for name in _MEDIANS),
         )
 
 

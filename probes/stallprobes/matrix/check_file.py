@@ -30,7 +30,7 @@ from stallprobes.errors import (
 from stallprobes.files import atomic, codec, compression, input_file, user_state
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.foreign_text import escaped_json
-from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, WrittenCheck
+from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
 # Largest document of one machine, and what each host of a merged check adds. A check of one machine has 6 MB, a merged
@@ -97,9 +97,9 @@ def ready(path: Path | str, force: bool = False) -> None:
 
 def _chunks(matrix: Matrix, progress: Callable[[float], None]) -> Iterator[bytes]:
     """The document as text in chunks, one line per cell, so that it is never in memory as a whole."""
-    written = WrittenCheck(matrix)
-    yield _text_of(written.head).removesuffix(b"]}")
-    for number, cell in enumerate(written.cells()):
+    head, cells = parts(matrix)
+    yield _text_of(head).removesuffix(b"]}")
+    for number, cell in enumerate(cells):
         progress(number / len(matrix.cells))
         yield (b",\n" if number else b"\n") + _text_of(cell)
     yield b"\n]}\n"

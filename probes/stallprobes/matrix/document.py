@@ -1,4 +1,4 @@
-"""JSON document of a check, published schema ``stallscope.check/2``: its types, made of a matrix and back.
+"""JSON document of a check, published schema ``stallscope.check/3``: made of a matrix and back.
 
 A matrix that was read ignores the figures in the document and computes them from the histograms. It equals the one
 that was written exactly, and writing it again gives the same document.
@@ -8,43 +8,39 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import numpy as np
-from msgspec import UNSET, Meta, Raw, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from stallprobes.errors import MalformedJson
 from stallprobes.files import codec
-from stallprobes.files.codec import Document, Figure, Integer, Natural, Positive, Seconds, Text, about
+from stallprobes.files.codec import Document, Figure, Nanoseconds, Natural, Positive, Text, about
 from stallprobes.latency.histogram import MOST, Histogram, HistogramBlock, Int64s
 from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window
-from stallprobes.matrix.comparing.compare_document import Sensitivities, detectable_shares
-from stallprobes.matrix.matrix import Cell, HostStatus, Matrix, MatrixColumn, MatrixRow, Repeat, Status
-from stallprobes.matrix.reference_document import FoundByReference
+from stallprobes.matrix.comparing.comparison import Sensitivities
+from stallprobes.matrix.matrix import Cell, CellHead, CheckHead, Matrix, MatrixColumn, MatrixRow, Repeat
+from stallprobes.matrix.reference import Unusual
 from stallprobes.model import Channel, Phase, Source
 from stallprobes.native.layouts.histogram import BUCKETS
-from stallprobes.records.timeline_document import TimelineDocument
-from stallprobes.units import rounded, us_of
-from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import _KIND, _PROOF, Detectable, PercentileSpreads, Proof, Verdict
+from stallprobes.records.timeline_summary import TimelineSummary
+from stallprobes.units import rounded
+from stallprobes.verdicts.verdict import Detectable, PercentileSpreads
 
 if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.repeat_spool import RepeatSpool, SpooledRepeats
 
-CHECK_SCHEMA = "stallscope.check/2"
-MOST_CELLS, MOST_LINES, MOST_VERDICTS = 20_000, 2_000, 20_000
+CHECK_SCHEMA = "stallscope.check/3"
+MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
 # Repeats of one machine, ten times as many as a check has; a probe has some twenty channels.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
-Fingerprint = Annotated[
-    dict[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
-]
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",
@@ -59,7 +55,8 @@ _CHANNELS = {
 Pairs = Annotated[list[tuple[Natural, Positive]], Meta(max_length=BUCKETS)]
 
 
-class CheckHistogram(Document):
+# A check has tens of thousands: with the rounding of a Document, reading one would take a tenth longer.
+class CheckHistogram(Struct, frozen=True, forbid_unknown_fields=True):
     """Histogram of a channel."""
 
     max_ns: Annotated[Natural, about("Exact maximum; it lies in the highest bucket or above.")]
@@ -87,7 +84,7 @@ class CheckRepeat(Document):
 
     host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]
     calls: Annotated[Natural, about("Iterations of the victim that ended in the window.")]
-    window_s: Seconds
+    window_ns: Nanoseconds
     channels: Annotated[Histograms, about("Histograms while the aggressor runs.")]
     before: Annotated[Histograms, about("Baseline right before; empty in the column quiet.")]
     after: Annotated[Histograms, about("Baseline right after; empty in the column quiet.")]
@@ -98,7 +95,7 @@ class CheckRepeat(Document):
         return cls(
             host=repeat.host,
             calls=repeat.window.iterations,
-            window_s=repeat.window.seconds,
+            window_ns=repeat.window.duration_ns,
             channels=_histograms_out(repeat.window.channels),
             before=_histograms_out(repeat.before),
             after=_histograms_out(repeat.after),
@@ -120,93 +117,20 @@ class CheckFigures(Document):
             "records of the GPU's work."
         ),
     ]
-    p50_us: Figure | None
-    baseline_p50_us: Figure | None
+    p50_ns: Nanoseconds | None
+    baseline_p50_ns: Nanoseconds | None
     ratio_p50: Annotated[Figure | None, about("Ratio to the baseline.")]
     detectable_p50: Detectable | None
-    p99_us: Figure | None
-    baseline_p99_us: Figure | None
+    p99_ns: Nanoseconds | None
+    baseline_p99_ns: Nanoseconds | None
     ratio_p99: Annotated[Figure | None, about("Ratio to the baseline.")]
     detectable_p99: Detectable | None
     calls: Annotated[Natural, about("Count of the histogram, without the baseline.")]
 
 
-class _VerdictDocument(Document, kw_only=True):
-    """A finding about one probe."""
-
-    probe: Text
-    phase: Phase | None
-    quantile: Quantile
-    baseline_us: Figure | None
-    range_us: Annotated[
-        tuple[Figure, Figure] | None,
-        about("Lowest and highest percentile of the baseline's seconds, where they are known."),
-    ]
-    now_us: Figure | None
-    ratio: Figure | None
-    detectable: Detectable | None
-    kind: Annotated[VerdictKind, _KIND]
-    proof: Annotated[Proof, _PROOF]
-    head: Annotated[Text, about("What was measured.")]
-    cause: Text
-    remedy: Text
-    sentence: Annotated[Text, about("Host in a merged check, head and cause.")]
-    aggressors: Annotated[
-        list[Text], about("Aggressors that the cause names; where it is open, those that may be it.")
-    ] = field(default_factory=list)
-
-    @classmethod
-    def of_verdict(cls, verdict: Verdict, **others: Any) -> Self:
-        """The document of ``verdict``; ``others`` are the members that a subclass adds."""
-        others["range_us"] = None if verdict.range_ns is None else tuple(map(us_of, verdict.range_ns))
-        others["aggressors"] = list(verdict.aggressors)
-        figures = {"ratio": rounded(verdict.ratio), "detectable": rounded(verdict.detectable)}
-        return cls.of(verdict, **figures, **others)
-
-
-class CheckVerdict(_VerdictDocument):
-    """A verdict of a cell."""
-
-    host: Annotated[Text, about("Name of one of hosts; empty for a check of one machine.")]
-
-    def verdict(self) -> Verdict:
-        """The verdict that the document was made of."""
-        low_high = None if self.range_us is None else (self.range_us[0] * 1000, self.range_us[1] * 1000)
-        return Verdict(
-            probe=self.probe,
-            phase=self.phase,
-            quantile=self.quantile,
-            baseline_ns=_ns(self.baseline_us),
-            now_ns=_ns(self.now_us),
-            ratio=self.ratio,
-            kind=self.kind,
-            head=self.head,
-            cause=self.cause,
-            remedy=self.remedy,
-            proof=self.proof,
-            aggressors=tuple(self.aggressors),
-            host=self.host,
-            range_ns=low_high,
-            detectable=self.detectable,
-        )
-
-
-class CheckCell(Document):
+class CheckCell(CellHead, kw_only=True):
     """A victim with an aggressor."""
 
-    row: Annotated[Text, about("Name of one of rows.")]
-    column: Annotated[Text, about("Name of one of columns.")]
-    status: Annotated[
-        Status,
-        about(
-            "starved: fewer than 3 calls returned in 0.5 s. unsupported: this machine cannot run it. invalid: it ran, "
-            "and the result does not count. missing: not reached before an interrupt."
-        ),
-    ]
-    reason: Annotated[str | None, about("Reason for the status; in a merged check, that of each of hosts.")]
-    hosts: Annotated[list[HostStatus], about("Hosts of a merged check whose status is not ok.")]
-    in_flight_us: Annotated[Figure | None, about("Longest age of a call that had not returned at the end of a window.")]
-    in_flight_op: Annotated[Text | None, about("Function of that call.")]
     figures: Annotated[
         dict[str, CheckFigures],
         Meta(
@@ -215,64 +139,23 @@ class CheckCell(Document):
             extra_json_schema=_CHANNELS,
         ),
     ]
-    verdicts: list[CheckVerdict]
     repeats: Annotated[list[CheckRepeat], about("The measurements of the cell; in a merged check, one per host.")]
 
 
-class CheckDocument(Document, Generic[CellForm], kw_only=True):
-    """Output of `stallscope check --json` and `--save`: an interference matrix. Keys ending in _us are microseconds, in
-    _s seconds, in _ns nanoseconds. null means unknown or without calls. Numbers are finite, integers at most 2**53;
-    strings have no control characters but newline and tab."""
+class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schema", tag=CHECK_SCHEMA):
+    """Output of `stallscope check --json` and `--save`: an interference matrix. Keys ending in _ns are nanoseconds.
+    null means unknown or without calls. Numbers are finite, integers at most 2**53; strings have no control characters
+    but newline and tab."""
 
-    schema: Literal["stallscope.check/2"]
-    program: Annotated[
-        Text, about("Version of stallscope; of a merged check, all versions, separated by commas and spaces.")
-    ]
-    backend: Annotated[
-        Literal["cuda", "simulated", "host"], about("simulated: a model, no GPU. host: probes without CUDA.")
-    ]
-    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
-    sim_seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
-    seed: Annotated[Integer, about("Seed of the measurement order; of a merged check, that of the first one.")]
-    quick: Annotated[bool, about("Whether it was a quick check, with fewer calls per cell.")]
-    interrupted: Annotated[bool, about("Whether it was stopped early; cells not reached have the status missing.")]
-    started_at: Annotated[
-        Text,
-        Meta(
-            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
-            extra_json_schema={"format": "date-time"},
-        ),
-    ]
-    seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
-    repeats: Annotated[
-        Natural,
-        about(
-            "Number of repeats of a cell that every cell has unless the check was interrupted; cells that gain "
-            "precision by additional repeats have more."
-        ),
-    ]
-    pace_us: Annotated[Figure, about("Time between two scheduled calls of a victim.")]
-    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
-    timeline_status: TimelineDocument | UnsetType = UNSET
+    timeline_status: TimelineSummary | UnsetType = UNSET
     detectable: Annotated[Sensitivities | None, about("Derived; computed again when the file is read.")]
     spread: PercentileSpreads | None
     reference: Annotated[
-        FoundByReference | None,
+        Unusual | None,
         about(
             "What is unusual compared with recorded checks of other machines; null without a reference, and in a saved "
             "check."
         ),
-    ]
-    fingerprint: Annotated[
-        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
-    ]
-    hosts: Annotated[
-        dict[Annotated[str, Meta(min_length=1, max_length=1024)], Fingerprint],
-        about("Fingerprint of each host of a merged check, by host name; empty for a check of one machine."),
-    ]
-    rows: Annotated[list[MatrixRow], Meta(max_length=MOST_LINES, description="The victims; each name is unique.")]
-    columns: Annotated[
-        list[MatrixColumn], Meta(max_length=MOST_LINES, description="The aggressors; each name is unique.")
     ]
     cells: Annotated[
         list[CellForm],
@@ -286,110 +169,77 @@ class CheckDocument(Document, Generic[CellForm], kw_only=True):
 WholeCheck = CheckDocument[CheckCell]
 
 
-def document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
+def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
     """``matrix`` as JSON types, without what JSON or a terminal cannot represent (NaN, control characters).
 
-    ``reference`` is its comparison with a reference.
+    ``cells`` is an iterator: those of a thousand hosts do not fit into memory. ``reference`` is the comparison of
+    ``matrix`` with one.
     """
-    lazy = lazy_document(matrix, reference)
-    return {**lazy, "cells": list(lazy["cells"])}
+    head, cells = parts(matrix, reference)
+    return {**codec.plain(head), "cells": map(codec.plain, cells)}
 
 
-def lazy_document(matrix: Matrix, reference: ReferenceComparison | None = None) -> dict[str, Any]:
-    """What ``document`` returns, but ``cells`` is an iterator: those of a thousand hosts do not fit into memory."""
-    written = WrittenCheck(matrix, reference)
-    head: dict[str, Any] = codec.plain(written.head)
-    return {**head, "cells": map(codec.plain, written.cells())}
-
-
-class WrittenCheck:
-    """The document of ``matrix``: ``head`` is all of it but its cells, which ``cells`` makes one at a time."""
-
-    def __init__(self, matrix: Matrix, reference: ReferenceComparison | None = None) -> None:
-        self._matrix = matrix
-        self._detectable = _Detectable.of(matrix)
-        self._sources = _Sources(matrix)
-        summary = matrix.timeline_summary
-        self.head = WholeCheck.of(
-            matrix,
-            schema=CHECK_SCHEMA,
-            seconds=float(matrix.seconds),
-            pace_us=float(matrix.pace_us),
-            timeline_status=UNSET if summary is None else TimelineDocument.of_summary(summary),
-            detectable=self._detectable.summary,
-            spread=None,
-            reference=None if reference is None else FoundByReference.of_comparison(reference),
-            cells=[],
-        )
-
-    def cells(self) -> Iterator[CheckCell]:
-        """The cells."""
-        for cell in self._matrix.cells.values():
-            ratios = self._detectable.ratios.get((cell.row, cell.column), {})
-            yield CheckCell.of(
-                cell,
-                figures={channel_name(channel): self._figures(cell, channel, ratios) for channel in cell.channels},
-                verdicts=list(map(CheckVerdict.of_verdict, cell.verdicts)),
-                repeats=list(map(CheckRepeat.of_repeat, cell.repeats)),
-            )
-
-    def _figures(
-        self, cell: Cell, channel: Channel, detectable: Mapping[tuple[Channel, Quantile], float | None]
-    ) -> CheckFigures:
-        now, baseline = cell.channels[channel], cell.baseline.get(channel, Histogram.empty())
-        figures: dict[str, float | None] = {}
-        for quantile in PERCENTILES:
-            ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
-            figures[f"{quantile}_us"] = us_of(now.percentile(quantile.percent))
-            figures[f"baseline_{quantile}_us"] = us_of(baseline.percentile(quantile.percent))
-            figures[f"ratio_{quantile}"] = None if ratio is None else rounded(ratio.ratio)
-            figures[f"detectable_{quantile}"] = rounded(detectable.get((channel, quantile)))
-        return CheckFigures(source=self._sources.of(cell.row, channel.phase), calls=now.count, **figures)
-
-
-@dataclass(frozen=True)
-class _Detectable:
-    """The ratios that a comparison with another check like ``matrix`` could detect: by cell, and the summary."""
-
-    ratios: Mapping[tuple[str, str], Mapping[tuple[Channel, Quantile], float | None]]
-    summary: Sensitivities | None
-
-    @classmethod
-    def of(cls, matrix: Matrix) -> _Detectable:
-        """Those of ``matrix``; none for a merged one, whose hosts are no repeats of each other."""
-        if matrix.hosts:
-            return cls({}, None)
+def parts(matrix: Matrix, reference: ReferenceComparison | None = None) -> tuple[WholeCheck, Iterator[CheckCell]]:
+    """The document of ``matrix`` without its cells, and the cells, which are made one at a time."""
+    detectable: dict[tuple[str, str], Mapping[tuple[Channel, Quantile], float | None]] = {}
+    sensitivities = None
+    # The hosts of a merged check are no repeats of each other.
+    if not matrix.hosts:
         # The rules of a comparison load the catalogue, which a reader does without.
         from stallprobes.matrix.comparing.compare import compare
 
         comparison = compare(matrix, matrix)
-        ratios = {
-            (cell.row, cell.column): {(part.channel, part.quantile): part.detectable for part in cell.parts}
-            for cell in comparison.cells
-        }
-        return cls(ratios, detectable_shares(comparison))
+        sensitivities = comparison.detectable
+        for cell in comparison.cells:
+            detectable[cell.row, cell.column] = {(part.channel, part.quantile): part.detectable for part in cell.parts}
+    head = WholeCheck.of(
+        matrix,
+        timeline_status=matrix.timeline_summary or UNSET,
+        detectable=sensitivities,
+        spread=None,
+        reference=None if reference is None else Unusual.of(reference),
+        cells=[],
+    )
+    return head, (_cell(matrix, cell, detectable.get(key, {})) for key, cell in matrix.cells.items())
 
 
-class _Sources:
-    """What measured the phases of a matrix. Without the timeline, a time on the GPU is that of pairs of events."""
+def _cell(matrix: Matrix, cell: Cell, detectable: Mapping[tuple[Channel, Quantile], float | None]) -> CheckCell:
+    entry = matrix.row(cell.row).entry
+    return CheckCell.of(
+        cell,
+        figures={
+            channel_name(channel): _figures(cell, channel, _source(entry, channel.phase, matrix.timeline), detectable)
+            for channel in cell.channels
+        },
+        repeats=list(map(CheckRepeat.of_repeat, cell.repeats)),
+    )
 
-    def __init__(self, matrix: Matrix) -> None:
-        self._timeline = matrix.timeline
-        self._entries = {row.name: row.entry for row in matrix.rows}
-        self._known: dict[tuple[str, Phase], Source] = {}
 
-    def of(self, row: str, phase: Phase) -> Source:
-        """The source of ``phase`` in the cells of a row."""
-        if phase.traits.host or not self._timeline:
-            return Source.HOST if phase.traits.host else Source.EVENTS
-        key = (self._entries[row], phase)
-        if key not in self._known:
-            from stallprobes.catalog import entries
+def _figures(
+    cell: Cell, channel: Channel, source: Source, detectable: Mapping[tuple[Channel, Quantile], float | None]
+) -> CheckFigures:
+    now, baseline = cell.channels[channel], cell.baseline.get(channel, Histogram.empty())
+    figures: dict[str, Any] = {}
+    for quantile in PERCENTILES:
+        ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
+        for name, histogram in (("", now), ("baseline_", baseline)):
+            ns = histogram.percentile(quantile.percent)
+            figures[f"{name}{quantile}_ns"] = None if ns is None else round(ns)
+        figures[f"ratio_{quantile}"] = None if ratio is None else rounded(ratio.ratio)
+        figures[f"detectable_{quantile}"] = detectable.get((channel, quantile))
+    return CheckFigures(source=source, calls=now.count, **figures)
 
-            # A victim that is not in the catalogue has no pairs of events.
-            entry = entries().get(key[0])
-            self._known[key] = Source.TIMELINE if entry is None else entry.probe().program.source(phase)
-        return self._known[key]
+
+@cache
+def _source(entry: str, phase: Phase, timeline: bool) -> Source:
+    """What measured a phase of a victim. Without the timeline, a time on the GPU is that of pairs of events."""
+    if phase.traits.host or not timeline:
+        return Source.HOST if phase.traits.host else Source.EVENTS
+    from stallprobes.catalog import entries
+
+    # A victim that is not in the catalogue has no pairs of events.
+    known = entries().get(entry)
+    return Source.TIMELINE if known is None else known.probe().program.source(phase)
 
 
 def channel_name(channel: Channel) -> str:
@@ -433,25 +283,14 @@ class ReadCheck:
 
     def _add(self, cell: CheckCell, where: str, histograms: Iterator[Histogram]) -> None:
         self._require_known(cell, where)
-        in_flight_ns = _ns(cell.in_flight_us)
-        self._cells[cell.row, cell.column] = Cell(
-            row=cell.row,
-            column=cell.column,
-            status=cell.status,
-            reason=cell.reason,
-            repeats=self._repeats_of(cell, where, histograms),
-            verdicts=tuple(one.verdict() for one in cell.verdicts),
-            in_flight_ns=None if in_flight_ns is None else round(in_flight_ns),
-            in_flight_op=cell.in_flight_op,
-            hosts=tuple(cell.hosts),
-        )
+        self._cells[cell.row, cell.column] = Cell.of(cell, repeats=self._repeats_of(cell, where, histograms))
 
     def _require_known(self, cell: CheckCell, where: str) -> None:
         """Raise MalformedJson unless a cell names known rows, columns and hosts, once, and is within the limits."""
         for key, names in self._names.items():
             if getattr(cell, key) not in names:
                 raise MalformedJson(f"{where}.{key} is not among those the check lists")
-        if (cell.row, cell.column) in self._cells:
+        if cell.key in self._cells:
             raise MalformedJson(f"{where} is a second cell of its row and column")
         named = (one.host for part in (cell.verdicts, cell.hosts, cell.repeats) for one in part)
         for host in named:
@@ -474,7 +313,7 @@ class ReadCheck:
             channels, before, after = [
                 {self._channel(key, where): next(histograms) for key in part} for part in one.parts
             ]
-            window = Window(channels, one.calls, round(one.window_s * 1e9))
+            window = Window(channels, one.calls, one.window_ns)
             repeat = Repeat(window, before, after, one.host)
             calls += repeat.values
             repeats.append(repeat)  # type: ignore[union-attr]
@@ -494,26 +333,7 @@ class ReadCheck:
     def matrix(self) -> Matrix:
         """The matrix of the cells that were added."""
         head = self._head
-        return Matrix(
-            backend=head.backend,
-            fingerprint=head.fingerprint,
-            started_at=head.started_at,
-            seconds=head.seconds,
-            rows=tuple(head.rows),
-            columns=tuple(head.columns),
-            cells=self._cells,
-            seed=head.seed,
-            repeats=head.repeats,
-            pace_us=head.pace_us,
-            quick=head.quick,
-            interrupted=head.interrupted,
-            timeline=head.timeline,
-            timeline_summary=None if head.timeline_status is UNSET else head.timeline_status.summary(),
-            profile=head.profile,
-            sim_seed=head.sim_seed,
-            program=head.program,
-            hosts=head.hosts,
-        )
+        return Matrix.of(head, cells=self._cells, timeline_summary=head.timeline_status or None, lost_engines=())
 
 
 def _names(key: str, lines: Collection[MatrixRow | MatrixColumn]) -> set[str]:
@@ -559,7 +379,3 @@ def _histograms_one_by_one(cell: CheckCell, where: str) -> Iterator[Histogram]:
                     yield Histogram.read(pairs, one.max_ns)
                 except ValueError as error:
                     raise MalformedJson(f"{place} {error}") from None
-
-
-def _ns(us: float | None) -> float | None:
-    return None if us is None else us * 1000

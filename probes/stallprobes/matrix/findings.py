@@ -197,7 +197,7 @@ def reasons(matrix: Matrix, status: Status) -> tuple[tuple[str, tuple[str, ...]]
 
 
 def _places(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
-    left = {(cell.row, cell.column) for cell in cells}
+    left = {cell.key for cell in cells}
     found: list[str] = []
     for column in matrix.columns:
         whole = {key for key in matrix.cells if key[1] == column.name}

@@ -52,20 +52,19 @@ class RecordedEffects:
     def of_reference(cls, reference: Reference) -> RecordedEffects:
         """The effects in the checks of ``reference``."""
         effects = {}
-        for place, cell in reference.cells.items():
+        for place, cell in reference.by_place.items():
             for phase in MATRIX_PHASES:
-                ranges = {quantile: cell.ratios.get((phase, quantile)) for quantile in Quantile}
                 strong = [
-                    (one.low >= _LEAST[quantile], one.high)
-                    for quantile, one in ranges.items()
-                    if one is not None and one.high >= _LEAST[quantile]
+                    (low >= _LEAST[quantile], high)
+                    for quantile, (low, high) in cell.ratios.get(phase, {}).items()
+                    if high >= _LEAST[quantile]
                 ]
                 if CellState.STARVED in cell.checks:
                     # Calls that did not return have no ratio.
                     strong.append((False, math.inf))
                 if strong:
                     effects[*place, phase] = CellEffect(any(sure for sure, _ in strong), max(r for _, r in strong))
-        return cls(f"reference {reference.name}", frozenset(reference.cells), effects)
+        return cls(f"reference {reference.name}", frozenset(reference.by_place), effects)
 
     @classmethod
     def of_matrix(cls, matrix: Matrix) -> RecordedEffects:

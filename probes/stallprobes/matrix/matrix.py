@@ -1,7 +1,8 @@
 """Interference matrix as data: victims in rows, aggressors in columns, and the measurements in cells.
 
 Every cell holds its repeats, each with the victim's window with the aggressor running and its baselines before and
-after. Percentiles and ratios are computed from them, not stored. The module ``runner`` measures a matrix.
+after. Percentiles and ratios are computed from them, not stored. The module ``runner`` measures a matrix, ``document``
+is its JSON form.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Integer, Nanoseconds, Natural, Seconds, Text, about
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window, merged_groups
 from stallprobes.model import MATRIX_PHASES, Phase
+from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
-
-if TYPE_CHECKING:
-    from stallprobes.records.timeline_summary import TimelineSummary
 
 # The column in which a victim runs with no aggressor: the cost of the driver itself.
 QUIET = "quiet"
 PHASES = MATRIX_PHASES
+# Most rows or columns of a matrix that is read.
+MOST_LINES = 2_000
+Backend = Literal["cuda", "simulated", "host"]
+# What a matrix has of an engine's backend.
+BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
+Fingerprint = Annotated[
+    Mapping[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
+]
 
 
 class Status(StrEnum):
-    """The status of a cell.
-
-    ``STARVED``: fewer than 3 calls returned in half a second. ``UNSUPPORTED``: this machine cannot run it.
-    ``INVALID``: it was measured, but the result does not count. ``MISSING``: not reached before an interrupt.
-    """
+    """The status of a cell; ``CellHead.status`` says what each means."""
 
     OK = "ok"
     STARVED = "starved"
@@ -60,32 +66,29 @@ STATUS_LOOKS = {
 CellKind = VerdictKind | Status
 
 
-@dataclass(frozen=True)
-class MatrixRow:
+class MatrixRow(Document):
     """A victim: its name on the command line (``d2d@secondary``), its catalogue entry and where it runs."""
 
-    name: str
-    title: str
-    entry: str
-    context: str
-    stream: str
+    name: Text
+    title: Text
+    entry: Text
+    context: Text
+    stream: Text
 
 
-@dataclass(frozen=True)
-class MatrixColumn:
+class MatrixColumn(Document):
     """A set of aggressors: their names on the command line, none for the column ``quiet``."""
 
-    name: str
-    title: str
-    aggressors: tuple[str, ...]
+    name: Text
+    title: Text
+    aggressors: tuple[Text, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
     """One measurement of a cell: the victim's window with the aggressor running, and its baselines before and after.
 
-    ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet``
-    both baselines are empty.
+    ``host`` is the machine's name in a merged matrix, else "". In the column ``quiet`` both baselines are empty.
     """
 
     window: Window
@@ -99,37 +102,58 @@ class Repeat:
         return sum([one.count for part in (self.window.channels, self.before, self.after) for one in part.values()])
 
 
-@dataclass(frozen=True)
-class HostStatus:
-    """The status of a cell on one host of a merged matrix, with the ``reason`` where it is not ok, else ""."""
+class HostStatus(Document):
+    """The status of a cell on one host of a merged matrix."""
 
-    host: str
+    host: Text
     status: Status
-    reason: str = ""
+    reason: Annotated[Text, about("Reason where the status is not ok, else empty.")] = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """The measurements of a victim with an aggressor. ``reason`` explains the status unsupported or invalid.
+class CellPlace(Document):
+    """The place of a cell."""
 
-    ``in_flight_ns`` is the longest age (ns) of a call (``in_flight_op``) that had not returned at a window's end.
-    ``hosts`` has the hosts of a merged matrix on which the status is not ok; ``reason`` is then the same as text.
-    """
+    row: Annotated[Text, about("Name of the victim.")]
+    column: Annotated[Text, about("Name of the aggressor column.")]
 
-    row: str
-    column: str
-    status: Status
-    reason: str | None = None
-    repeats: Sequence[Repeat] = ()
+    @property
+    def key(self) -> tuple[str, str]:
+        """Row and column."""
+        return self.row, self.column
+
+
+class CellHead(CellPlace):
+    """What is known of a victim with an aggressor, without the measurements."""
+
+    status: Annotated[
+        Status,
+        about(
+            "starved: fewer than 3 calls returned in 0.5 s. unsupported: this machine cannot run it. invalid: it ran, "
+            "and the result does not count. missing: not reached before an interrupt."
+        ),
+    ]
+    reason: Annotated[str | None, about("Reason for the status; in a merged check, that of each of hosts.")] = None
     verdicts: tuple[Verdict, ...] = ()
-    in_flight_ns: int | None = None
-    in_flight_op: str | None = None
-    hosts: tuple[HostStatus, ...] = ()
+    in_flight_ns: Annotated[
+        Nanoseconds | None, about("Longest age of a call that had not returned at the end of a window.")
+    ] = None
+    in_flight_op: Annotated[Text | None, about("Function of that call.")] = None
+    hosts: Annotated[tuple[HostStatus, ...], about("Hosts of a merged check whose status is not ok.")] = ()
+
+
+class Cell(CellHead, eq=False, dict=True):
+    """The measurements of a victim with an aggressor."""
+
+    repeats: Sequence[Repeat] = ()
+
+    def sums(self) -> Sequence[ChannelMap]:
+        """The sum of all repeats with the aggressor running, and that of all baselines; made anew."""
+        windows = (repeat.window.channels for repeat in self.repeats)
+        return merged_groups((windows, (one for repeat in self.repeats for one in (repeat.before, repeat.after))))
 
     @cached_property
     def _sums(self) -> Sequence[ChannelMap]:
-        windows = (repeat.window.channels for repeat in self.repeats)
-        return merged_groups((windows, (one for repeat in self.repeats for one in (repeat.before, repeat.after))))
+        return self.sums()
 
     @property
     def channels(self) -> ChannelMap:
@@ -177,35 +201,62 @@ class LostEngine:
     cells: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Matrix:
+class CheckOrigin(Document, kw_only=True):
+    """What was checked, when, by which program."""
+
+    program: Annotated[
+        Text, about("Version of stallscope; of a merged check, all versions, separated by commas and spaces.")
+    ] = ""
+    backend: Annotated[Backend, about("simulated: a model, no GPU. host: probes without CUDA.")]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")] = None
+    started_at: Annotated[
+        Text,
+        Meta(
+            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ]
+    seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")] = False
+    interrupted: Annotated[bool, about("Stopped early; cells that were not reached have the status missing.")] = False
+    fingerprint: Annotated[
+        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
+    ]
+
+
+class CheckHead(CheckOrigin, kw_only=True):
+    """A check without its cells."""
+
+    sim_seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")] = None
+    seed: Annotated[Integer, about("Seed of the measurement order; of a merged check, that of the first one.")]
+    quick: Annotated[bool, about("Whether it was a quick check, with fewer calls per cell.")] = False
+    repeats: Annotated[
+        Natural,
+        about(
+            "Number of repeats of a cell that every cell has unless the check was interrupted; cells that gain "
+            "precision by additional repeats have more."
+        ),
+    ]
+    pace_ns: Annotated[Natural, about("Time between two scheduled calls of a victim.")]
+    hosts: Annotated[
+        Mapping[Annotated[str, Meta(min_length=1, max_length=1024)], Fingerprint],
+        about("Fingerprint of each host of a merged check, by host name; empty for a check of one machine."),
+    ] = {}
+    rows: Annotated[tuple[MatrixRow, ...], Meta(max_length=MOST_LINES, description="The victims; each name is unique.")]
+    columns: Annotated[
+        tuple[MatrixColumn, ...], Meta(max_length=MOST_LINES, description="The aggressors; each name is unique.")
+    ]
+
+
+class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):
     """The result of a check. ``cells`` has each (row name, column name) of the plan, whatever its status.
 
-    ``seed`` orders the cells; ``profile`` and ``sim_seed`` are the simulated GPU's, else None. ``pace_us`` is the
-    period of a victim, ``seconds`` the duration of the check. ``timeline``: it was on, which adds to each call, and
-    ``timeline_summary`` says how it was recorded. ``hosts`` names the machines of a merged matrix with their
-    fingerprints; it is empty for one machine. ``lost_engines`` are those of this process's check; in a saved one their
-    cells have the reason.
+    ``timeline_summary`` says how the timeline was recorded. ``lost_engines`` are those of this process's check; in a
+    saved one their cells have the reason.
     """
 
-    backend: str
-    fingerprint: Mapping[str, object]
-    started_at: str
-    seconds: float
-    rows: tuple[MatrixRow, ...]
-    columns: tuple[MatrixColumn, ...]
     cells: Mapping[tuple[str, str], Cell]
-    seed: int
-    repeats: int
-    pace_us: float
-    quick: bool = False
-    interrupted: bool = False
-    timeline: bool = False
     timeline_summary: TimelineSummary | None = None
-    profile: str | None = None
-    sim_seed: int | None = None
-    program: str = ""
-    hosts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     lost_engines: tuple[LostEngine, ...] = ()
 
     @property
@@ -215,17 +266,11 @@ class Matrix:
 
     def row(self, name: str) -> MatrixRow:
         """The row called ``name``. Raises KeyError."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(name)
+        return {row.name: row for row in self.rows}[name]
 
     def column(self, name: str) -> MatrixColumn:
         """The column called ``name``. Raises KeyError."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return {column.name: column for column in self.columns}[name]
 
     def findings(self) -> tuple[Cell, ...]:
         """The cells whose worst verdict is more than quiet, the worst first."""

@@ -8,13 +8,14 @@ the second one reads the sums cell by cell.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
+from typing import TypeVar
 
 from stallprobes.errors import CannotMerge, reason_of
 from stallprobes.latency.histogram import MOST
@@ -33,13 +34,13 @@ from stallprobes.matrix.matrix import (
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
-from stallprobes.verdicts.verdict import Verdict
 
 # A measured status counts before all others; of the rest the most informative one comes first.
 _MEASURED = (Status.STARVED, Status.OK)
 _ORDER = (*_MEASURED, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 # Cells of a check that are summed at once, which limits the memory for it.
 _SUMS_AT_ONCE = 64
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,88 +52,63 @@ class Merged:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class _HostPart:
-    """One host's part of a cell."""
-
-    status: Status
-    reason: str = ""
-    repeat: Repeat | None = None
-    verdicts: tuple[Verdict, ...] = ()
-    in_flight_ns: int | None = None
-    in_flight_op: str | None = None
-
-
-class _Parts:
-    """Parts of several hosts: their repeats, the verdicts of the worst one, and the longest call in flight."""
-
-    __slots__ = ("host", "repeats", "stuck", "verdicts", "weight")
-
-    def __init__(self, spool: RepeatSpool) -> None:
-        self.repeats = spool.sequence()
-        self.verdicts: tuple[Verdict, ...] = ()
-        self.weight: tuple[int, float] | None = None
-        self.host = ""
-        self.stuck: _HostPart | None = None
-
-    def add(self, host: str, part: _HostPart, repeat: int | None) -> None:
-        """Add the part of ``host``; ``repeat`` is the number of its repeat in the spool."""
-        if repeat is not None:
-            self.repeats.append_number(repeat)
-        weight = _weight(part.verdicts)
-        if self.weight is None or weight > self.weight:
-            self.weight, self.host, self.verdicts = weight, host, part.verdicts
-        if self.stuck is None or (part.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
-            self.stuck = _HostPart(part.status, in_flight_ns=part.in_flight_ns, in_flight_op=part.in_flight_op)
-
-
 class _MergedCell:
-    """A cell while the checks of its hosts are added."""
+    """A cell while the checks of its hosts are added: their repeats, the worst one, and the longest call in flight.
 
-    __slots__ = ("calls", "every", "hosts", "measured", "status")
+    What hosts without a measurement have does not count once another one has measured it.
+    """
+
+    __slots__ = ("_spool", "calls", "host", "hosts", "repeats", "status", "stuck", "worst")
 
     def __init__(self, spool: RepeatSpool) -> None:
+        self._spool = spool
         self.status: Status | None = None
         self.hosts: list[HostStatus] = []
-        self.every, self.measured = _Parts(spool), _Parts(spool)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.repeats = self._spool.sequence()
+        self.worst: Cell | None = None
+        self.stuck: Cell | None = None
+        self.host = ""
         self.calls = 0
 
+    def add(self, host: str, part: Cell) -> None:
+        """Add the cell of ``host``, which has one repeat or none. Raises CannotMerge and OSError."""
+        if part.status is not Status.OK:
+            # Most hosts have the same reasons.
+            self.hosts.append(HostStatus(host, part.status, sys.intern(part.reason or "")))
+        measured = self.status in _MEASURED
+        self.status = min(self.status or part.status, part.status, key=_ORDER.index)
+        if measured and part.status not in _MEASURED:
+            return
+        if part.status in _MEASURED and not measured:
+            self._begin()
+        for repeat in part.repeats:
+            self.repeats.append(replace(repeat, host=host))
+            self.calls += repeat.values
+            if self.calls > MOST:
+                raise CannotMerge(
+                    f"The cell {part.row} × {part.column} would hold more than 2**53 calls: merge fewer checks"
+                )
+        head = part.changed(repeats=())
+        if self.worst is None or _weight(head) > _weight(self.worst):
+            self.worst, self.host = head, host
+        if self.stuck is None or (head.in_flight_ns or 0) > (self.stuck.in_flight_ns or 0):
+            self.stuck = head
+
     def cell(self, row: str, column: str) -> Cell:
-        """The cell; what hosts without a measurement have does not count if another one has measured it."""
-        status = self.status or Status.MISSING
-        kept = self.measured if status in _MEASURED else self.every
-        stuck = kept.stuck or _HostPart(status)
-        return Cell(
-            row=row,
-            column=column,
-            status=status,
+        """The cell."""
+        blank = Cell(row, column, self.status or Status.MISSING)
+        worst, stuck = self.worst or blank, self.stuck or blank
+        return blank.changed(
             reason=host_reasons(self.hosts),
-            repeats=kept.repeats,
-            verdicts=tuple(verdict.changed(host=kept.host) for verdict in kept.verdicts),
+            repeats=self.repeats,
+            verdicts=tuple(verdict.changed(host=self.host) for verdict in worst.verdicts),
             in_flight_ns=stuck.in_flight_ns,
             in_flight_op=stuck.in_flight_op,
             hosts=tuple(self.hosts),
         )
-
-
-@dataclass
-class _Names:
-    """Unique names of the hosts, in the order of the checks, with their fingerprints."""
-
-    hosts: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, wanted: str, fingerprint: Mapping[str, object], file: str) -> str:
-        """Add a host and return its unique name, ``wanted`` if it is free; ``file`` is the name of its check."""
-        # These characters separate the names in a reason.
-        wanted = re.sub(r"[,;:\s]+", " ", wanted).strip() or "host"
-        name = wanted
-        if name in self.hosts:
-            base = re.sub(r" \(\d+\)$", "", wanted)
-            name = next(n for i in range(2, len(self.hosts) + 3) if (n := f"{base} ({i})") not in self.hosts)
-            self.notes.append(f"{file} is another check of the host “{wanted}”: it is named “{name}”.")
-        self.hosts[name] = fingerprint
-        return name
 
 
 def merge(
@@ -174,101 +150,75 @@ class _Merger:
 
     def __init__(self, force: bool) -> None:
         self._force = force
-        self._first: tuple[str, Matrix] | None = None
-        self._names = _Names()
+        self._first_file = ""
+        # The checks without their cells and lines.
+        self._heads: list[Matrix] = []
+        # Unique names of the hosts, in the order of the checks, with their fingerprints.
+        self._hosts: dict[str, Mapping[str, object]] = {}
+        self._notes: list[str] = []
         self._models: dict[str, str] = {}
         self._rows: dict[str, tuple[str, MatrixRow]] = {}
         self._columns: dict[str, tuple[str, MatrixColumn]] = {}
         self._spool = RepeatSpool()
         self._cells: dict[tuple[str, str], _MergedCell] = {}
-        self._started_at: list[str] = []
-        self._seconds = 0.0
-        self._repeats = 0
-        self._interrupted = False
-        self._quick: set[bool] = set()
-        self._profiles: set[str | None] = set()
-        self._sim_seeds: set[int | None] = set()
-        self._programs: set[str] = set()
-        self._timelines: list[TimelineSummary] = []
-        # Most hosts have the same reasons.
-        self._reasons: dict[str, str] = {}
 
     def add(self, file: str, matrix: Matrix) -> None:
         """Add the check of ``file``. Raises CannotMerge and OSError."""
-        if self._first is None:
-            self._first = file, replace(matrix, cells={})
+        self._first_file = self._first_file or file
+        self._heads.append(matrix.changed(cells={}, rows=(), columns=(), lost_engines=()))
         self._check(file, matrix)
         self._add_lines(file, matrix)
-        new = _name(self._names, file, matrix)
+        new = self._new_names(file, matrix)
         hosts = list(matrix.hosts)
         sums = None if hosts else _totals([cell.repeats for cell in matrix.cells.values()])
         for key, cell in matrix.cells.items():
             merged = self._cells.get(key)
             if merged is None:
                 merged = self._cells[key] = _MergedCell(self._spool)
-            whole = None if sums is None else next(sums)
-            parts = (
-                _host_parts(cell, hosts) if whole is None else {"": _HostPart(cell.status, cell.reason or "", whole)}
-            )
-            self._add_cell(merged, cell, parts, new)
-        self._started_at = (
-            [min(*self._started_at, matrix.started_at, key=datetime.datetime.fromisoformat)]
-            if (self._started_at)
-            else [matrix.started_at]
-        )
-        self._seconds = max(self._seconds, matrix.seconds)
-        self._repeats = max(self._repeats, matrix.repeats)
-        self._interrupted |= matrix.interrupted
-        self._quick.add(matrix.quick)
-        self._profiles.add(matrix.profile)
-        self._sim_seeds.add(matrix.sim_seed)
-        self._programs.update(matrix.program.split(", "))
-        self._timelines += [] if matrix.timeline_summary is None else [matrix.timeline_summary]
+            parts = _host_parts(cell, hosts) if sums is None else {"": cell.changed(repeats=(next(sums),))}
+            for host, part in parts.items():
+                merged.add(new[host], part)
 
     def result(self, progress: Callable[[float], None]) -> Merged:
         """The merged matrix. Raises CannotMerge without a check, and OSError."""
-        if self._first is None:
+        heads = self._heads
+        if not heads:
             raise CannotMerge("No checks to merge: name at least one file")
         self._check_models()
-        first, hosts = self._first[1], self._names.hosts
-        matrix = Matrix(
-            backend=first.backend,
-            fingerprint=_common(hosts),
-            started_at=self._started_at[0],
-            seconds=self._seconds,
+        timelines = [head.timeline_summary for head in heads if head.timeline_summary is not None]
+        matrix = heads[0].changed(
+            fingerprint=_common(self._hosts),
+            started_at=min((head.started_at for head in heads), key=datetime.datetime.fromisoformat),
+            seconds=max(head.seconds for head in heads),
             rows=tuple(row for _, row in self._rows.values()),
             columns=tuple(column for _, column in self._columns.values()),
             cells={key: cell.cell(*key) for key, cell in self._cells.items()},
-            seed=first.seed,
-            repeats=self._repeats,
-            pace_us=first.pace_us,
-            quick=any(self._quick),
-            interrupted=self._interrupted,
-            timeline=first.timeline,
-            timeline_summary=TimelineSummary.joined(self._timelines),
-            profile=first.profile if len(self._profiles) == 1 else None,
-            sim_seed=first.sim_seed if len(self._sim_seeds) == 1 else None,
-            program=", ".join(sorted(self._programs)),
-            hosts=hosts,
+            repeats=max(head.repeats for head in heads),
+            quick=any(head.quick for head in heads),
+            interrupted=any(head.interrupted for head in heads),
+            timeline_summary=TimelineSummary.joined(timelines),
+            profile=_common_value([head.profile for head in heads]),
+            sim_seed=_common_value([head.sim_seed for head in heads]),
+            program=", ".join(sorted({name for head in heads for name in head.program.split(", ")})),
+            hosts=self._hosts,
         )
-        notes = [*self._names.notes, *_twice(matrix)]
-        if len(self._quick) > 1:
+        notes = list(self._notes)
+        if len({head.quick for head in heads}) > 1:
             notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
         return Merged(matrix, outliers.find(matrix, progress), tuple(notes))
 
     def _check(self, name: str, one: Matrix) -> None:
         """Raise CannotMerge if ``one`` cannot be merged with the checks before it."""
-        assert self._first is not None
-        first_name, first = self._first
+        first_name, first = self._first_file, self._heads[0]
         if one.timeline != first.timeline:
             with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
             raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
         if one.backend != first.backend:
             raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
-        if one.pace_us != first.pace_us:
+        if one.pace_ns != first.pace_ns:
             raise CannotMerge(
-                f"{first_name} calls every {first.pace_us:g} µs and {name} every {one.pace_us:g} µs, which gives other "
-                "figures: merge them apart"
+                f"{first_name} calls every {first.pace_ns / 1000:g} µs and {name} every {one.pace_ns / 1000:g} µs, "
+                "which gives other figures: merge them apart"
             )
         # A merged check may have several models; what else differs comes first.
         self._check_models()
@@ -293,32 +243,30 @@ class _Merger:
             if same_column.aggressors != column.aggressors:
                 raise CannotMerge(f"{before} and {file} call different aggressors “{column.name}”: merge them apart")
 
-    def _add_cell(
-        self, merged: _MergedCell, cell: Cell, parts: Mapping[str, _HostPart], new: Mapping[str, str]
-    ) -> None:
-        """Add the part of each host, by its old name, of ``cell``; ``new`` has the new names."""
-        worst = next((one.host for one in cell.verdicts), "") or next(iter(parts), "")
-        for old, part in parts.items():
-            host = new[old]
-            if old == worst:
-                verdicts = tuple([verdict.changed(host="") for verdict in cell.verdicts])
-                part = replace(part, verdicts=verdicts, in_flight_ns=cell.in_flight_ns, in_flight_op=cell.in_flight_op)
-            number = None
-            if part.repeat is not None:
-                repeat = replace(part.repeat, host=host)
-                number = self._spool.add(repeat)
-                merged.calls += repeat.values
-                if merged.calls > MOST:
-                    raise CannotMerge(
-                        f"The cell {cell.row} × {cell.column} would hold more than 2**53 calls: merge fewer checks"
-                    )
-            if part.status is not Status.OK:
-                reason = self._reasons.setdefault(part.reason, part.reason)
-                merged.hosts.append(HostStatus(host, part.status, reason))
-            merged.status = min(merged.status or part.status, part.status, key=_ORDER.index)
-            merged.every.add(host, part, number)
-            if part.status in _MEASURED:
-                merged.measured.add(host, part, number)
+    def _new_names(self, file: str, matrix: Matrix) -> dict[str, str]:
+        """New names of a matrix's hosts by their old ones; the host of a matrix of one machine has the old name ""."""
+        if matrix.hosts:
+            return {name: self._new_name(name, fingerprint, file) for name, fingerprint in matrix.hosts.items()}
+        hostname = matrix.fingerprint.get("hostname")
+        if file and "/" not in file and not file.endswith((".json", ".json.gz")):
+            name = file
+        elif isinstance(hostname, str) and hostname:
+            name = hostname
+        else:
+            name = PurePath(file.removesuffix(".gz")).stem
+        return {"": self._new_name(name, matrix.fingerprint, file)}
+
+    def _new_name(self, wanted: str, fingerprint: Mapping[str, object], file: str) -> str:
+        """Add a host and return its unique name, ``wanted`` if it is free; ``file`` is the name of its check."""
+        # These characters separate the names in a reason.
+        wanted = re.sub(r"[,;:\s]+", " ", wanted).strip() or "host"
+        name = wanted
+        if name in self._hosts:
+            base = re.sub(r" \(\d+\)$", "", wanted)
+            name = next(n for i in range(2, len(self._hosts) + 3) if (n := f"{base} ({i})") not in self._hosts)
+            self._notes.append(f"{file} is another check of the host “{wanted}”: it is named “{name}”.")
+        self._hosts[name] = fingerprint
+        return name
 
 
 def _gpu(matrix: Matrix) -> str:
@@ -333,48 +281,42 @@ def _models(matrix: Matrix) -> list[str]:
     return [model for model in found if isinstance(model, str)]
 
 
-def _name(names: _Names, file: str, matrix: Matrix) -> dict[str, str]:
-    """The new names of a matrix's hosts by their old ones; the host of a matrix of one machine has the old name ""."""
-    if matrix.hosts:
-        return {name: names.add(name, of, file) for name, of in matrix.hosts.items()}
-    hostname = matrix.fingerprint.get("hostname")
-    if file and "/" not in file and not file.endswith((".json", ".json.gz")):
-        name = file
-    elif isinstance(hostname, str) and hostname:
-        name = hostname
-    else:
-        name = PurePath(file.removesuffix(".gz")).stem
-    return {"": names.add(name, matrix.fingerprint, file)}
-
-
 def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     """The common fingerprint of all hosts: a value that differs is None, with the reason in ``unknown``."""
     if len(hosts) == 1:
         return dict(*hosts.values())
-    keys = {key: None for of in hosts.values() for key in of if key != "unknown"}
+    keys = {key: None for fingerprint in hosts.values() for key in fingerprint if key != "unknown"}
     found: dict[str, object] = {}
     unknown: dict[str, str] = {}
     for key in keys:
-        values = [of.get(key) for of in hosts.values()]
-        found[key] = values[0] if all(value == values[0] for value in values) else None
+        values = [fingerprint.get(key) for fingerprint in hosts.values()]
+        found[key] = _common_value(values)
         if found[key] is None:
             unknown[key] = "not known on any host" if values[0] is None else f"not the same on all {len(hosts)} hosts"
     return {**found, "unknown": unknown}
 
 
-def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, _HostPart]:
-    """Status, reason and repeat of each of ``hosts`` that ``cell`` has, by the host's old name."""
+def _common_value(values: Sequence[Value]) -> Value | None:
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, Cell]:
+    """The part of each of ``hosts`` in ``cell``, by the host's old name; that of the worst has the verdicts."""
     known = {one.host: one for one in cell.hosts}
     repeats: dict[str, list[Repeat]] = {}
     for repeat in cell.repeats:
         repeats.setdefault(repeat.host, []).append(repeat)
     found = {}
     for host in hosts:
-        mine = repeats.pop(host, [])
+        mine = repeats.get(host, [])
         if mine or host in known:
             status = known.get(host, HostStatus(host, Status.OK))
-            total = next(_totals([mine])) if mine else None
-            found[host] = _HostPart(status.status, status.reason, total)
+            totals = tuple(_totals([mine])) if mine else ()
+            found[host] = Cell(cell.row, cell.column, status.status, status.reason, repeats=totals)
+    worst = next((verdict.host for verdict in cell.verdicts), "") or next(iter(found), "")
+    if worst in found:
+        stuck = {"in_flight_ns": cell.in_flight_ns, "in_flight_op": cell.in_flight_op}
+        found[worst] = found[worst].changed(verdicts=cell.verdicts, **stuck)
     return found
 
 
@@ -401,22 +343,5 @@ def _some_totals(groups: Sequence[Sequence[Repeat]]) -> Iterator[Repeat]:
         yield Repeat(window, before=next(sums), after=next(sums))
 
 
-def _weight(verdicts: Iterable[Verdict]) -> tuple[int, float]:
-    return max((verdict.weight for verdict in verdicts), default=(-1, 0.0))
-
-
-def _twice(matrix: Matrix) -> Iterator[str]:
-    """Sentences on hosts with equal maxima in all cells, most likely one check under two names."""
-    digests = {host: hashlib.blake2b() for host in matrix.hosts}
-    empty = hashlib.blake2b().digest()
-    for key, cell in matrix.cells.items():
-        for repeat in cell.repeats:
-            maxima = tuple(one.max_ns for one in repeat.window.channels.values())
-            if any(maxima):
-                digests[repeat.host].update(repr((key, maxima)).encode(errors="surrogatepass"))
-    known: dict[bytes, str] = {}
-    for host, digest in digests.items():
-        found = digest.digest()
-        same = host if found == empty else known.setdefault(found, host)
-        if same != host:
-            yield f"“{same}” and “{host}” have the same figures to the nanosecond: they may be the same check."
+def _weight(cell: Cell) -> tuple[int, float]:
+    return max((verdict.weight for verdict in cell.verdicts), default=(-1, 0.0))

@@ -43,8 +43,7 @@ _CALLS_PER_SAMPLE = 4
 class Outlier:
     """A host whose percentile ``quantile`` of ``channel`` in a cell differs from that of the others.
 
-    ``host_ns`` is its figure and ``others_ns`` the median of the others' figures, in ns; ``ratio`` is the first over
-    the second, ``sentence`` the same in words.
+    ``ratio`` is its figure over the median of the others' figures, ``sentence`` the same in words.
     """
 
     host: str
@@ -52,8 +51,6 @@ class Outlier:
     column: str
     channel: Channel
     quantile: Quantile
-    host_ns: float
-    others_ns: float
     ratio: float
     sentence: str
 
@@ -182,9 +179,8 @@ def _outlier(
     row, column, host = matrix.row(figures.row), matrix.column(figures.column), names[number]
     beside = "with no aggressor" if column.name == QUIET else f"beside {column.name}"
     ratio, others_ns = math.exp(distance), math.exp(others_log)
-    host_ns = others_ns * ratio
     others = f"{duration_ns(others_ns)} on the other {len(figures.hosts) - 1} hosts"
-    words = f"{figures.quantile} is {duration_ns(host_ns)}, against {others}"
+    words = f"{figures.quantile} is {duration_ns(others_ns * ratio)}, against {others}"
     slower = ratio > 1
     return Outlier(
         host=host,
@@ -192,8 +188,6 @@ def _outlier(
         column=column.name,
         channel=figures.channel,
         quantile=figures.quantile,
-        host_ns=host_ns,
-        others_ns=others_ns,
         ratio=ratio,
         sentence=f"{host} is {'slower' if slower else 'faster'}: {row.name} {beside}: {figures.channel.phase} {words} "
         f"({times(ratio) if slower else f'×{ratio:.2g}'}).",

@@ -5,24 +5,31 @@ its ratios. It is another machine's, so a difference is neither a pass nor a fai
 
 A cell is unusual if it stalls here and in none of the reference's checks, or in all of them and not here. Both need a
 clear difference of the ratios. A cell on which the reference's checks disagree is never unusual.
+
+The JSON document of a reference follows the published schema ``stallscope.reference/2``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import Annotated
+
+from msgspec import Meta
 
 from stallprobes.errors import NotComparable
+from stallprobes.files.codec import Document, Figure, Name, Nanoseconds, Natural, Positive, Ratio, Seconds, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.comparing.comparability import Difference
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, MatrixColumn, MatrixRow, Status
+from stallprobes.matrix.matrix import QUIET, Cell, CellPlace, Matrix, MatrixColumn, MatrixRow, Status
 from stallprobes.model import JUDGED_PHASES, Phase
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 
+REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases of which a reference has ratios.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # A cell needs so many checks in the reference: one check shows no agreement.
@@ -38,8 +45,6 @@ WITH_TIMELINE = (
 )
 # What the fingerprint of a simulated GPU adds to its names.
 _SIMULATED = " (SIMULATED)"
-# Keys of the fingerprint that a reference keeps.
-FINGERPRINT_KEYS = ("gpu", "driver", "cuda", "memory_bytes", "module_loading", "mig", "mps", "compute_mode")
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")
 
 
@@ -67,23 +72,52 @@ _STATES = {
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 
 
-@dataclass(frozen=True)
-class RatioRange:
-    """The smallest and the largest ratio to the baseline among several checks."""
-
-    low: float
-    high: float
+# The smallest and the largest of several checks.
+RatioRange = tuple[Figure, Figure]
 
 
-@dataclass(frozen=True)
-class ReferenceCell:
-    """One cell in the reference's checks: the number of checks by state, and the ranges of its ratios.
+class ReferenceFingerprint(Document):
+    """What all checks have in common; null where they differ."""
 
-    ``ratios`` has each phase and percentile with calls.
-    """
+    gpu: Name
+    driver: Text
+    cuda: Text
+    memory_bytes: Natural | None
+    module_loading: Text | None
+    mig: bool | None
+    mps: bool | None
+    compute_mode: Text | None
 
-    checks: Mapping[CellState, int]
-    ratios: Mapping[tuple[Phase, Quantile], RatioRange]
+
+class ReferenceCheck(Document):
+    """One check of a reference."""
+
+    started_at: Annotated[Text, about("ISO 8601.")]
+    seconds: Annotated[Seconds, about("Duration.")]
+    repeats: Natural
+    cpus: Annotated[Natural | None, about("Number of CPUs.")]
+
+
+class ReferenceRow(MatrixRow):
+    """A victim."""
+
+    baseline_ns: Annotated[
+        Mapping[Phase, Nanoseconds],
+        about("Median over the checks of the victim's median latency with no aggressor, by phase."),
+    ]
+
+
+class ReferenceCell(CellPlace):
+    """A victim with an aggressor."""
+
+    checks: Annotated[
+        Mapping[CellState, Positive],
+        about("Number of checks by the state of the cell; a check that did not measure it is not counted."),
+    ]
+    ratios: Annotated[
+        Mapping[Phase, Mapping[Quantile, RatioRange]],
+        about("Smallest and largest ratio to the baseline among the checks, by phase and percentile."),
+    ]
 
     @property
     def measured(self) -> int:
@@ -98,88 +132,92 @@ class ReferenceCell:
             return None
         return stalled > 0
 
-
-@dataclass(frozen=True)
-class ReferenceCheck:
-    """One check of a reference: its start (ISO 8601), duration in seconds, repeats, and the number of CPUs."""
-
-    started_at: str
-    seconds: float
-    repeats: int
-    cpus: int | None
+    def range(self, phase: Phase, quantile: Quantile) -> RatioRange | None:
+        """The range of a ratio; None without calls."""
+        return self.ratios.get(phase, {}).get(quantile)
 
 
-@dataclass(frozen=True)
-class UnusualCell:
-    """A cell that differs from the reference, with the figure that differs most clearly.
+class UnusualCell(CellPlace):
+    """A cell that differs from a reference, with the figure that differs most clearly."""
 
-    ``ratio`` is the ratio here, None for a call in flight; ``range`` is the reference's, None if no call returned.
-    """
-
-    row: str
-    column: str
     phase: Phase
     quantile: Quantile
-    ratio: float | None
-    range: RatioRange | None
+    ratio: Annotated[Ratio | None, about("Ratio to the baseline here; null for a call in flight.")]
+    there: Annotated[
+        RatioRange | None,
+        about("Smallest and largest ratio among the checks of the reference; null where no call returned."),
+    ]
 
     @property
     def distance(self) -> float:
         """Factor between the ratio here and the nearest one of the reference; infinite without one of them."""
-        if self.ratio is None or self.range is None:
+        if self.ratio is None or self.there is None:
             return math.inf
-        above, below = self.ratio / max(self.range.high, 1e-9), self.range.low / max(self.ratio, 1e-9)
-        return max(above, below)
+        low, high = self.there
+        return max(self.ratio / max(high, 1e-9), low / max(self.ratio, 1e-9))
 
 
-@dataclass(frozen=True)
-class ReferenceComparison:
-    """What is unusual in a check, by a reference; the clearest cells first.
+class Unusual(Document, kw_only=True):
+    """What is unusual in a check, by a reference; the clearest cells first."""
 
-    ``compared`` is the number of cells that were compared. Not compared are the cells that the reference does not have
-    (``absent``), those on which its checks disagree (``disagreed``), and those that this check did not judge
-    (``unjudged``). ``differences`` are those of the machines, the reference's value first.
-    """
+    name: Annotated[Text, about("Name of the reference.")]
+    gpu: Text
+    driver: Text
+    machines: Positive
+    checks: Annotated[Positive, about("Number of checks of the reference.")]
+    first: Annotated[Text, about("Date of the first check of the reference.")]
+    last: Annotated[Text, about("Date of its last check.")]
+    compared: Annotated[Natural, about("Number of cells that were compared.")]
+    absent: Annotated[Natural, about("Number of cells that the reference does not have.")]
+    disagreed: Annotated[Natural, about("Number of cells on which its checks disagree.")]
+    unjudged: Annotated[Natural, about("Number of cells that this check did not judge.")]
+    differences: Annotated[tuple[Difference, ...], about("Differences of the machines; the reference is the old one.")]
+    stalled_here: Annotated[tuple[UnusualCell, ...], about("Cells that stall here and in no check of the reference.")]
+    stalled_there: Annotated[
+        tuple[UnusualCell, ...], about("Cells that stall in every check of the reference and not here.")
+    ]
+
+
+class ReferenceComparison(Unusual, eq=False, kw_only=True):
+    """The comparison of a check with a reference; the check is a ``quick`` or a ``simulated`` one."""
 
     reference: Reference
-    stalled_here: tuple[UnusualCell, ...]
-    stalled_there: tuple[UnusualCell, ...]
-    compared: int
-    absent: int
-    disagreed: int
-    unjudged: int
-    differences: tuple[Difference, ...]
     quick: bool
     simulated: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """Recorded checks of one model of GPU with one driver.
+class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema", tag=REFERENCE_SCHEMA):
+    """Recorded checks of one model of GPU with one driver, against which stallscope names what is unusual. Keys ending
+    in _ns are nanoseconds."""
 
-    ``name`` is that of its file, ``fingerprint`` what the checks have in common, ``machines`` their number of machines.
-    ``baselines_ns`` are the medians of the rows' baselines, each the median of all checks.
-    """
+    name: Annotated[Name, about("Name of the reference.")]
+    pace_ns: Annotated[Natural, about("Period of the victims.")]
+    fingerprint: ReferenceFingerprint
+    machines: Annotated[Positive, about("Number of machines.")]
+    checks: Annotated[tuple[ReferenceCheck, ...], Meta(min_length=1)]
+    rows: tuple[ReferenceRow, ...]
+    columns: tuple[MatrixColumn, ...]
+    cells: tuple[ReferenceCell, ...]
 
-    name: str
-    pace_us: float
-    fingerprint: Mapping[str, object]
-    machines: int
-    checks: tuple[ReferenceCheck, ...]
-    rows: Mapping[str, MatrixRow]
-    columns: Mapping[str, MatrixColumn]
-    baselines_ns: Mapping[tuple[str, Phase], float]
-    cells: Mapping[tuple[str, str], ReferenceCell]
+    @cached_property
+    def by_place(self) -> Mapping[tuple[str, str], ReferenceCell]:
+        """The cells by row and column."""
+        return {cell.key: cell for cell in self.cells}
+
+    @cached_property
+    def by_row(self) -> Mapping[str, ReferenceRow]:
+        """The rows by name."""
+        return {row.name: row for row in self.rows}
 
     @property
     def gpu(self) -> str:
         """The model of its GPUs."""
-        return str(self.fingerprint.get("gpu"))
+        return self.fingerprint.gpu
 
     @property
     def driver(self) -> str:
         """The driver of its machines."""
-        return str(self.fingerprint.get("driver"))
+        return self.fingerprint.driver
 
     @property
     def dates(self) -> tuple[str, str]:
@@ -201,10 +239,9 @@ class Reference:
             return WITH_TIMELINE
         if (problem := self.misfit_of(gpu_model(matrix))) is not None:
             return problem
-        if not math.isclose(matrix.pace_us, self.pace_us, rel_tol=1e-6):
-            return (
-                f"The reference {self.name} calls every {duration(self.pace_us)}, the check {duration(matrix.pace_us)}."
-            )
+        if matrix.pace_ns != self.pace_ns:
+            paces = duration_ns(self.pace_ns), duration_ns(matrix.pace_ns)
+            return f"The reference {self.name} calls every {paces[0]}, the check {paces[1]}."
         return None
 
     def unusual(self, matrix: Matrix) -> ReferenceComparison:
@@ -219,7 +256,7 @@ class Reference:
         for (row, column), cell in matrix.cells.items():
             if column == QUIET:
                 continue
-            state, known = state_of(cell), self.cells.get((row, column))
+            state, known = state_of(cell), self.by_place.get((row, column))
             if known is None or row not in rows or column not in columns:
                 counts["absent"] += 1
             elif known.stalls is None:
@@ -232,8 +269,16 @@ class Reference:
                     here += _stalled_here(cell, known)
                 elif known.stalls and not state.stalls:
                     there += _stalled_there(cell, known)
+        first, last = self.dates
         return ReferenceComparison(
             reference=self,
+            name=self.name,
+            gpu=self.gpu,
+            driver=self.driver,
+            machines=self.machines,
+            checks=len(self.checks),
+            first=first,
+            last=last,
             stalled_here=_clearest_first(here),
             stalled_there=_clearest_first(there),
             differences=self._differences(matrix),
@@ -244,27 +289,16 @@ class Reference:
 
     def _same(self, matrix: Matrix) -> tuple[set[str], set[str]]:
         """The names of rows and columns that mean the same in ``matrix`` and in the reference."""
-        rows = {
-            row.name
-            for row in matrix.rows
-            if (one := self.rows.get(row.name)) is not None
-            and (one.entry, one.context, one.stream) == (row.entry, row.context, row.stream)
-        }
-        columns = {
-            column.name
-            for column in matrix.columns
-            if (other := self.columns.get(column.name)) is not None and other.aggressors == column.aggressors
-        }
+        own_rows = {(row.name, row.entry, row.context, row.stream) for row in self.rows}
+        rows = {row.name for row in matrix.rows if (row.name, row.entry, row.context, row.stream) in own_rows}
+        own_columns = {column.name: column.aggressors for column in self.columns}
+        columns = {column.name for column in matrix.columns if own_columns.get(column.name) == column.aggressors}
         return rows, columns
 
     def _differences(self, matrix: Matrix) -> tuple[Difference, ...]:
         """Differences of GPU, driver and settings; what either does not know is none."""
-        own = {key: real_name(matrix.fingerprint.get(key)) for key in _NAMED_KEYS}
-        known = {
-            key: value for key, value in own.items() if value is not None and self.fingerprint.get(key) is not None
-        }
-        found = [Difference(key, self.fingerprint[key], value) for key, value in known.items()]
-        return tuple(one for one in found if one.old != one.new)
+        values = [(key, getattr(self.fingerprint, key), real_name(matrix.fingerprint.get(key))) for key in _NAMED_KEYS]
+        return tuple(Difference(*each) for each in values if None not in each and each[1] != each[2])
 
 
 def state_of(cell: Cell) -> CellState | None:
@@ -294,14 +328,11 @@ def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
         if verdict.kind not in _STALLS or verdict.phase is None:
             continue
         if verdict.quantile is Quantile.IN_FLIGHT:
-            there = known.ratios.get((verdict.phase, Quantile.P50))
+            there = known.range(verdict.phase, Quantile.P50)
             found.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, None, there))
             continue
-        ratio, there = (
-            _ratio(cell, verdict.phase, verdict.quantile),
-            known.ratios.get((verdict.phase, verdict.quantile)),
-        )
-        if ratio is not None and there is not None and ratio >= CLEAR[verdict.quantile] * there.high:
+        ratio, there = _ratio(cell, verdict.phase, verdict.quantile), known.range(verdict.phase, verdict.quantile)
+        if ratio is not None and there is not None and ratio >= CLEAR[verdict.quantile] * there[1]:
             found.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, ratio, there))
     return list(_clearest_first(found)[:1])
 
@@ -309,12 +340,13 @@ def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
 def _stalled_there(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
     """``cell``, which does not stall, if a ratio of enough calls is clearly below the reference's; else nothing."""
     found = []
-    for (phase, quantile), there in known.ratios.items():
-        if there.low < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
-            continue
-        ratio = _ratio(cell, phase, quantile)
-        if ratio is not None and CLEAR[quantile] * ratio <= there.low:
-            found.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
+    for phase, ranges in known.ratios.items():
+        for quantile, there in ranges.items():
+            if there[0] < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
+                continue
+            ratio = _ratio(cell, phase, quantile)
+            if ratio is not None and CLEAR[quantile] * ratio <= there[0]:
+                found.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
     if not found and known.checks.get(CellState.STARVED, 0) == known.measured:
         ratio = _ratio(cell, Phase.CALL, Quantile.P50)
         return [UnusualCell(cell.row, cell.column, Phase.CALL, Quantile.P50, ratio, None)]

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from stallprobes.errors import CheckFileError
-from stallprobes.matrix import reference_document, references
+from stallprobes.matrix import reference_file, references
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import Reference, ReferenceComparison, real_name
 
@@ -29,7 +29,7 @@ def shipped(name: str) -> Reference:
     """The reference ``name`` of the package. Raises KeyError for an unknown name."""
     if name not in references.names():
         raise KeyError(name)
-    return reference_document.read(references.text(name).encode(), name)
+    return reference_file.read(references.text(name).encode())
 
 
 def load(name: str) -> Reference:
@@ -39,7 +39,7 @@ def load(name: str) -> Reference:
     if not name.endswith(".json"):
         known = ", ".join(references.names())
         raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
-    return reference_document.load(Path(name))
+    return reference_file.load(Path(name))
 
 
 def reference_for(matrix: Matrix) -> Reference | None:

@@ -140,10 +140,6 @@ class SpooledRepeats(Sequence[Repeat]):
         """Add ``repeat``. Raises OSError."""
         self._numbers.append(self._spool.add(repeat))
 
-    def append_number(self, number: int) -> None:
-        """Add the repeat that has the ``number`` in the store."""
-        self._numbers.append(number)
-
     def __len__(self) -> int:
         return len(self._numbers)
 

@@ -1,8 +1,7 @@
-"""State of the GPU in the baseline and the window of a variant, as NVML shows it."""
+"""Reader of the GPU's state while the baseline and the window of a variant are measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -11,14 +10,6 @@ from stallprobes.machine import fingerprint
 from stallprobes.machine.gpu_state import STATE_READINGS, GpuSamples, GpuState
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.machine.telemetry import Telemetry, all_fields
-
-
-@dataclass(frozen=True)
-class GpuStates:
-    """The state of the GPU in the baseline, and in the window."""
-
-    baseline: GpuState
-    window: GpuState
 
 
 class GpuStateRecorder:

@@ -11,30 +11,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Literal
+
+from msgspec import UNSET
 
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot, has_run
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
-from stallprobes.latency.baseline import Baseline
+from stallprobes.latency.baseline import Baseline, widest
 from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.ratio import Quantile
+from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus
-from stallprobes.machine.gpu_state import GpuState
+from stallprobes.machine.gpu_state import GpuState, GpuStates
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
-from stallprobes.measurement.gpu_state import GpuStateRecorder, GpuStates
+from stallprobes.measurement.gpu_state import GpuStateRecorder
 from stallprobes.measurement.plan import RunPlan, VariantPlan
-from stallprobes.measurement.result import ProbeResult, RunResult, VariantResult
+from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult, RunSpread, RunVariant
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
 from stallprobes.measurement.run_trace import other_processes
-from stallprobes.model import Channel, Probe, Role, Variant
+from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role, Variant
 from stallprobes.records.timeline_summary import TimelineSummary
+from stallprobes.traces.chrome import TitledTrace
+from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame, proven
 from stallprobes.verdicts.candidates import EffectsSource, KnownEffects
-from stallprobes.verdicts.evidence import ALONE_TAIL_NS
+from stallprobes.verdicts.evidence import ALONE_TAIL_NS, Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
@@ -47,8 +52,11 @@ _RECORDS_AT_MOST_S = 2.0
 _GAP_S = 1.0
 # The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
+_BACKENDS: Mapping[str, Literal["cuda", "simulated", "host"]] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
 # Kinds that are not the state of a probe: of what a call costs by itself, and of an error, which the evidence has.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
+# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
+_VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 
 def run(
@@ -60,6 +68,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     survey: gpus.Survey | None = None,
     trace_s: float | None = None,
+    traced: Callable[[TitledTrace], None] = lambda _: None,
     spare: SpareEngine | None = None,
     gpm_counters: bool = True,
 ) -> RunResult:
@@ -68,8 +77,8 @@ def run(
     Victims of different contexts run in slots, unless ``plan.together``; the times are then so much longer that each
     victim gets its own.
 
-    With ``trace_s``, which includes ``options.timeline``, each variant's result has a trace: all that the timeline
-    recorded in the last ``trace_s`` seconds before the aggressors were switched off.
+    With ``trace_s``, which includes ``options.timeline``, ``traced`` is called with the trace of each variant: all that
+    the timeline recorded in the last ``trace_s`` seconds before the aggressors were switched off.
 
     ``stop`` is called every 0.1 s; once it returns True, or at a KeyboardInterrupt, the variants measured so far are
     returned. ``survey`` avoids a second survey of the driver. ``spare`` is an engine process for the first variant.
@@ -80,11 +89,12 @@ def run(
     """
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     settings = replace(options or Options(), together=plan.together)
-    traced = trace_s is not None
-    settings = replace(settings, timeline=traced or settings.timeline, rings=traced or settings.rings)
-    others = other_processes(settings.gpu, survey) if traced and backend == "cuda" else ()
+    others: tuple[str, ...] = ()
+    if trace_s is not None:
+        settings = replace(settings, timeline=True, rings=True)
+        others = other_processes(settings.gpu, survey) if backend == "cuda" else ()
     clock = RunClock(plan, progress, stop, trace_s, others)
-    results: list[VariantResult] = []
+    measured: list[_Measured] = []
     info: Mapping[str, object] = {}
     for variant in plan.variants:
         if clock.stop_requested():
@@ -93,7 +103,7 @@ def run(
         try:
             while True:
                 try:
-                    result, new_info = _variant(variant, backend, settings, clock, results, spare, gpm_counters)
+                    result, new_info = _variant(variant, backend, settings, clock, measured, spare, gpm_counters)
                     break
                 except RunStoodStill:
                     # Calls that were in flight seem to have taken as long as the suspension.
@@ -104,20 +114,34 @@ def run(
             break
         info = new_info or info
         if result is not None:
-            results.append(result)
+            measured.append(result)
+            if result.trace is not None:
+                traced(TitledTrace(result.trace, f"{variant.pattern} {variant.variant.name}"))
         clock.end()
     simulated = backend == "sim"
+    summary = TimelineSummary.joined(result.timeline for result in measured if result.timeline is not None)
     return RunResult(
-        backend=backend,
+        schema=RUN_SCHEMA,
+        backend=_BACKENDS[backend],
         profile=str(info.get("profile")) if simulated and info.get("profile") else None,
         seed=settings.seed if simulated else None,
         fingerprint=_fingerprint(settings.gpu, info, simulated, survey),
         started_at=started,
         seconds=plan.seconds,
-        variants=tuple(results),
+        variants=tuple(result.variant for result in measured),
         interrupted=clock.stopped,
         timeline=settings.timeline,
+        timeline_status=summary or UNSET,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """The result of a variant, with how the timeline was recorded, and its trace."""
+
+    variant: RunVariant
+    timeline: TimelineSummary | None = None
+    trace: Trace | None = None
 
 
 def _variant(
@@ -125,15 +149,30 @@ def _variant(
     backend: str,
     options: Options,
     clock: RunClock,
-    before: Sequence[VariantResult],
+    before: Sequence[_Measured],
     spare: SpareEngine | None,
     gpm_counters: bool,
-) -> tuple[VariantResult | None, Mapping[str, object]]:
+) -> tuple[_Measured | None, Mapping[str, object]]:
     variant = plan.variant
 
-    def without(status: str, reason: str) -> VariantResult:
-        names, slots = (plan.pattern, variant.name, variant.kind), plan.slots > 1
-        return VariantResult(*names, status, reason, (), (), 0.0, 0.0, slots=slots, together=options.together)
+    def without(status: Literal["unsupported", "invalid"], reason: str) -> _Measured:
+        return _Measured(
+            RunVariant(
+                pattern=plan.pattern,
+                variant=variant.name,
+                kind=variant.kind,
+                status=status,
+                reason=reason,
+                baseline_s=0.0,
+                window_s=0.0,
+                slots=plan.slots > 1,
+                together=options.together,
+                probes=(),
+                verdicts=(),
+                blame=None,
+                spread=None,
+            )
+        )
 
     session = Session(variant.probes, backend=backend, options=options, spare=spare)
     try:
@@ -151,7 +190,7 @@ def _variant(
     except EngineFailed as error:
         if not before and error.exit_code in (EXIT_NO_GPU, EXIT_USAGE):
             raise
-        if isinstance(error, NoTimeline) and not any(result.probes for result in before):
+        if isinstance(error, NoTimeline) and not any(result.variant.probes for result in before):
             raise
         return without("invalid", error.sentence), session.info
     finally:
@@ -166,7 +205,7 @@ def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
             session.set_period(probe.name, probe.baseline_period_ns if baseline else probe.period_ns)
 
 
-def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder) -> VariantResult:
+def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder) -> _Measured:
     """Measure one variant.
 
     Probes that make their calls after long idle times have their usual period in the baselines. Where the tail of a
@@ -205,23 +244,23 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
         verdicts = proven(verdicts, blame, variant.victims, variant.aggressors)
     if session.gap_s > _GAP_S:
         raise RunStoodStill
-    return VariantResult(
+    result = RunVariant(
         pattern=plan.pattern,
         variant=variant.name,
         kind=variant.kind,
         status="ok" if reason is None else "invalid",
         reason=reason,
-        probes=tuple(replace(one, kind=_kind(one, verdicts)) for one in evidence),
-        verdicts=verdicts,
         baseline_s=sum(_length_s(each.whole) for each in baselines),
         window_s=_length_s(windows),
         slots=plan.slots > 1,
         together=session.options.together,
+        probes=tuple(RunProbe.of_evidence(part, _kind(part, verdicts)) for part in evidence),
+        verdicts=verdicts,
         blame=blame,
-        timeline=_timeline_summary(session),
-        trace=trace,
-        gpu_states=None if baseline_state is None or window_state is None else GpuStates(baseline_state, window_state),
+        spread=_spread(evidence),
+        gpu_state=UNSET if baseline_state is None or window_state is None else GpuStates(baseline_state, window_state),
     )
+    return _Measured(result, _timeline_summary(session), trace)
 
 
 def _beside_aggressors(
@@ -266,11 +305,11 @@ def _is_doubtful(verdict: Verdict) -> bool:
 
 
 def _confirmed(
-    evidence: Sequence[ProbeResult],
+    evidence: Sequence[Evidence],
     verdicts: Sequence[Verdict],
-    repeated: Sequence[ProbeResult],
+    repeated: Sequence[Evidence],
     effects: EffectsSource,
-) -> tuple[list[ProbeResult], tuple[Verdict, ...]]:
+) -> tuple[list[Evidence], tuple[Verdict, ...]]:
     """The evidence and the verdicts, those of the repeated measurement for probes whose doubtful stall is not in it."""
     second = judge(repeated, effects=effects)
     stalled = {(one.probe, one.phase, one.label) for one in second if one.kind.severity >= VerdictKind.STALLED.severity}
@@ -287,7 +326,7 @@ def _timeline_summary(session: Session) -> TimelineSummary | None:
     status = session.timeline_status()
     if not session.options.timeline or status is None:
         return None
-    return TimelineSummary.of(status, session.timeline_losses())
+    return TimelineSummary.of_status(status, session.timeline_losses())
 
 
 def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame | None, str | None]:
@@ -388,10 +427,10 @@ def _invalid(variant: Variant, windows: Mapping[str, Window], errors: Mapping[st
 
 def _evidence(
     probe: Probe, windows: Mapping[str, Window], baselines: Sequence[_MeasuredWindows], errors: Mapping[str, str]
-) -> ProbeResult:
+) -> Evidence:
     measured = () if probe.role is Role.AGGRESSOR else baselines
     parts = [part[probe.name] for each in measured for part in each.parts]
-    return ProbeResult(
+    return Evidence(
         probe,
         windows[probe.name],
         tuple(each.whole[probe.name].channels for each in measured),
@@ -402,11 +441,21 @@ def _evidence(
     )
 
 
-def _kind(one: ProbeResult, verdicts: Sequence[Verdict]) -> VerdictKind | None:
+def _kind(one: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None:
     if one.error is not None:
         return VerdictKind.FAILED
     kinds = [verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind not in _NO_STATES]
     return None if one.probe.role is Role.AGGRESSOR else max(kinds, key=lambda kind: kind.severity, default=None)
+
+
+def _spread(evidence: Sequence[Evidence]) -> RunSpread | None:
+    """The largest spreads; None where no baseline has two windows with enough calls."""
+    known = {part.probe.name: part.variation for part in evidence if part.variation is not None}
+    p50, p99 = (widest(known, _VARYING, quantile) for quantile in PERCENTILES)
+    if p50 is None and p99 is None:
+        return None
+    probe, channel, ratio = p50 or (None, None, None)
+    return RunSpread(ratio, None if p99 is None else p99[2], probe, None if channel is None else channel.phase)
 
 
 def _effects(session: Session) -> KnownEffects | None:

@@ -1,124 +1,226 @@
-"""Result of a run: its variants, the evidence on each probe, and how much the machine varied."""
+"""Result of a run: its variants, their probes with all latencies, and the verdicts; schema ``stallscope.run/3``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from stallprobes.latency.baseline import widest
-from stallprobes.latency.ratio import Quantile
-from stallprobes.measurement.gpu_state import GpuStates
-from stallprobes.model import JUDGED_PHASES, Channel, Kind, Role
+from msgspec import UNSET, UnsetType
+
+from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, about
+from stallprobes.latency.histogram import Histogram
+from stallprobes.machine.gpu_state import GpuStates
+from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
 from stallprobes.records.timeline_summary import TimelineSummary
-from stallprobes.traces.trace import Trace
 from stallprobes.verdicts.blame import Blame
-from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
-from stallprobes.verdicts.verdict import Verdict
+from stallprobes.verdicts.verdict import PercentileSpreads, Verdict
 
+if TYPE_CHECKING:
+    from stallprobes.latency.window import ChannelMap
+    from stallprobes.verdicts.evidence import Evidence
+
+RUN_SCHEMA: Final = "stallscope.run/3"
+# With fewer values, the p99.9 is the maximum.
+P999_NEEDS = 1000
 # The words of the document that are not those of the screen.
 _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
-# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
-_VARYING = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeResult(Evidence):
-    """The evidence on one probe in one variant.
+class RunFigures(Document):
+    """Latencies of a channel."""
 
-    ``kind`` is that of the worst verdict on a victim or the host control, FAILED after an error; None for an aggressor
-    without one, and without a verdict.
-    """
+    source: Annotated[
+        Source,
+        about(
+            "How it is measured. host: clock of the host around the call. events: pairs of CUDA events. timeline: "
+            "records of the GPU's work."
+        ),
+    ]
+    count: Natural
+    first_ns: Annotated[Latency | None, about("The first call, which is not in the histogram.")]
+    p50_ns: Latency | None
+    p90_ns: Latency | None
+    p99_ns: Latency | None
+    p999_ns: Annotated[Latency | None, about("null for fewer than 1000 values.")]
+    max_ns: Latency | None
+    histogram: Annotated[
+        list[tuple[Natural, Positive]],
+        about("[[lower bound of the bucket in ns, count], ...], ascending; 64 buckets per octave."),
+    ]
 
-    kind: VerdictKind | None = None
+    @classmethod
+    def of_channel(
+        cls, probe: Probe, channel: Channel, histogram: Histogram, first_ns: int | None = None, **others: Any
+    ) -> Self:
+        """The figures of a channel of ``probe``; ``others`` are the members that a subclass adds."""
+        first = first_ns if probe.program.measures_first(channel) else None
+        return cls(source=probe.program.source(channel.phase), first_ns=first, **_figures(histogram), **others)
 
     @property
-    def state(self) -> str:
-        """The word for ``kind``; without one "running" or "off" for an aggressor, "n/a" for another probe."""
-        if self.kind is not None:
-            return _STATES.get(self.kind, self.kind.look.word)
-        if self.probe.role is not Role.AGGRESSOR:
-            return "n/a"
-        return "running" if self.window.iterations or self.window.in_flight is not None else "off"
+    def distribution(self) -> Histogram:
+        """The histogram."""
+        return Histogram.read(self.histogram, round(self.max_ns or 0))
+
+    def joined(self, others: Iterable[RunFigures]) -> RunFigures:
+        """The figures of these calls and those of ``others`` together."""
+        histogram = reduce(Histogram.merge, (figures.distribution for figures in others), self.distribution)
+        return RunFigures(source=self.source, first_ns=None, **_figures(histogram))
 
 
-@dataclass(frozen=True, eq=False)
-class VariantResult:
-    """The result of one variant.
+def _figures(histogram: Histogram) -> dict[str, Any]:
+    return {
+        "count": histogram.count,
+        "p50_ns": histogram.percentile(50),
+        "p90_ns": histogram.percentile(90),
+        "p99_ns": histogram.percentile(99),
+        "p999_ns": histogram.percentile_or_none(99.9, P999_NEEDS),
+        "max_ns": histogram.max_ns if histogram.count else None,
+        "histogram": [(bound_ns, count) for bound_ns, count in histogram.pairs()],
+    }
 
-    ``status`` is ok, unsupported or invalid, the latter two with a ``reason``. ``baseline_s`` and ``window_s`` are the
-    measured seconds without and with the aggressors. ``slots``: victims of different contexts ran in slots;
-    ``together``: slots were switched off. ``blame`` is the result of the experiment that switched
-    each aggressor on and off, None without one. ``timeline`` says how the timeline was recorded, None without it.
-    ``trace`` is what it recorded last until the aggressors were switched off, None unless it was asked for.
-    ``gpu_states`` are what the GPU did in the baseline and in the window, None without a GPU.
-    """
 
-    pattern: str
-    variant: str
+class RunOp(RunFigures):
+    """Latencies of one operation of a program."""
+
+    op: Text
+    phase: Phase
+    baseline: RunFigures | None
+
+
+class RunProbe(Document):
+    """A probe of a variant."""
+
+    name: Text
+    title: Text
+    entry: Annotated[Text, about("Name in the catalogue.")]
+    role: Role
+    context: Text
+    stream: Text
+    state: Annotated[
+        Literal["quiet", "drift", "unsteady", "slower", "STALLED", "STARVED", "running", "off", "failed", "n/a"],
+        about("That of the worst verdict on a victim or the host control; n/a without a verdict."),
+    ]
+    calls: Annotated[Natural, about("Iterations that ended in the window.")]
+    starved: Annotated[bool, about("Fewer than 3 calls returned in 0.5 s although more were due.")]
+    in_flight_ns: Annotated[Latency | None, about("Age of the call in flight at the end of the window.")]
+    in_flight_op: Text | None
+    error: Annotated[Text | None, about("Op, return code and CUDA's text if an error stopped the probe.")]
+    window_s: Seconds
+    period_ns: Annotated[Natural, about("Time between scheduled starts; 0 means back to back.")]
+    baseline_period_ns: Annotated[
+        Natural, about("The same in the baseline, where calls that are made after idle times have their usual period.")
+    ]
+    gpu_starts: Annotated[
+        Natural | None, about("Starts that the GPU counted in the window, if the program counts them.")
+    ]
+    phases: dict[Phase, RunFigures]
+    baseline: Annotated[dict[Phase, RunFigures], about("The same probe with no aggressor running.")]
+    ops: tuple[RunOp, ...]
+
+    @classmethod
+    def of_evidence(cls, evidence: Evidence, kind: VerdictKind | None) -> RunProbe:
+        """The result for the probe of ``evidence``; ``kind`` is that of its worst verdict, None without one."""
+        probe, window = evidence.probe, evidence.window
+        return cls.of(
+            probe,
+            state=_state(evidence, kind),
+            calls=window.iterations,
+            starved=evidence.starved,
+            in_flight_ns=None if window.in_flight is None else window.in_flight.age_ns,
+            in_flight_op=evidence.in_flight_op,
+            error=evidence.error,
+            window_s=window.seconds,
+            period_ns=window.period_ns,
+            baseline_period_ns=window.period_ns if probe.baseline_period_ns is None else probe.baseline_period_ns,
+            gpu_starts=None if probe.program.proof is None else window.proof,
+            phases=_phases(probe, window.channels, window.first_ns),
+            baseline=_phases(probe, evidence.baseline, {}),
+            ops=tuple(_op(evidence, channel) for channel in window.channels if channel.label),
+        )
+
+    @property
+    def idles(self) -> bool:
+        """Whether it made its calls after longer idle times than in the baseline."""
+        return self.period_ns > self.baseline_period_ns
+
+
+def _state(evidence: Evidence, kind: VerdictKind | None) -> str:
+    if kind is not None:
+        return _STATES.get(kind, kind.look.word)
+    if evidence.probe.role is not Role.AGGRESSOR:
+        return "n/a"
+    return "running" if evidence.window.iterations or evidence.window.in_flight is not None else "off"
+
+
+def _op(evidence: Evidence, channel: Channel) -> RunOp:
+    probe, window, quiet = evidence.probe, evidence.window, evidence.baseline.get(channel)
+    return RunOp.of_channel(
+        probe,
+        channel,
+        window.channels[channel],
+        window.first_ns.get(channel),
+        op=channel.label,
+        phase=channel.phase,
+        baseline=None if quiet is None else RunFigures.of_channel(probe, channel, quiet),
+    )
+
+
+def _phases(probe: Probe, channels: ChannelMap, first_ns: Mapping[Channel, int | None]) -> dict[Phase, RunFigures]:
+    return {
+        channel.phase: RunFigures.of_channel(probe, channel, histogram, first_ns.get(channel))
+        for channel, histogram in channels.items()
+        if not channel.label
+    }
+
+
+class RunSpread(PercentileSpreads):
+    """Variation of the machine with no aggressor running: the highest over the lowest percentile of the windows of the
+    baseline (0.25 s each), of the probe that varies most."""
+
+    probe: Annotated[Text | None, about("Victim whose p50 varies most.")] = None
+    phase: Annotated[Phase | None, about("Phase whose p50 varies most.")] = None
+
+
+class RunVariant(Document, kw_only=True):
+    """Result of a variant."""
+
+    pattern: Text
+    variant: Text
     kind: Kind
-    status: str
-    reason: str | None
-    probes: tuple[ProbeResult, ...]
+    status: Literal["ok", "unsupported", "invalid"]
+    reason: Annotated[Text | None, about("Reason why it is unsupported or invalid.")]
+    baseline_s: Annotated[Seconds, about("Length of the baseline.")]
+    window_s: Annotated[Seconds, about("Length of the window with the aggressors running.")]
+    slots: Annotated[bool, about("Whether victims of different contexts ran in slots, one context at a time.")]
+    together: Annotated[bool, about("Whether --together switched slots off.")]
+    probes: tuple[RunProbe, ...]
     verdicts: tuple[Verdict, ...]
-    baseline_s: float
-    window_s: float
-    slots: bool = False
-    together: bool = False
-    blame: Blame | None = None
-    timeline: TimelineSummary | None = None
-    trace: Trace | None = None
-    gpu_states: GpuStates | None = None
-
-    def widest(self, quantile: Quantile) -> RunSpread | None:
-        """The largest spread of a percentile among the judged phases that the host measures.
-
-        None where no baseline has two windows with enough calls.
-        """
-        known = {one.probe.name: one.variation for one in self.probes if one.variation is not None}
-        found = widest(known, map(Channel, _VARYING), quantile)
-        return None if found is None else RunSpread(found[0], str(found[1].phase), found[2])
+    blame: Blame | None
+    spread: RunSpread | None
+    gpu_state: GpuStates | UnsetType = UNSET
 
 
-@dataclass(frozen=True)
-class RunSpread:
-    """How much the machine varied: the highest over the lowest percentile of the windows of a baseline (0.25 s each),
-    and the victim and phase."""
+class RunResult(Document, kw_only=True):
+    """Output of `stallscope run --json`. Latencies are nanoseconds (keys ending in _ns); null means unknown or too few
+    values."""
 
-    probe: str
-    phase: str
-    ratio: float
-
-
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """The result of a run. ``backend`` is "cuda", "sim" or "host"; profile and seed are the simulated GPU's.
-
-    ``timeline``: it was on, which adds to each call.
-    """
-
-    backend: str
-    profile: str | None
-    seed: int | None
-    fingerprint: Mapping[str, object]
-    started_at: str
-    seconds: float
-    variants: tuple[VariantResult, ...]
-    interrupted: bool = False
-    timeline: bool = False
+    schema: Literal["stallscope.run/3"]
+    backend: Annotated[Literal["cuda", "simulated", "host"], about("host: probes without CUDA.")]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
+    seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
+    started_at: Annotated[Text, about("ISO 8601.")]
+    seconds: Annotated[Seconds, about("Requested window length per variant.")]
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
+    timeline_status: TimelineSummary | UnsetType = UNSET
+    interrupted: Annotated[bool, about("Whether the run was stopped early; variants then has the finished ones.")]
+    fingerprint: Annotated[
+        dict[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
+    ]
+    variants: tuple[RunVariant, ...]
 
     @property
     def simulated(self) -> bool:
         """Whether the GPU was simulated."""
-        return self.backend == "sim"
-
-    @property
-    def timeline_summary(self) -> TimelineSummary | None:
-        """How the timeline of all variants was recorded; None without it."""
-        return TimelineSummary.joined(one.timeline for one in self.variants if one.timeline is not None)
-
-    @property
-    def spread(self) -> RunSpread | None:
-        """The largest spread of a median in the run; None where none is known."""
-        found = (variant.widest(Quantile.P50) for variant in self.variants)
-        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
+        return self.backend == "simulated"

@@ -114,29 +114,27 @@ def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, .
     return gpus.other_names(one for one, uuids in zip(found, known, strict=True) if uuids & wanted)
 
 
-def save(result: RunResult, path: Path | str, *, force: bool = False) -> None:
-    """Write the traces of ``result`` to ``path`` for Perfetto; an existing file is replaced only with ``force``.
+def save(result: RunResult | None, traces: Sequence[TitledTrace], path: Path | str, *, force: bool = False) -> None:
+    """Write the ``traces`` of ``result`` to ``path`` for Perfetto; an existing file is replaced only with ``force``.
 
-    Raises FileNotWritten, and ValueError for a result without a trace.
+    Raises FileNotWritten, and ValueError without a trace.
     """
-    found = [(f"{one.pattern} {one.variant}", one.trace) for one in result.variants if one.trace is not None]
-    if not found:
-        raise ValueError("the result has no trace: run with trace_seconds")
-    traces = [TitledTrace(trace, title if len(found) > 1 else "") for title, trace in found]
-    chrome.save(traces, path, _about(result), force=force)
+    if not traces:
+        raise ValueError("there is no trace: run with trace_seconds")
+    only = [TitledTrace(traces[0].trace)] if len(traces) == 1 else traces
+    chrome.save(only, path, {} if result is None else _about(result), force=force)
 
 
 def _about(result: RunResult) -> dict[str, object]:
     """What the file says of the measurement."""
-    summary = result.timeline_summary
     return {
         "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
-        "backend": "simulated" if result.simulated else result.backend,
+        "backend": result.backend,
         "profile": result.profile,
         "gpu": result.fingerprint.get("gpu"),
         "driver": result.fingerprint.get("driver"),
         "cuda": result.fingerprint.get("cuda"),
-        "timeline_library": None if summary is None else summary.library,
+        "timeline_library": result.timeline_status.library if result.timeline_status else None,
         "started_at": result.started_at,
         "patterns": list(dict.fromkeys(f"{one.pattern} {one.variant}" for one in result.variants)),
     }

@@ -8,43 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 
 from stallprobes.model import Pattern
-from stallprobes.patterns import (
-    default_stream,
-    event_polling,
-    host_callback,
-    idle_wakeup,
-    launch_storm,
-    pageable,
-    peer,
-    profiler_on,
-    readback,
-    second_process,
-    secondary,
-    vmm_churn,
-)
 
 __all__ = ["patterns"]
 
+# A module for each pattern, in the order of the reports.
 _MODULES = (
-    secondary,
-    peer,
-    pageable,
-    readback,
-    default_stream,
-    event_polling,
-    host_callback,
-    vmm_churn,
-    launch_storm,
-    second_process,
-    idle_wakeup,
-    profiler_on,
+    "secondary",
+    "peer",
+    "pageable",
+    "readback",
+    "default_stream",
+    "event_polling",
+    "host_callback",
+    "vmm_churn",
+    "launch_storm",
+    "second_process",
+    "idle_wakeup",
+    "profiler_on",
 )
 
 
 @cache
 def patterns() -> Mapping[str, Pattern]:
     """Every pattern by name, in the order of the reports."""
-    return MappingProxyType({module.PATTERN.name: module.PATTERN for module in _MODULES})
+    modules = (import_module(f"{__name__}.{name}") for name in _MODULES)
+    return MappingProxyType({module.PATTERN.name: module.PATTERN for module in modules})

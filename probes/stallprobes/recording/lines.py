@@ -7,23 +7,22 @@ indexes channels, operations and probes without checks. They raise ValueError fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stallprobes.engine.backend import ProbeFailure
-from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
-from stallprobes.files.codec import Int64, Name, Nanoseconds, Natural, WallSeconds, attributes
+from stallprobes.engine.snapshot import ProbeFigures, ProbeSnapshot, Snapshot
+from stallprobes.files.codec import Name, Nanoseconds, attributes
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import MOST, Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.latency.window import NO_SAMPLES, ChannelMap, InFlight, difference, merged_groups
+from stallprobes.latency.window import NO_SAMPLES, ChannelMap, difference, merged_groups
 from stallprobes.model import TIMELINE_PHASES, Channel, Op, Phase, Probe, Process, Program, Role, SlotGroup, Word
-from stallprobes.native.layouts.board import EngineState, ProbeState
+from stallprobes.native.layouts.board import EngineState
 from stallprobes.recording.common_lines import StoredTelemetry
-from stallprobes.recording.observation import EngineStatus, GpuName, Observation, ProbeSet
+from stallprobes.recording.observation import Observation, ObservationHead, ProbeSet, ProbeSetHead
 from stallprobes.recording.recording_format import Line
 
 # A screen has at most 16 probes, a program at most 12 channels.
@@ -72,20 +71,12 @@ class StoredProbe(Struct, frozen=True, omit_defaults=True):
         return Probe(**asdict(self) | {"program": Program(**asdict(self.program) | {"ops": ops, "context": None})})
 
 
-class ProbeSetLine(Line, frozen=True):
+class ProbeSetLine(ProbeSetHead, Line, frozen=True, kw_only=True):
     """The probe set of the observations that follow."""
 
     key: ClassVar[str] = "probe_set"
 
-    title: str
     probes: tuple[StoredProbe, ...]
-    backend: Literal["cuda", "sim", "host"]
-    gpus: tuple[GpuName, ...] = ()
-    details: tuple[str, ...] = ()
-    pattern: str = ""
-    variant: str = ""
-    expect: str = ""
-    why_simulated: str | None = None
 
     @classmethod
     def of(cls, probe_set: ProbeSet) -> ProbeSetLine:
@@ -151,25 +142,9 @@ class BaselinesLine(Line, frozen=True):
 # Observations.
 
 
-class StoredPart(Struct, frozen=True, array_like=True):
+class StoredPart(ProbeFigures, frozen=True, array_like=True):
     """The figures of a probe. The histograms are differences to those of the observation before."""
 
-    state: ProbeState
-    on: bool
-    iterations: Natural
-    on_since_ns: Nanoseconds
-    heartbeat_ns: Nanoseconds
-    missed: Natural
-    proof: Int64
-    period_ns: Nanoseconds
-    in_slots: bool
-    # A time counter that started since the clock was read shows a little less than nothing.
-    allowed_ns: Int64
-    not_alone_ns: Int64
-    polled_ns: Nanoseconds
-    paused_ns: Nanoseconds
-    in_flight: InFlight | None
-    error: ProbeErrorCode | None
     channels: tuple[tuple[Channel, Histogram, Nanoseconds | None], ...]
 
     @classmethod
@@ -239,29 +214,23 @@ class StoredSnapshot(Struct, frozen=True):
         return Snapshot(**asdict(self) | {"probes": probes})
 
 
-class ObservationLine(Line, frozen=True):
+class ObservationLine(ObservationHead, Line, frozen=True, kw_only=True):
     """An observation of the probe set before it."""
 
     key: ClassVar[str] = "observation"
 
-    wall_s: WallSeconds
-    engine: EngineStatus
     snapshot: StoredSnapshot | None = None
     telemetry: StoredTelemetry | None = None
-    probe_failures: tuple[ProbeFailure, ...] = ()
-    waiting: tuple[str, ...] = ()
-    other_processes: tuple[str, ...] = ()
-    experiment: bool = False
-    timeline: bool | None = False
 
     @classmethod
     def of(cls, observation: Observation, before: Snapshot | None) -> ObservationLine:
         """The line of ``observation``; ``before`` is the snapshot of the observation before."""
         snapshot, telemetry = observation.snapshot, observation.telemetry
-        own = {
+        own: dict[str, Any] = {
             "snapshot": None if snapshot is None else StoredSnapshot.of(snapshot, before),
             "telemetry": None if telemetry is None else StoredTelemetry.of(telemetry),
-            "waiting": tuple(sorted(observation.waiting)),
+            # Of a set, the order would differ from process to process.
+            "waiting": tuple(sorted(observation.waiting)) or frozenset(),
         }
         return cls(**attributes(observation, cls) | own)
 
@@ -271,6 +240,5 @@ class ObservationLine(Line, frozen=True):
             "probe_set": probe_set,
             "snapshot": None if self.snapshot is None else self.snapshot.snapshot(probe_set, before),
             "telemetry": None if self.telemetry is None else self.telemetry.telemetry(),
-            "waiting": frozenset(self.waiting),
         }
         return Observation(**asdict(self) | own)

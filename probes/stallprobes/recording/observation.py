@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, Literal
+
+from msgspec import Struct
 
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.snapshot import Snapshot
+from stallprobes.files.codec import WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
 
-CUDA = "cuda"
-SIM = "sim"
-HOST = "host"
+CUDA: Final = "cuda"
+SIM: Final = "sim"
+HOST: Final = "host"
 
 
 class EngineCondition(StrEnum):
@@ -44,9 +48,8 @@ class GpuName:
         return self.model if self.index is None else f"{self.model} (GPU {self.index})"
 
 
-@dataclass(frozen=True)
-class ProbeSet:
-    """The probes of one engine, and the GPUs under them.
+class ProbeSetHead(Struct, frozen=True, kw_only=True):
+    """What a probe set and its line in a recording both have: all but the probes.
 
     ``pattern`` and ``variant`` are "" for probes selected one by one; ``expect`` is the result to expect of the
     variant. ``gpus`` are empty while they are not known. ``details`` are driver and CUDA version, or profile and seed
@@ -54,14 +57,19 @@ class ProbeSet:
     """
 
     title: str
-    probes: tuple[Probe, ...]
-    backend: str
+    backend: Literal["cuda", "sim", "host"]
     gpus: tuple[GpuName, ...] = ()
     details: tuple[str, ...] = ()
     pattern: str = ""
     variant: str = ""
     expect: str = ""
     why_simulated: str | None = None
+
+
+class ProbeSet(ProbeSetHead, frozen=True, kw_only=True):
+    """The probes of one engine, and the GPUs under them."""
+
+    probes: tuple[Probe, ...]
 
     def probe(self, name: str) -> Probe | None:
         """The probe called ``name``, None where there is none."""
@@ -77,22 +85,26 @@ class EngineStatus:
     sentence: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Observation:
-    """Everything known at one moment. ``wall_s`` is in seconds since 1970 (UTC).
+class ObservationHead(Struct, frozen=True, eq=False, kw_only=True):
+    """What an observation and its line in a recording both have. ``wall_s`` is in seconds since 1970 (UTC).
 
     ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
     on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``timeline``: the
-    timeline is on, None while it is being switched. ``snapshot`` is None until the engine has been ready once.
+    timeline is on, None while it is being switched.
     """
 
-    wall_s: float
-    probe_set: ProbeSet
+    wall_s: WallSeconds
     engine: EngineStatus
-    snapshot: Snapshot | None = None
-    telemetry: TelemetrySnapshot | None = None
     probe_failures: tuple[ProbeFailure, ...] = ()
     waiting: frozenset[str] = frozenset()
     other_processes: tuple[str, ...] = ()
     experiment: bool = False
     timeline: bool | None = False
+
+
+class Observation(ObservationHead, frozen=True, eq=False, kw_only=True):
+    """Everything known at one moment. ``snapshot`` is None until the engine has been ready once."""
+
+    probe_set: ProbeSet
+    snapshot: Snapshot | None = None
+    telemetry: TelemetrySnapshot | None = None

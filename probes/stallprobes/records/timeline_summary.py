@@ -1,53 +1,56 @@
-"""Summary of the timeline of a result: what recorded it, and what it lost."""
+"""Summary of the timeline of a result: what recorded it, and what it lost; ``timeline_status`` in JSON documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import reduce
+from typing import Annotated
 
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from stallprobes.files.codec import Document, Name, Text, about
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.libcupti import version_text
 from stallprobes.records.timeline import TimelineLosses, TimelineStatus
 
 SIMULATED = "simulated"
+_KINDS = [kind.word for kind in RecordKind]
+KindWord = Annotated[str, Meta(pattern=f"^({'|'.join(_KINDS)})$", extra_json_schema={"enum": _KINDS})]
 
 
-@dataclass(frozen=True)
-class TimelineSummary:
-    """How the timeline of a measurement was recorded.
+class TimelineSummary(Document):
+    """How the timeline was recorded; only where it was on."""
 
-    ``library`` is the CUDA version of libcupti, such as "13.1", several of a merged result separated with commas, or
-    "simulated". ``kinds`` are the kinds of records, ``note`` says what is missing and why, "" for nothing.
-    """
+    library: Annotated[
+        Name,
+        about("CUDA version of libcupti, or simulated; several of a merged result are separated with commas."),
+    ]
+    kinds: Annotated[tuple[KindWord, ...], about("Kinds of records.")]
+    note: Annotated[Text | None, about("What is missing, and why.")]
+    losses: TimelineLosses
+    context_switches: Annotated[bool, about("Whether it was recorded which context had the graphics engine.")] = False
 
-    library: str
-    kinds: tuple[RecordKind, ...] = ()
-    note: str = ""
-    losses: TimelineLosses = field(default_factory=TimelineLosses)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force_setattr(self, "context_switches", RecordKind.CONTEXT_SWITCH.word in self.kinds)
 
     @classmethod
-    def of(cls, status: TimelineStatus, losses: TimelineLosses) -> TimelineSummary:
+    def of_status(cls, status: TimelineStatus, losses: TimelineLosses) -> TimelineSummary:
         """The summary of a timeline that was on with ``status``."""
         library = version_text(status.version) if status.version else SIMULATED
-        return cls(library, tuple(map(RecordKind, status.kinds)), status.note, losses)
-
-    @property
-    def context_switches(self) -> bool:
-        """Whether context switches were recorded."""
-        return RecordKind.CONTEXT_SWITCH in self.kinds
+        return cls(library, tuple(RecordKind(kind).word for kind in status.kinds), status.note or None, losses)
 
     @classmethod
     def joined(cls, parts: Iterable[TimelineSummary]) -> TimelineSummary | None:
         """The summary of several measurements: the kinds that all have, and the sum of the losses; None without any."""
-        found = list(parts)
-        if not found:
+        summaries = list(parts)
+        if not summaries:
             return None
-        common = set(found[0].kinds).intersection(*(one.kinds for one in found))
-        libraries = sorted({name for one in found for name in one.library.split(", ")})
+        first, *others = summaries
         return cls(
-            library=", ".join(libraries),
-            kinds=tuple(kind for kind in found[0].kinds if kind in common),
-            note="; ".join(dict.fromkeys(one.note for one in found if one.note)),
-            losses=reduce(TimelineLosses.plus, (one.losses for one in found)),
+            library=", ".join(sorted({name for summary in summaries for name in summary.library.split(", ")})),
+            kinds=tuple(kind for kind in first.kinds if all(kind in other.kinds for other in others)),
+            note="; ".join(dict.fromkeys(summary.note for summary in summaries if summary.note)) or None,
+            losses=reduce(TimelineLosses.plus, (summary.losses for summary in summaries)),
         )

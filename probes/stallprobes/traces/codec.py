@@ -6,26 +6,24 @@ are in the order of their starts, and numbers of probes and operations are withi
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
-from stallprobes.files.codec import Int64, Nanoseconds, WallSeconds, attributes
+from stallprobes.files.codec import Int64, attributes
 from stallprobes.native.layouts.cupti import GPU_WORK
 from stallprobes.records.rows import Rows
-from stallprobes.records.timeline import TimelineLosses
 from stallprobes.traces.trace import (
     OPEN,
     TABLES,
     OpenCall,
     OpenWork,
     Trace,
-    TracedProbe,
+    TraceHead,
     TraceNames,
-    TraceTrigger,
 )
 
 # Rows of a trace that is stored: calls, work, tenures and overheads together.
@@ -84,7 +82,7 @@ def _focus(trace: Trace) -> tuple[int, int]:
 def _truncated(trace: Trace, most: int) -> Trace:
     """``trace`` with the first rows of each kind only."""
     each = most // 4
-    return replace(trace, **{name: getattr(trace, name)[:each] for name in TABLES})
+    return trace.changed(**{name: getattr(trace, name)[:each] for name in TABLES})
 
 
 class StoredRows(Struct, frozen=True, array_like=True):
@@ -116,32 +114,18 @@ class StoredRows(Struct, frozen=True, array_like=True):
         return rows
 
 
-class StoredTrace(Struct, frozen=True, omit_defaults=True):
+class StoredTrace(TraceHead, frozen=True):
     """A trace. ``kernels`` are the numbers of the work of each kernel, by its name.
 
     ``names`` are those of contexts by number, then of streams: context, stream, name.
     """
 
-    begin_ns: Nanoseconds
-    end_ns: Nanoseconds
-    collected_ns: Nanoseconds
-    wall_offset_s: WallSeconds
-    probes: tuple[TracedProbe, ...]
     names: tuple[dict[int, str], tuple[tuple[int, int, str], ...]]
-    context_switches: bool
-    engine_since_ns: Int64
-    losses: TimelineLosses
     calls: StoredRows
     work: StoredRows
     tenures: StoredRows
     overheads: StoredRows
-    open_calls: tuple[OpenCall, ...] = ()
-    open_work: tuple[OpenWork, ...] = ()
-    others: tuple[str, ...] = ()
-    trigger: TraceTrigger | None = None
-    simulated: bool = False
-    kernels: dict[str, list[Int64]] = {}
-    unrecorded: tuple[tuple[Nanoseconds, Nanoseconds], ...] = ()
+    kernels: dict[str, list[Int64]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace) -> StoredTrace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -101,7 +100,7 @@ class DelayIndex:
         key: tuple[int, ...] = longest[_NAMED].tolist()
         if key not in self._queue_texts:
             part = DelayPart(DelayCause.STREAM, 0, 0, work=int(longest["sequence"]))
-            self._queue_texts[key] = cause_text(replace(self._trace, work=np.array([longest])), part)
+            self._queue_texts[key] = cause_text(self._trace.changed(work=np.array([longest])), part)
         return self._queue_texts[key]
 
     def _spans(self, work: Rows) -> tuple[slice, slice]:
@@ -114,7 +113,7 @@ class DelayIndex:
     def _beside(self, work: Rows) -> Trace:
         """The trace with the rows of ``_spans`` only."""
         rows, tenures = self._spans(work)
-        return replace(self._trace, work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
+        return self._trace.changed(work=self._trace.work[rows], tenures=self._trace.tenures[tenures])
 
 
 def _longest_ahead(beside: Rows, work: Rows) -> Rows:

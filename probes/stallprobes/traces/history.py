@@ -227,8 +227,7 @@ class TraceHistory:
         if len(outline.tenures):
             tenures = np.concatenate((tenures, outline.tenures))
             tenures = tenures[np.argsort(tenures["start_ns"], kind="stable")]
-        return replace(
-            outline,
+        return outline.changed(
             calls=self._calls.between(begin_ns, end_ns),
             work=self._work.between(begin_ns, end_ns),
             tenures=tenures,

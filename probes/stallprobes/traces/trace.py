@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec import field as struct_field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from stallprobes.files.codec import Int64, Nanoseconds, WallSeconds
 from stallprobes.model import Phase, Probe, Role, op_name
 from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
@@ -111,40 +115,51 @@ class TraceNames:
         return self.streams.get((context, stream), f"stream {stream}")
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """What the timeline recorded from ``begin_ns`` to ``end_ns``, in ns of the board's clock.
+class TraceHead(Struct, frozen=True, eq=False, kw_only=True, omit_defaults=True):
+    """What a trace and its stored form both have: all but rows and names.
 
-    Records of GPU work are complete up to ``collected_ns``; ``open_work`` has none yet. ``wall_offset_s`` is the time
-    since 1970 at 0 ns. ``calls`` (CALL[n], whose ``probe`` is an index into ``probes``) and ``work`` (WORK[n]) are in
-    the order of their starts and overlap the span at least in part, as do ``tenures`` (TENURE[n], whose end is OPEN
-    while the context still has the engine) and ``overheads`` (OVERHEAD[n]). Without ``context_switches`` nobody
-    recorded who had the graphics engine; with them it is known from ``engine_since_ns`` on. ``others`` are the
-    processes that NVML reported on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated. ``kernels``
-    are the known names of kernels by the work's ``sequence``. ``unrecorded`` are times (begin, end) in which work of
-    the GPU was not recorded.
+    Times are in ns of the board's clock. Records of GPU work are complete up to ``collected_ns``; ``open_work`` has
+    none yet. ``wall_offset_s`` is the time since 1970 at 0 ns. Without ``context_switches`` nobody recorded who had the
+    graphics engine; with them it is known from ``engine_since_ns`` on. ``others`` are the processes that NVML reported
+    on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated. ``unrecorded`` are times (begin, end) in
+    which work of the GPU was not recorded.
     """
 
-    begin_ns: int
-    end_ns: int
-    collected_ns: int
+    begin_ns: Nanoseconds
+    end_ns: Nanoseconds
+    collected_ns: Nanoseconds
+    wall_offset_s: WallSeconds = 0.0
     probes: tuple[TracedProbe, ...]
+    context_switches: bool
+    engine_since_ns: Int64 = 0
+    losses: TimelineLosses = TimelineLosses()
+    open_calls: tuple[OpenCall, ...] = ()
+    open_work: tuple[OpenWork, ...] = ()
+    others: tuple[str, ...] = ()
+    trigger: TraceTrigger | None = None
+    simulated: bool = False
+    unrecorded: tuple[tuple[Nanoseconds, Nanoseconds], ...] = ()
+
+    def changed(self, **values: Any) -> Self:
+        """The object with other ``values``."""
+        return replace(self, **values)
+
+
+class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
+    """What the timeline recorded from ``begin_ns`` to ``end_ns``.
+
+    ``calls`` (CALL[n], whose ``probe`` is an index into ``probes``) and ``work`` (WORK[n]) are in the order of their
+    starts and overlap the span at least in part, as do ``tenures`` (TENURE[n], whose end is OPEN while the context
+    still has the engine) and ``overheads`` (OVERHEAD[n]). ``kernels`` are the known names of kernels by the work's
+    ``sequence``.
+    """
+
     names: TraceNames
     calls: Rows
     work: Rows
     tenures: Rows
     overheads: Rows
-    context_switches: bool
-    losses: TimelineLosses = field(default_factory=TimelineLosses)
-    wall_offset_s: float = 0.0
-    open_calls: tuple[OpenCall, ...] = ()
-    others: tuple[str, ...] = ()
-    trigger: TraceTrigger | None = None
-    simulated: bool = False
-    engine_since_ns: int = 0
-    open_work: tuple[OpenWork, ...] = ()
-    kernels: Mapping[int, str] = field(default_factory=dict)
-    unrecorded: tuple[tuple[int, int], ...] = ()
+    kernels: Mapping[int, str] = struct_field(default_factory=dict)
 
     @property
     def engine_known_ns(self) -> int:
@@ -172,11 +187,11 @@ class Trace:
             name: overlapping(getattr(self, name), start, end, begin_ns, end_ns)
             for name, (_, start, end) in TABLES.items()
         }
-        return replace(self, begin_ns=first_ns, end_ns=max(min(end_ns, self.end_ns), first_ns), **tables)
+        return self.changed(begin_ns=first_ns, end_ns=max(min(end_ns, self.end_ns), first_ns), **tables)
 
     def triggered(self, trigger: TraceTrigger | None) -> Trace:
         """The trace with another trigger."""
-        return replace(self, trigger=trigger)
+        return self.changed(trigger=trigger)
 
     def work_of(self, call: int) -> Rows:
         """The work that the call in row ``call`` submitted, in the order of its starts."""

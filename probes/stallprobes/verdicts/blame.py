@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from stallprobes.catalog import UNKNOWN_CAUSE, cause
+from stallprobes.files.codec import Document, Latency, Natural, Ratio, Rounded, Seconds, Share, Text, about
 from stallprobes.latency.ratio import Quantile
 from stallprobes.model import Channel, Phase, Probe
 from stallprobes.units import duration_ns, times
@@ -72,48 +76,55 @@ class BlameOutcome(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(Document):
     """An estimate with its 95 % interval."""
 
-    value: float
-    low: float
-    high: float
+    value: Share
+    low: Share
+    high: Share
 
 
-@dataclass(frozen=True)
-class AggressorBlame:
-    """One aggressor's part in one figure of a victim.
+class AggressorBlame(Document):
+    """An aggressor's part in a figure of a victim."""
 
-    ``alone_ns`` is the figure with only this aggressor on, ``without_ns`` with only this one off; None if unknown.
-    ``share`` is its part of the delay (1 for all of it): the mean of what it adds when it starts alone and of what ends
-    when it stops, 0 if it shortens the delay, scaled so that the shares of all aggressors add up to 1. None where
-    nothing is slower.
-    """
-
-    aggressor: str
-    alone_ns: float | None
-    without_ns: float | None
-    share: Interval | None
+    aggressor: Text
+    alone_ns: Annotated[Latency | None, about("With only this aggressor on.")]
+    without_ns: Annotated[Latency | None, about("With only this aggressor off.")]
+    share: Annotated[
+        Interval | None,
+        about(
+            "Share of the delay, 1 for all of it, with its 95 % interval: the mean of what the aggressor adds when it "
+            "starts alone and of what ends when it stops, 0 if it shortens the delay, scaled so that the shares of all "
+            "add up to 1. null where nothing is slower."
+        ),
+    ]
     conclusion: Conclusion
 
 
-@dataclass(frozen=True)
-class FigureBlame:
-    """The result for one figure of one victim: ``quantile`` of ``channel``, in ns with all aggressors off and on."""
+class FigureBlame(Document):
+    """What the experiment found for one figure of one victim."""
 
-    victim: str
-    channel: Channel
+    probe: Text
+    phase: Phase
+    op: Annotated[Text | None, about("Label of the operation; null for all operations of the phase.")]
     quantile: Quantile
-    off_ns: float
-    on_ns: float
+    off_ns: Annotated[Latency, about("With all aggressors off.")]
+    on_ns: Annotated[Latency, about("With all aggressors on.")]
     outcome: BlameOutcome
     aggressors: tuple[AggressorBlame, ...]
+    ratio: Annotated[Ratio, about("All on over all off.")] = 0.0
+    sentence: Text = ""
+
+    def __post_init__(self) -> None:
+        if not self.ratio:
+            force_setattr(self, "ratio", self.on_ns / max(self.off_ns, 1.0))
+        super().__post_init__()
+        force_setattr(self, "sentence", _sentence(self))
 
     @property
-    def ratio(self) -> float:
-        """All on over all off."""
-        return self.on_ns / max(self.off_ns, 1.0)
+    def channel(self) -> Channel:
+        """The channel of the figure."""
+        return Channel(self.phase, self.op or "")
 
     @property
     def causes(self) -> tuple[AggressorBlame, ...]:
@@ -123,28 +134,27 @@ class FigureBlame:
         return tuple(sorted(named, key=lambda one: order.index(one.conclusion)))
 
 
-@dataclass(frozen=True)
-class Blame:
-    """The result of an experiment: the figures of every victim.
+class Blame(Document):
+    """The experiment that switched each aggressor on and off."""
 
-    ``rounds`` were measured in ``seconds``, the later ones without the states that decide nothing more. ``idle`` are
-    aggressors that did not run in some of the windows.
-    """
-
-    aggressors: tuple[str, ...]
-    rounds: int
-    seconds: float
+    aggressors: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    rounds: Annotated[
+        Natural, about("Each measures all off, all on, each alone and each off; later ones only what is undecided.")
+    ]
+    seconds: Annotated[Seconds, Rounded(3)]
     figures: tuple[FigureBlame, ...]
-    idle: tuple[str, ...] = ()
+    idle: Annotated[
+        tuple[Text, ...], about("Aggressors that did not run in some of the windows in which they were on.")
+    ] = ()
 
     @property
     def victims(self) -> tuple[str, ...]:
         """Names of the victims."""
-        return tuple(dict.fromkeys(one.victim for one in self.figures))
+        return tuple(dict.fromkeys(one.probe for one in self.figures))
 
     def of_victim(self, victim: str) -> tuple[FigureBlame, ...]:
         """The figures of one victim."""
-        return tuple(one for one in self.figures if one.victim == victim)
+        return tuple(one for one in self.figures if one.probe == victim)
 
     def main_figures(self, victim: str) -> tuple[FigureBlame, ...]:
         """The figures of ``victim`` that a report shows: for each channel the median if it stalls, else the tail."""
@@ -170,7 +180,7 @@ class Blame:
                 change = f"{duration_ns(figure.off_ns)} → {duration_ns(figure.on_ns)} ({times(figure.ratio)})"
                 verdict = Verdict(
                     probe=victim.name,
-                    phase=figure.channel.phase,
+                    phase=figure.phase,
                     quantile=figure.quantile,
                     baseline_ns=figure.off_ns,
                     now_ns=figure.on_ns,
@@ -184,11 +194,11 @@ class Blame:
 
     def find(self, victim: str, phase: Phase, quantile: Quantile) -> FigureBlame | None:
         """The figure with the largest ratio of ``phase`` and ``quantile``; None without one."""
-        known = [one for one in self.of_victim(victim) if one.channel.phase is phase and one.quantile is quantile]
+        known = [one for one in self.of_victim(victim) if one.phase is phase and one.quantile is quantile]
         return max(known, key=lambda one: one.ratio, default=None)
 
 
-def sentence(figure: FigureBlame) -> str:
+def _sentence(figure: FigureBlame) -> str:
     """The result for one figure in words."""
     if figure.outcome is BlameOutcome.NONE:
         return "None of them: it is no slower with all aggressors on than with all off."
@@ -249,7 +259,7 @@ def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors
     known = [one for one in (cause(victim, probe, verdict.phase) for probe in blamed) if one is not None]
     why = dict.fromkeys(one.why for one in known)
     return verdict.changed(
-        cause=" ".join((f"Proven by blame: {sentence(figure)}", *why)),
+        cause=" ".join((f"Proven by blame: {figure.sentence}", *why)),
         remedy=known[0].remedy if known else "",
         short_cause=known[0].short if known else UNKNOWN_CAUSE.short,
         short_remedy=known[0].short_remedy if known else UNKNOWN_CAUSE.short_remedy,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 
@@ -260,11 +260,12 @@ class _Figure:
         alone_only = all(slow is _Slow.NO for slow in (self._slow(frozenset({name})) for name in aggressors))
         if outcome is BlameOutcome.STALL and alone_only and len(aggressors) > 1:
             ends = any(part.conclusion is not Conclusion.INNOCENT for part in parts)
-            parts = tuple(part if ends else replace(part, conclusion=Conclusion.TOGETHER) for part in parts)
+            parts = tuple(part if ends else part.changed(conclusion=Conclusion.TOGETHER) for part in parts)
         shares = self._shares(aggressors) if slower else None
         if shares is not None:
             parts = tuple(_with_share(part, share, outcome) for part, share in zip(parts, shares, strict=True))
-        return FigureBlame(victim, self.channel, self.quantile, off_ns, on_ns, outcome, parts)
+        channel = self.channel
+        return FigureBlame(victim, channel.phase, channel.label or None, self.quantile, off_ns, on_ns, outcome, parts)
 
     def open_states(self, concluded: FigureBlame) -> set[AggressorState]:
         """The states that can decide the open questions of ``conclude``, with the states to compare them with."""
@@ -324,7 +325,7 @@ class _Figure:
         if now_ns < ratio * off_ns or now_ns - off_ns < excess_ns:
             return BlameOutcome.NONE
         log = self._contrast(lambda values: math.log(values[state] / values[ALL_OFF]), (state, ALL_OFF))
-        slower = log is not None and log.low > 0
+        slower = log is not None and log[0] > 0
         if not slower and self._few_calls(state, ALL_OFF):
             slower = self._side(state, max(ratio * off_ns, off_ns + excess_ns)) is _Slow.YES
         return BlameOutcome.STALL if slower else BlameOutcome.UNDECIDED
@@ -342,8 +343,8 @@ class _Figure:
             return _Slow.UNCLEAR
         half = math.log(half_ns / off_ns)
         beyond = self._contrast(lambda values: math.log(values[state] / values[ALL_OFF]) - half, (state, ALL_OFF))
-        if beyond is not None and (beyond.low > 0 or beyond.high < 0):
-            return _Slow.YES if beyond.low > 0 else _Slow.NO
+        if beyond is not None and not beyond[0] <= 0 <= beyond[1]:
+            return _Slow.YES if beyond[0] > 0 else _Slow.NO
         few = self._few_calls(state, ALL_OFF, self._reference)
         return self._side(state, half_ns) if few else _Slow.UNCLEAR
 
@@ -392,8 +393,8 @@ class _Figure:
 
     def _contrast(
         self, figure: Callable[[Mapping[AggressorState, float]], float], states: Iterable[AggressorState]
-    ) -> Interval | None:
-        """``figure`` of the percentiles of ``states`` with its t interval; None with too few rounds.
+    ) -> tuple[float, float] | None:
+        """The t interval of ``figure`` of the percentiles of ``states``; None with too few rounds.
 
         It is the mean over the rounds.
         """
@@ -405,7 +406,10 @@ class _Figure:
             known = {state: min(max(ns, 1.0), self._cap_ns) for state, ns in numbers.items() if ns is not None}
             if len(known) == len(wanted):
                 values.append(figure(known))
-        return _t_interval(values) if len(values) >= FEWEST_ROUNDS else None
+        if len(values) < FEWEST_ROUNDS:
+            return None
+        mean, half = _t_interval(values)
+        return mean - half, mean + half
 
     def _shares(self, aggressors: Sequence[str]) -> list[Interval] | None:
         """Each aggressor's share of the delay with its interval, by the jackknife over rounds with Student's t."""
@@ -417,8 +421,7 @@ class _Figure:
         intervals = []
         for place, value in enumerate(whole):
             pseudo = [count * value - (count - 1) * part[place] for part in parts if part is not None]
-            spread = _t_interval(pseudo)
-            half = spread.high - spread.value
+            _, half = _t_interval(pseudo)
             intervals.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
         return intervals
 
@@ -447,16 +450,15 @@ _CONCLUSION_OF = {
 
 def _with_share(part: AggressorBlame, share: Interval, outcome: BlameOutcome) -> AggressorBlame:
     adds = outcome is BlameOutcome.STALL and part.conclusion is Conclusion.INNOCENT and share.low >= _LEAST_SHARE
-    return replace(part, share=share, conclusion=Conclusion.CONTRIBUTING if adds else part.conclusion)
+    return part.changed(share=share, conclusion=Conclusion.CONTRIBUTING if adds else part.conclusion)
 
 
-def _t_interval(values: Sequence[float]) -> Interval:
-    """Mean with its 95 % interval by Student's t, of at least two values."""
+def _t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of at least two values, and half of its 95 % interval by Student's t."""
     count = len(values)
     mean = sum(values) / count
     variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    half = student_t_limit(count - 1) * math.sqrt(variance / count)
-    return Interval(mean, mean - half, mean + half)
+    return mean, student_t_limit(count - 1) * math.sqrt(variance / count)
 
 
 def _above(calls: Histogram, cut: float) -> int:

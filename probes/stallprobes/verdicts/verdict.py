@@ -92,8 +92,3 @@ class PercentileSpreads(Document):
 
     p50: Annotated[float, Meta(ge=1), Rounded(3)] | None
     p99: Annotated[float, Meta(ge=1), Rounded(3)] | None
-
-    @classmethod
-    def of_ratios(cls, p50: float | None, p99: float | None) -> PercentileSpreads | None:
-        """Both spreads; None where neither is known."""
-        return None if p50 is None and p99 is None else cls(p50, p99)

@@ -32,9 +32,9 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.call_sites import SiteSums
 from stallprobes.watch.call_sums import CallSums, KeptCalls
 from stallprobes.watch.causes.attribute import attribute
-from stallprobes.watch.causes.calls_in_flight import calls_in_flight
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls
+from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.divider import ProcessDivider

@@ -30,7 +30,7 @@ from stallprobes.watch.attribution.findings import (
     WatchFindings,
     function_of,
 )
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
+from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause, described
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.cost import AttachingCost, Share, WatchCost
 from stallprobes.watch.division.binned_sums import Figure
@@ -52,32 +52,12 @@ StackNumber = Annotated[
     Natural | None,
     about("Place of the call's stack in the list of the process; null if it was not recorded."),
 ]
-Cause = Annotated[
-    WaitCause,
-    about(
-        "In order of evidence. module-loading to tracing: an overhead record of the call. gpu-work: work of the GPU in "
-        "front of the call. staged-copy: the same, most of it in front of another peer copy that the driver stages. "
-        "own-work: its own work on the GPU. other-context, other-process: the time-slice of another context. "
-        "pageable-copy to stream: a call of another thread. no-cpu: the thread was ready to run and had no CPU. "
-        "held-stream: its stream waited for something that is no work of the GPU. itself: what the function does takes "
-        "long. records-off: it was made while work of the GPU was not recorded. unattributed: nothing that was "
-        "recorded explains it."
-    ),
-]
+Cause = Annotated[WaitCause, about(described())]
 
 
 TimePart = Annotated[
     Part,
-    about(
-        "kernels, communication, rank-wait, copies: the GPU works (communication: kernels of NCCL or NVSHMEM alone; "
-        "rank-wait: such kernels wait for another rank that is late; copies: no kernel meanwhile). shared: another "
-        "context or process had the GPU. Parts of the gaps between operations: queued: the next one was submitted, and "
-        "had not started. submitting: inside calls that do not block. host: "
-        "between calls. wake-up: inside a wait whose work had ended. blocking-copy to loading: inside a call that "
-        "blocks for that. lock: inside a call that another thread's call holds up. other-work: inside a wait for work "
-        "of other threads. blocked: inside a call that blocks for a reason that is not known. end: after the last "
-        "operation. unknown: records or calls are missing."
-    ),
+    about("What an instant is. " + " ".join(f"{part}: {part.traits.meaning}." for part in Part)),
 ]
 
 

@@ -11,9 +11,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of, function_of
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.attribution.wait_cause import WaitCause, cause_of_task
-from stallprobes.watch.causes import free, own_work
-from stallprobes.watch.causes.blame import OTHER_THREADS, cause_for_others
+from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import SequenceDivision
@@ -46,7 +44,7 @@ _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
 # Calls of other threads too, against which the remedy of the call that they hold up is of no use.
-_OF_CALLS = (*_OF_OTHERS, *(cause.name for cause in OTHER_THREADS))
+_OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
@@ -276,10 +274,10 @@ def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes
 def _of_wait(function: str) -> str:
     family = family_of(function)
     if family is CallFamily.COPY:
-        return _UPLOAD_REMEDY if "HtoD" in function else own_work.CAUSE.remedy
-    return free.CAUSE.remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
+        return _UPLOAD_REMEDY if "HtoD" in function else cause_of(WaitCause.OWN_WORK).remedy
+    return cause_of(WaitCause.FREE).remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
 
 
 def _of_call(function: str) -> str:
     cause = cause_of_task(function_of(function).task_of(pageable=True))
-    return _CALLS_REMEDY if cause is None else cause_for_others(cause).remedy
+    return _CALLS_REMEDY if cause is None else cause_of(cause).remedy

@@ -39,7 +39,7 @@ def unchanged_text(comparison: Comparison) -> str:
 
 def sensitivity_text(comparison: Comparison) -> str:
     """``half of the phases would have shown ×1.5 at p50, nine of ten ×3.0``; "" where nothing could be detected."""
-    sensitivity = comparison.sensitivity()[Quantile.P50]
+    sensitivity = comparison.detectable[Quantile.P50]
     if sensitivity is None or sensitivity.half is None:
         return ""
     most = "" if sensitivity.nine_of_ten is None else f", nine of ten {times(sensitivity.nine_of_ten)}"

@@ -96,7 +96,7 @@ def _spread_text(spread: BaselineSpread) -> str:
 
 def _unusual_count(comparison: ReferenceComparison) -> str:
     here, there = len(comparison.stalled_here), len(comparison.stalled_there)
-    name = f"other machines ({comparison.reference.gpu}, driver {comparison.reference.driver})"
+    name = f"other machines ({comparison.gpu}, driver {comparison.driver})"
     if not here and not there:
         return f"{plural(comparison.compared, 'cell')} as on {name}"
     words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]

@@ -17,7 +17,7 @@ def headline(listing: GpuProcessList) -> str:
     empty."""
     if listing.source is ProcessSource.NVML:
         return f"{plural_of_processes(len(listing.processes))} on {plural(len(listing.gpus), 'GPU')}, listed by NVML."
-    hidden = sum(process.status is None for process in listing.processes)
+    hidden = sum(not process.visible for process in listing.processes)
     visible = len(listing.processes) - hidden
     have = f"{plural_of_processes(visible)} {'has' if visible == 1 else 'have'} /dev/nvidia* open"
     if listing.nvml_problem:
@@ -63,12 +63,12 @@ def problems(listing: GpuProcessList) -> list[str]:
 
 def user_text(process: ListedProcess) -> str:
     """The user of a process."""
-    return "?" if process.status is None else process.status.user
+    return "?" if process.user is None else process.user
 
 
 def command_text(process: ListedProcess) -> str:
     """The command of a process, with its arguments."""
-    return "? (not visible here)" if process.status is None else process.status.command
+    return "? (not visible here)" if process.command is None else process.command
 
 
 def short_command_text(process: ListedProcess) -> str:
@@ -79,7 +79,7 @@ def short_command_text(process: ListedProcess) -> str:
 
 def gpus_text(process: ListedProcess) -> str:
     """Indexes of its GPUs: ``0``, ``0,2``, ``0-7``; ``?`` if unknown."""
-    return ranges_text(process.gpus) or "?"
+    return ranges_text(process.gpu_numbers) or "?"
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
@@ -123,9 +123,9 @@ def refusal_sentence(refusal: str) -> str:
 
 def uses_text(process: ListedProcess) -> str:
     """Its use of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
-    if all(use.memory_bytes is None and use.utilization_percent is None for use in process.uses):
-        return f"GPU {ranges_text(process.gpus)}" if process.uses else ""
+    if all(use.memory_bytes is None and use.utilization_percent is None for use in process.gpus):
+        return f"GPU {ranges_text(process.gpu_numbers)}" if process.gpus else ""
     return "; ".join(
         f"GPU {use.gpu}: {memory_text(use.memory_bytes)}, SMs {percent_text(use.utilization_percent)}"
-        for use in process.uses
+        for use in process.gpus
     )

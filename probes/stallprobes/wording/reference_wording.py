@@ -19,7 +19,7 @@ def reference_title(reference: Reference) -> str:
     """``h200-580: NVIDIA H200, driver 580.159.04, CUDA 13.0, 4 checks of 2 machines, 2026-11-21``."""
     first, last = reference.dates
     dates = first if first == last else f"{first} to {last}"
-    cuda = reference.fingerprint.get("cuda") or "n/a"
+    cuda = reference.fingerprint.cuda or "n/a"
     checks, machines = plural(len(reference.checks), "check"), plural(reference.machines, "machine")
     return f"{reference.name}: {reference.gpu}, driver {reference.driver}, CUDA {cuda}, {checks} of {machines}, {dates}"
 
@@ -39,11 +39,11 @@ def unusual_figures(cell: UnusualCell) -> str:
         here = "a call did not return"
     else:
         here = f"{check_wording.phase_name(cell.phase)} {cell.quantile} {times(cell.ratio)}"
-    if cell.range is None:
+    if cell.there is None:
         return f"{here}, on the reference starved"
     # A call in flight has no percentile, so the reference's median stands for it.
     what = f"{check_wording.phase_name(cell.phase)} {Quantile.P50} " if cell.ratio is None else ""
-    return f"{here}, on the reference {what}{_range(cell.range.low, cell.range.high)}"
+    return f"{here}, on the reference {what}{_range(*cell.there)}"
 
 
 def reference_notes(comparison: ReferenceComparison) -> list[str]:
@@ -80,8 +80,9 @@ def reference_cell(cell: ReferenceCell) -> str:
     """A cell on the reference: ``stalled in 4 of 4 checks; call p50 ×1.0 to ×1.1, wait p50 ×380 to ×420``."""
     states = ", ".join(f"{state} in {number}" for state, number in cell.checks.items())
     ratios = ", ".join(
-        f"{check_wording.phase_name(phase)} {quantile} {_range(bounds.low, bounds.high)}"
-        for (phase, quantile), bounds in cell.ratios.items()
+        f"{check_wording.phase_name(phase)} {quantile} {_range(*bounds)}"
+        for phase, ranges in cell.ratios.items()
+        for quantile, bounds in ranges.items()
         if phase in PHASES
     )
     return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")
@@ -89,9 +90,10 @@ def reference_cell(cell: ReferenceCell) -> str:
 
 def reference_baseline(reference: Reference, row: str) -> str:
     """The baseline of a victim on the reference: ``call p50 3.09 µs, wait p50 5.09 µs``; "" where it has none."""
-    known = ((phase, reference.baselines_ns.get((row, phase))) for phase in PHASES)
+    known = reference.by_row[row].baseline_ns if row in reference.by_row else {}
+    phases = (phase for phase in PHASES if phase in known)
     return ", ".join(
-        f"{check_wording.phase_name(phase)} {Quantile.P50} {duration_ns(ns)}" for phase, ns in known if ns is not None
+        f"{check_wording.phase_name(phase)} {Quantile.P50} {duration_ns(known[phase])}" for phase in phases
     )
 
 

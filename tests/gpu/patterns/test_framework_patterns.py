@@ -16,6 +16,7 @@ from factories.measured_patterns import (
     CALL,
     LOUD,
     WAIT,
+    figures,
     now,
     of_entry,
     of_role,
@@ -44,8 +45,8 @@ def test_no_victim_of_a_control_or_a_remedy_is_stalled_or_starved(pattern: str) 
         if found.kind is Kind.STALL or found.status != "ok" or found.variant == "keep-alive":
             continue
         for one in of_role(found, Role.VICTIM):
-            said = [verdict.sentence for verdict in found.verdicts if verdict.probe == one.probe.name]
-            assert one.state not in LOUD, f"{found.variant}: {one.probe.name}: {' '.join(said)}"
+            said = [verdict.sentence for verdict in found.verdicts if verdict.probe == one.name]
+            assert one.state not in LOUD, f"{found.variant}: {one.name}: {' '.join(said)}"
 
 
 def test_16_threads_that_launch_at_the_same_time_delay_each_other() -> None:
@@ -68,7 +69,7 @@ def test_few_threads_that_launch_or_one_call_for_many_kernels_delay_launches_lit
 def test_each_waiting_thread_sees_the_end_of_its_kernel(name: str) -> None:
     for probe in of_role(variant(POLL, name), Role.AGGRESSOR):
         assert 3 * MS < now(probe, WAIT) < 10 * MS
-        assert probe.window.proof > 0
+        assert probe.gpu_starts
 
 
 def test_a_launch_waits_for_kernels_of_other_streams_before_blocking_events() -> None:
@@ -122,11 +123,11 @@ def test_copy_engines_and_one_process_do_not_wait_for_a_time_slice(name: str, en
 @pytest.mark.parametrize("name", ["after-100ms", "after-1s", "warmed", "keep-alive"])
 def test_calls_after_idle_times_are_counted_never_starved_and_have_the_gpus_clocks_beside_them(name: str) -> None:
     for probe in variant(IDLE, name).probes:
-        if probe.probe.role is not Role.AGGRESSOR:
-            assert probe.window.iterations >= 3
+        if probe.role is not Role.AGGRESSOR:
+            assert probe.calls >= 3
             assert probe.state not in ("STARVED", "failed")
-    states = variant(IDLE, name).gpu_states
-    assert states is not None
+    states = variant(IDLE, name).gpu_state
+    assert states
     for state in (states.baseline, states.window):
         assert state.sm_clock_mhz is not None
         assert state.power_w is not None
@@ -141,7 +142,7 @@ def test_a_launch_after_an_idle_time_takes_longer_and_one_just_before_removes_th
     assert now(warmed, CALL) < 0.5 * now(cold, CALL)
     assert times_quiet(warmed, WAIT) < 1.5
     assert cold.state in (*LOUD, "slower")
-    said = [one for one in variant(IDLE, name).verdicts if one.probe == cold.probe.name and one.phase is Phase.CALL]
+    said = [one for one in variant(IDLE, name).verdicts if one.probe == cold.name and one.phase is Phase.CALL]
     assert all(one.cause and one.remedy for one in said)
     assert said
 
@@ -155,10 +156,10 @@ def test_a_profiler_runs_and_no_call_fails_beside_it(name: str) -> None:
     found = variant(PROFILER, name)
     (profiler,) = of_role(found, Role.AGGRESSOR)
     assert profiler.state == "running"
-    assert profiler.window.iterations >= 2
-    assert profiler.window.channels[ENABLE].count >= 8
-    assert profiler.window.channels[FINALIZE].count >= 2
-    assert [one.probe.name for one in found.probes if one.error is not None] == []
+    assert profiler.calls >= 2
+    assert figures(profiler, ENABLE).count >= 8
+    assert figures(profiler, FINALIZE).count >= 2
+    assert [one.name for one in found.probes if one.error is not None] == []
 
 
 def test_launches_and_copies_stall_beside_short_profiles() -> None:
@@ -177,7 +178,7 @@ def test_launches_and_copies_stall_beside_short_profiles() -> None:
 @pytest.mark.parametrize("entry", ["launch-series", "launch", "d2d"])
 def test_every_call_waits_while_a_profiler_attaches_itself(entry: str) -> None:
     """On two H200 8 to 15 ms."""
-    assert of_entry(PROFILER, "detached", entry).window.channels[CALL].max_ns > 2 * MS
+    assert (of_entry(PROFILER, "detached", entry).phases[Phase.CALL].max_ns or 0) > 2 * MS
 
 
 def test_a_launch_takes_longer_while_a_profile_records() -> None:
@@ -190,9 +191,9 @@ def test_a_launch_takes_longer_while_a_profile_records() -> None:
 
 @pytest.mark.parametrize("entry", ["launch-series", "launch", "d2d"])
 def test_calls_take_as_long_as_without_a_profiler_once_it_is_detached(entry: str) -> None:
-    detached = of_entry(PROFILER, "detached", entry)
-    assert undisturbed(detached, CALL, 1.25)
-    assert undisturbed(detached, WAIT, 1.25)
+    found, detached = variant(PROFILER, "detached"), of_entry(PROFILER, "detached", entry)
+    assert undisturbed(found, detached, Phase.CALL, 1.25)
+    assert undisturbed(found, detached, Phase.WAIT, 1.25)
 
 
 @pytest.mark.parametrize("name", PROFILED)

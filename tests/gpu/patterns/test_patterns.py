@@ -30,10 +30,9 @@ from factories.measured_patterns import (
     victim,
 )
 from stallprobes.catalog.streams import WATCHDOG_NS
-from stallprobes.files import schemas
-from stallprobes.measurement import document as run_document
-from stallprobes.measurement.result import ProbeResult
-from stallprobes.model import Channel, Kind, Phase, Role
+from stallprobes.files import codec, schemas
+from stallprobes.measurement.result import RUN_SCHEMA, RunProbe
+from stallprobes.model import Channel, Kind, Phase, Role, Source
 from stallprobes.patterns import patterns
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -50,8 +49,8 @@ GATE = "default-stream-gate"
 
 @pytest.mark.parametrize("pattern", patterns())
 def test_a_result_keeps_to_the_published_schema(pattern: str) -> None:
-    document = run_document.document(ran(pattern))
-    jsonschema.Draft202012Validator(schemas.schema(run_document.RUN_SCHEMA)).validate(document)
+    document = codec.plain(ran(pattern))
+    jsonschema.Draft202012Validator(schemas.schema(RUN_SCHEMA)).validate(document)
     json.dumps(document, allow_nan=False)
     assert document["backend"] == "cuda"
 
@@ -69,10 +68,10 @@ def test_every_aggressor_is_proven_to_run_and_no_probe_failed(pattern: str) -> N
     assert ran(pattern).variants
     for found in ran(pattern).variants:
         for probe in found.probes:
-            assert probe.error is None, (found.variant, probe.probe.name)
-            if probe.probe.role is Role.AGGRESSOR:
-                assert probe.state == "running", (found.variant, probe.probe.name)
-                assert probe.probe.program.proof is None or probe.window.proof > 0, (found.variant, probe.probe.name)
+            assert probe.error is None, (found.variant, probe.name)
+            if probe.role is Role.AGGRESSOR:
+                assert probe.state == "running", (found.variant, probe.name)
+                assert probe.gpu_starts is None or probe.gpu_starts > 0, (found.variant, probe.name)
 
 
 # Report 1.
@@ -108,8 +107,8 @@ def test_copy_engines_do_not_wait_for_a_time_slice() -> None:
     copies = of_role(variant(SECONDARY, "copy-engine"), Role.VICTIM)
     assert len(copies) == 3
     for copy in copies:
-        assert times_quiet(copy, WAIT) < 1.5, copy.probe.name
-        assert copy.state not in LOUD, copy.probe.name
+        assert times_quiet(copy, WAIT) < 1.5, copy.name
+        assert copy.state not in LOUD, copy.name
 
 
 def test_prefer_overlap_stalls_like_the_plain_copy() -> None:
@@ -151,10 +150,10 @@ def test_a_launch_on_the_stream_of_a_warm_pageable_copy_starves_and_its_row_is_n
     launch = victim(PAGEABLE, name)
     assert launch.starved
     assert launch.state == "STARVED"
-    assert launch.window.in_flight is not None
+    assert launch.in_flight_ns is not None
     assert launch.in_flight_op == "cuLaunchKernel"
     # What was waited counts as waited, though hardly a call returned.
-    assert launch.window.channels[DUE].count > 10 * max(launch.window.channels[CALL].count, 1)
+    assert launch.phases[Phase.DUE].count > 10 * max(launch.phases[Phase.CALL].count, 1)
     assert slowest(launch, DUE) >= 100 * quiet(launch, DUE)
     says_stalled(variant(PAGEABLE, name), launch)
     assert any(one.kind == "starved" and one.quantile == "in-flight" for one in variant(PAGEABLE, name).verdicts)
@@ -177,7 +176,7 @@ def test_a_pageable_copy_on_another_stream_disturbs_launches_a_little_and_starve
 
 def test_a_pinned_copy_leaves_launches_on_another_stream_alone() -> None:
     launch = victim(PAGEABLE, "pinned-other-stream")
-    assert undisturbed(launch, CALL, 2)
+    assert undisturbed(variant(PAGEABLE, "pinned-other-stream"), launch, Phase.CALL, 2)
     assert launch.state not in LOUD
 
 
@@ -194,11 +193,11 @@ READ = "D2H 4 bytes"
 REDUCE = "reduction kernel"
 
 
-def on_host(probe: ProbeResult, label: str) -> float:
+def on_host(probe: RunProbe, label: str) -> float:
     return now(probe, Channel(Phase.CALL, label))
 
 
-def on_gpu(probe: ProbeResult, label: str) -> float:
+def on_gpu(probe: RunProbe, label: str) -> float:
     return now(probe, Channel(Phase.GPU, label))
 
 
@@ -206,7 +205,7 @@ def test_a_pageable_read_back_is_booked_the_time_of_the_kernel_before_it() -> No
     reading = aggressor(READBACK, "pageable")
     assert on_host(reading, READ) >= 100 * on_gpu(reading, READ)
     assert on_host(reading, READ) == pytest.approx(on_gpu(reading, REDUCE), rel=0.1)
-    kinds = {one.kind for one in variant(READBACK, "pageable").verdicts if one.probe == reading.probe.name}
+    kinds = {one.kind for one in variant(READBACK, "pageable").verdicts if one.probe == reading.name}
     assert "gpu-time" in kinds
 
 
@@ -219,7 +218,7 @@ def test_a_pinned_read_back_returns_at_once_and_the_time_stands_in_the_wait() ->
 
 def test_a_scalar_that_stays_on_the_gpu_costs_the_host_little() -> None:
     reading = aggressor(READBACK, "on-device")
-    labels = [channel.label for channel in reading.window.channels if channel.label and channel.phase is Phase.CALL]
+    labels = [op.op for op in reading.ops if op.phase is Phase.CALL]
     assert REDUCE in labels
     assert sum(on_host(reading, label) for label in labels) * 50 < on_gpu(reading, REDUCE)
     assert on_gpu(reading, REDUCE) == pytest.approx(on_gpu(aggressor(READBACK, "pageable"), REDUCE), rel=0.1)
@@ -235,7 +234,8 @@ def test_first_calls_cost_more_than_the_same_work_later() -> None:
 @pytest.mark.parametrize("name", ["first-call", "pageable", "pinned", "on-device"])
 def test_a_read_backs_very_first_turn_is_kept_apart(name: str) -> None:
     reading = aggressor(READBACK, name)
-    assert all(value is not None for value in reading.window.first_ns.values())
+    measured = [figures for figures in (*reading.phases.values(), *reading.ops) if figures.source is Source.HOST]
+    assert all(figures.first_ns is not None for figures in measured)
 
 
 # Report 5.

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from stallprobes.engine.board import Board, BoardError, BoardLayout
 from stallprobes.engine.snapshot import ProbeErrorCode, ProbeSnapshot, Snapshot
@@ -275,7 +275,7 @@ def test_the_simulated_clock_is_the_time_where_there_is_one(board: Board) -> Non
 def test_a_snapshot_does_not_change_with_the_board(board: Board) -> None:
     push(board, 0, 5)
     snapshot = board.snapshot()
-    before = replace(one(snapshot))
+    before = structs.replace(one(snapshot))
     record(board, CALL, 5)
     push(board, 5, SAMPLES)
     assert one(snapshot).channels[CALL].count == 0

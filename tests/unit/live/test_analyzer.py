@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from stallprobes.latency.ratio import Quantile
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import report_text
-from stallprobes.model import MS, Channel, Phase
+from stallprobes.model import MS, Phase
 from stallprobes.recording.observation import EngineCondition, EngineStatus, Observation
 from stallprobes.recording.recording import Recording
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
@@ -95,7 +97,9 @@ def test_frames_of_an_engine_that_is_silent_make_no_stall(stall: Recording) -> N
     analyzer = Analyzer(frames[0].probe_set)
     for number, observation in enumerate(frames):
         silent = 20 <= number < 25
-        analyzer.feed(replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation)
+        analyzer.feed(
+            structs.replace(observation, engine=EngineStatus(EngineCondition.SILENT, 1.0)) if silent else observation
+        )
     assert analyzer.monitor_view(None).log == ()
 
 
@@ -111,9 +115,11 @@ def test_after_a_gap_windows_begin_anew_and_no_verdict_spans_it(stall: Recording
     # As after ctrl+z and fg.
     for observation in frames[number : number + 2]:
         assert observation.snapshot is not None
-        parts = {name: replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()}
+        parts = {
+            name: structs.replace(part, at_ns=part.at_ns + gap_ns) for name, part in observation.snapshot.probes.items()
+        }
         later = replace(observation.snapshot, at_ns=observation.snapshot.at_ns + gap_ns, probes=parts)
-        analyzer.feed(replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
+        analyzer.feed(structs.replace(observation, snapshot=later, wall_s=observation.wall_s + 60))
     assert analyzer.log[-1].ended_s == ended_s
     assert analyzer.log[-1].cut_off == "the observations were interrupted"
     assert analyzer._windows is not None
@@ -179,7 +185,7 @@ def test_during_a_blame_experiment_nothing_is_judged_learnt_or_logged(stall: Rec
     frames = frames_of(stall)
     analyzer = Analyzer(frames[0].probe_set)
     for observation in frames:
-        analyzer.feed(replace(observation, experiment=True))
+        analyzer.feed(structs.replace(observation, experiment=True))
     assert not analyzer.baselines
     assert not analyzer.log
     view = analyzer.monitor_view("d2d@secondary")
@@ -217,4 +223,4 @@ def test_blame_proves_the_cause_of_present_and_later_verdicts(stall: Recording) 
 
 def _spin_is_the_cause(victim: str, aggressor: str) -> FigureBlame:
     part = AggressorBlame(aggressor, 1.9e6, 5e3, Interval(1.0, 1.0, 1.0), Conclusion.CAUSE)
-    return FigureBlame(victim, Channel(Phase.WAIT), Quantile.P50, 5e3, 1.9e6, BlameOutcome.STALL, (part,))
+    return FigureBlame(victim, Phase.WAIT, None, Quantile.P50, 5e3, 1.9e6, BlameOutcome.STALL, (part,))

@@ -76,5 +76,9 @@ def test_the_next_alternative_takes_the_place_of_a_variant() -> None:
 
 def test_a_step_is_shown_by_the_probe_set_of_its_variant() -> None:
     first = steps([PATTERN])[0]
-    assert first.is_shown_by(ProbeSet("", (), SIM, pattern=PATTERN.name, variant=first.variant.name))
-    assert not first.is_shown_by(ProbeSet("", (), SIM, pattern=PATTERN.name, variant="of another version"))
+    assert first.is_shown_by(
+        ProbeSet(title="", probes=(), backend=SIM, pattern=PATTERN.name, variant=first.variant.name)
+    )
+    assert not first.is_shown_by(
+        ProbeSet(title="", probes=(), backend=SIM, pattern=PATTERN.name, variant="of another version")
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec import structs
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.view_model import FocusView
@@ -31,8 +30,8 @@ def ended(frames: list[Observation]) -> Analyzer:
 def later(frames: list[Observation]) -> list[Observation]:
     """The same measurements GAP_S after the last one, of a probe set of its own."""
     by_s = frames[-1].wall_s - frames[0].wall_s + GAP_S
-    probe_set = replace(frames[0].probe_set)
-    return [replace(one, probe_set=probe_set, wall_s=one.wall_s + by_s) for one in frames]
+    probe_set = structs.replace(frames[0].probe_set)
+    return [structs.replace(one, probe_set=probe_set, wall_s=one.wall_s + by_s) for one in frames]
 
 
 def successor(before: Analyzer, frames: list[Observation]) -> Analyzer:
@@ -74,10 +73,10 @@ def test_the_past_stands_left_of_a_rule_with_the_victims_name(frames: list[Obser
 def test_while_the_engine_starts_the_past_moves_on(frames: list[Observation]) -> None:
     first = ended(frames)
     second = successor(first, later(frames))
-    starting = replace(frames[-1], probe_set=second.probe_set, snapshot=None)
+    starting = structs.replace(frames[-1], probe_set=second.probe_set, snapshot=None)
     places = []
     for passed_s in (0.2, 5.0):
-        second.feed(replace(starting, wall_s=frames[-1].wall_s + passed_s))
+        second.feed(structs.replace(starting, wall_s=frames[-1].wall_s + passed_s))
         shown = view(second)
         places.append((int(np.flatnonzero(shown.heat.sum(axis=1))[-1]), shown.first))
     (soon, first_column), (then, moved) = places
@@ -91,7 +90,7 @@ def test_what_is_older_than_the_axis_is_left_out(frames: list[Observation]) -> N
     first = ended(frames)
     second = successor(first, later(frames))
     for observation in later(frames):
-        second.feed(replace(observation, wall_s=observation.wall_s + 3600))
+        second.feed(structs.replace(observation, wall_s=observation.wall_s + 3600))
     shown = view(second)
     assert shown.heat.sum() == view(first).heat.sum()
     assert len(shown.stretches) == 1
@@ -122,5 +121,5 @@ def test_a_set_that_never_ran_leaves_what_was_before(frames: list[Observation]) 
 
 def test_observations_without_calls_do_not_shift_the_past(frames: list[Observation]) -> None:
     first = ended(frames)
-    first.feed(replace(frames[-1], snapshot=None, wall_s=frames[-1].wall_s + 2))
+    first.feed(structs.replace(frames[-1], snapshot=None, wall_s=frames[-1].wall_s + 2))
     assert first.earlier_sets(VICTIM)[0].wall_s == frames[-1].wall_s

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.recordings import WALL_S, probe_set_of
 from factories.replayed import replayed
@@ -63,10 +64,10 @@ def switched(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                 session.run_for(0.1)
                 snapshot = session.snapshot()
                 observation = Observation(
-                    WALL_S + snapshot.at_ns / 1e9,
-                    PROBE_SET,
-                    EngineStatus(EngineCondition.READY),
-                    snapshot,
+                    wall_s=WALL_S + snapshot.at_ns / 1e9,
+                    probe_set=PROBE_SET,
+                    engine=EngineStatus(EngineCondition.READY),
+                    snapshot=snapshot,
                     timeline=timeline,
                 )
                 found.analyzer.feed(observation)
@@ -192,9 +193,9 @@ def test_a_probe_set_that_changes_keeps_its_traces(captured: Path, tmp_path: Pat
     first = next(recording.play())
     recorder.put_blocking(first, {})
     recorder.put_trace_blocking(trace)
-    other: ProbeSet = replace(first.probe_set, title="other")
-    recorder.put_blocking(replace(first, probe_set=other, wall_s=first.wall_s + 10), {})
-    recorder.put_trace_blocking(replace(trace, wall_offset_s=trace.wall_offset_s + 10))
+    other: ProbeSet = structs.replace(first.probe_set, title="other")
+    recorder.put_blocking(structs.replace(first, probe_set=other, wall_s=first.wall_s + 10), {})
+    recorder.put_trace_blocking(trace.changed(wall_offset_s=trace.wall_offset_s + 10))
     recorder.close(10.0)
     assert (recorder.written, recorder.traces, recorder.traces_dropped) == (2, 2, 1)
     kept = Recording(path)

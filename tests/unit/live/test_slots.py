@@ -43,7 +43,7 @@ class Shown:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """The default screen on the simulated GPU: its baseline, then 2 s of the spin kernel; recorded as well."""
     made = machine(*default_probes())
-    probe_set = ProbeSet("default", made.probes, SIM)
+    probe_set = ProbeSet(title="default", probes=made.probes, backend=SIM)
     analyzer = Analyzer(probe_set)
     file = tmp_path_factory.mktemp("slots") / "default.rec"
     recorder = Recorder(file)
@@ -54,7 +54,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         made.advance(STEP_NS)
         snapshot = made.board.snapshot()
         observation = Observation(
-            WALL_S + snapshot.at_ns / 1e9, probe_set, EngineStatus(EngineCondition.READY), snapshot
+            wall_s=WALL_S + snapshot.at_ns / 1e9,
+            probe_set=probe_set,
+            engine=EngineStatus(EngineCondition.READY),
+            snapshot=snapshot,
         )
         analyzer.feed(observation)
         recorder.put_blocking(observation, analyzer.baselines)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec import structs
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.live.before import operation
@@ -36,7 +35,7 @@ def stalled(frames: list[Observation]) -> Analyzer:
 
 def variant(before: Analyzer, name: str, pattern: str = PATTERN) -> ProbeSet:
     found = patterns()[pattern].variant(name)
-    return replace(before.probe_set, probes=found.probes, pattern=pattern, variant=name)
+    return structs.replace(before.probe_set, probes=found.probes, pattern=pattern, variant=name)
 
 
 def after(before: Analyzer, probe_set: ProbeSet) -> Analyzer:
@@ -96,9 +95,9 @@ def test_a_remedy_without_a_stall_before_it_has_none(frames: list[Observation]) 
 
 
 def test_other_probes_in_between_end_the_comparison(stalled: Analyzer, frames: list[Observation]) -> None:
-    first = after(stalled, replace(frames[0].probe_set, pattern="", variant=""))
+    first = after(stalled, structs.replace(frames[0].probe_set, pattern="", variant=""))
     for observation in frames[:2]:
-        first.feed(replace(observation, probe_set=first.probe_set))
+        first.feed(structs.replace(observation, probe_set=first.probe_set))
     assert after(first, variant(stalled, "kernel-same-context")).before is None
 
 
@@ -106,7 +105,9 @@ def test_strips_join_a_probe_over_its_sets_and_keep_that_of_the_stall(
     stalled: Analyzer, frames: list[Observation]
 ) -> None:
     remedy = after(stalled, variant(stalled, "kernel-same-context"))
-    remedy.feed(replace(frames[-1], probe_set=remedy.probe_set, snapshot=None, wall_s=frames[-1].wall_s + GAP_S))
+    remedy.feed(
+        structs.replace(frames[-1], probe_set=remedy.probe_set, snapshot=None, wall_s=frames[-1].wall_s + GAP_S)
+    )
     view = remedy.monitor_view("d2d", strip=60)
     assert view.before is not None
     own, before = view.row("d2d"), view.before.row

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from stallprobes.live.analyzer import Analyzer
 from stallprobes.recording.observation import Observation
@@ -16,7 +17,7 @@ def fed(observations: list[Observation], timeline_from: int, timeline_to: int) -
     analyzer = Analyzer(observations[0].probe_set)
     found = []
     for number, observation in enumerate(observations):
-        analyzer.feed(replace(observation, timeline=timeline_from <= number < timeline_to))
+        analyzer.feed(structs.replace(observation, timeline=timeline_from <= number < timeline_to))
         found.append((observation, analyzer.copy()))
     return found
 
@@ -42,7 +43,7 @@ def test_each_state_of_the_timeline_has_its_own_baseline(stall: Recording) -> No
     assert after.holds_aggressors
     again = Analyzer(idle[0].probe_set)
     for number, observation in enumerate(idle):
-        again.feed(replace(observation, timeline=first < number < first + 3))
+        again.feed(structs.replace(observation, timeline=first < number < first + 3))
     assert again.baselines.keys() == {"d2d@secondary", "host"}
     assert [words for _, words in again.monitor_view("d2d@secondary").focus.marks] == ["timeline on", "timeline off"]  # type: ignore[union-attr]
 
@@ -73,6 +74,6 @@ def test_a_recording_keeps_when_the_timeline_was_being_switched(stall: Recording
     states = (False, None, True, True, None, False)
     recorder = Recorder(tmp_path / "switched.rec")
     for observation, state in zip(stall.play(), states, strict=False):
-        recorder.put_blocking(replace(observation, timeline=state), {})
+        recorder.put_blocking(structs.replace(observation, timeline=state), {})
     recorder.close(10)
     assert tuple(one.timeline for one in Recording(tmp_path / "switched.rec").play()) == states

@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.recordings import WALL_S
 from factories.simulated_machine import SimulatedMachine
@@ -39,7 +40,7 @@ PROBES = (
     entries()["host"].probe(),
 )
 COPY, SPIN, HOST = PROBES
-PROBE_SET = ProbeSet("made up", PROBES, SIM)
+PROBE_SET = ProbeSet(title="made up", probes=PROBES, backend=SIM)
 STEP_NS = 50 * MS
 
 
@@ -63,7 +64,13 @@ class Moment:
     @property
     def observation(self) -> Observation:
         wall_s = WALL_S + self.snapshot.at_ns / 1e9
-        return Observation(wall_s, PROBE_SET, EngineStatus(EngineCondition.READY), self.snapshot, timeline=True)
+        return Observation(
+            wall_s=wall_s,
+            probe_set=PROBE_SET,
+            engine=EngineStatus(EngineCondition.READY),
+            snapshot=self.snapshot,
+            timeline=True,
+        )
 
 
 def moments(made: SimulatedMachine, keeper: TraceKeeper, ns: int) -> list[Moment]:
@@ -171,8 +178,9 @@ def test_a_call_in_flight_has_a_trace(session: list[Moment], returns: bool) -> N
     since_ns, last = session[2].snapshot.at_ns, session[6]
     none = {name: calls[:0] for name, calls in last.rows.calls.items()}
     age_ns = last.snapshot.at_ns - since_ns
-    part = replace(last.snapshot.probes[COPY.name], in_flight=InFlight(0, since_ns, age_ns, since_ns))
-    stuck = replace(last.observation, snapshot=replace(last.snapshot, probes={**last.snapshot.probes, COPY.name: part}))
+    part = structs.replace(last.snapshot.probes[COPY.name], in_flight=InFlight(0, since_ns, age_ns, since_ns))
+    snapshot = replace(last.snapshot, probes={**last.snapshot.probes, COPY.name: part})
+    stuck = structs.replace(last.observation, snapshot=snapshot)
     keeper.feed(replace(last.rows, calls=none, records=last.rows.records[:0]), stuck, analyzer(baseline(5_000)))
     later = session[7].rows
     if returns:

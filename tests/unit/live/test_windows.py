@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from factories.simulated_machine import MS, machine
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
@@ -27,7 +28,7 @@ def snapshots() -> list[Snapshot]:
         made.advance(STEP_NS)
         snapshot = made.board.snapshot()
         part = snapshot.probes["d2d@secondary"]
-        rare = replace(part, in_slots=True, allowed_ns=part.at_ns // 8)
+        rare = structs.replace(part, in_slots=True, allowed_ns=part.at_ns // 8)
         out.append(replace(snapshot, probes={**snapshot.probes, part.name: rare}))
     return out
 

@@ -11,14 +11,16 @@ import pytest
 
 from factories.gpu_machine import CONTAINER_NAMESPACE, MIB, OWN_PID, FakeGpu, FakeMachine
 from stallprobes.errors import NvmlUnavailable
+from stallprobes.files import codec
 from stallprobes.files.schemas import schema
-from stallprobes.machine import gpu_process_document, nvml
+from stallprobes.machine import nvml
 from stallprobes.machine.gpu_processes import (
     NOT_VISIBLE_REFUSAL,
     OWN_REFUSAL,
     ContextKind,
     GpuProcessLister,
     GpuUse,
+    ProcessesDocument,
     ProcessSource,
 )
 from stallprobes.wording import process_wording
@@ -40,15 +42,14 @@ def test_each_process_has_its_gpus_memory_utilization_and_kinds(tmp_path: Path) 
     assert listing.source is ProcessSource.NVML
     assert listing.gpus == {0: "NVIDIA H200", 1: "NVIDIA H200"}
     training, desktop = listing.processes
-    assert training.uses == (GpuUse(0, 100 * MIB, 97), GpuUse(1, 50 * MIB, 33))
-    assert training.status is not None
-    assert training.status.command == "python train.py"
+    assert training.gpus == (GpuUse(0, 100 * MIB, 97), GpuUse(1, 50 * MIB, 33))
+    assert training.command == "python train.py"
     assert training.memory_bytes == 150 * MIB
     assert training.utilization_percent == 65
     assert training.kinds == (ContextKind.COMPUTE,)
     assert training.refusal is None
     # Both lists state the same memory, and a process without a sample did not work.
-    assert desktop.uses == (GpuUse(0, 300 * MIB, 0),)
+    assert desktop.gpus == (GpuUse(0, 300 * MIB, 0),)
     assert desktop.kinds == (ContextKind.COMPUTE, ContextKind.GRAPHICS)
 
 
@@ -100,7 +101,7 @@ def test_memory_that_nvml_does_not_state_is_unknown(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, FakeGpu(compute={900: None}), FakeGpu(compute={900: MIB}))
     machine.add(900, ["a"])
     (process,) = machine.lister().read().processes
-    assert [use.memory_bytes for use in process.uses] == [None, MIB]
+    assert [use.memory_bytes for use in process.gpus] == [None, MIB]
     assert process.memory_bytes is None
 
 
@@ -166,7 +167,7 @@ def test_one_that_has_just_ended_is_gone_and_memory_that_stays_is_listed(tmp_pat
     gpu.compute[900] = MIB
     assert [process.pid for process in lister.read().processes] == [901]
     later = lister.read().processes
-    assert [(process.pid, process.status is None) for process in later] == [(900, True), (901, False)]
+    assert [(process.pid, not process.visible) for process in later] == [(900, True), (901, False)]
 
 
 def test_a_later_process_of_the_same_number_is_another_one(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_where_nvml_lists_none_the_processes_with_open_devices_count(tmp_path: P
     assert listing.source is ProcessSource.DEVICES
     (process,) = listing.processes
     # The device's number is not NVML's index.
-    assert process.uses == (GpuUse(0),)
+    assert process.gpus == (GpuUse(0, None, None),)
     assert (process.pid, process.kinds, process.memory_bytes, process.utilization_percent) == (12, (), None, None)
     assert process_wording.headline(listing) == "1 process has /dev/nvidia* open; NVML lists none."
 
@@ -207,7 +208,7 @@ def test_ids_of_the_host_are_not_taken_for_processes_of_the_container(tmp_path: 
     machine.add(12, ["python"], devices=["/dev/nvidia0"])
     machine.add(13, ["bash"])
     listing = machine.lister().read()
-    assert [(one.pid, one.status is not None) for one in listing.processes] == [(13, False), (4711, False), (12, True)]
+    assert [(one.pid, one.visible) for one in listing.processes] == [(13, False), (4711, False), (12, True)]
     assert listing.processes[0].refusal == NOT_VISIBLE_REFUSAL
     assert machine.asked == [12]
     assert (
@@ -238,7 +239,7 @@ def test_without_nvml_open_devices_are_listed_and_the_reason_is_stated(tmp_path:
     machine.add(12, ["a"], devices=["/dev/nvidia0"])
     listing = machine.lister(no_nvml).read()
     assert listing.usable
-    assert [process.gpus for process in listing.processes] == [(0,)]
+    assert [process.gpu_numbers for process in listing.processes] == [(0,)]
     (problem,) = process_wording.problems(listing)
     assert problem.startswith("NVML cannot be used: no NVIDIA driver")
 
@@ -306,9 +307,9 @@ def test_with_mig_the_devices_are_asked_where_the_gpu_needs_privileges(tmp_path:
     machine.nvml.broken["nvmlDeviceGetComputeRunningProcesses", 0] = nvml.NO_PERMISSION
     machine.nvml.broken["nvmlDeviceGetProcessUtilization"] = nvml.NOT_SUPPORTED
     listing = machine.lister().read()
-    assert [(one.pid, one.uses) for one in listing.processes] == [
-        (900, (GpuUse(0, MIB),)),
-        (901, (GpuUse(0, 2 * MIB),)),
+    assert [(one.pid, one.gpus) for one in listing.processes] == [
+        (900, (GpuUse(0, MIB, None),)),
+        (901, (GpuUse(0, 2 * MIB, None),)),
     ]
     assert listing.gpu_problems == ()
 
@@ -379,8 +380,8 @@ def test_the_document_has_every_process_and_fits_its_schema(tmp_path: Path) -> N
     machine.add(900, ["python", "train.py"])
     machine.refusals[900] = "it runs already under a debugger: end that."
     listing = machine.lister().read()
-    made = gpu_process_document.document(listing, process_wording.problems(listing))
-    jsonschema.validate(made, schema("stallscope.processes/1"))
+    made = codec.plain(ProcessesDocument.of_list(listing, process_wording.problems(listing)))
+    jsonschema.validate(made, schema("stallscope.processes/2"))
     hidden, training = made["processes"]
     assert training["pid"] == 900
     assert training["command"] == "python train.py"

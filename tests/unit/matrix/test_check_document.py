@@ -20,18 +20,20 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from factories import documents, host_checks, matrices
 from factories.verdicts import verdict
 from stallprobes.errors import CheckFileError
 from stallprobes.files import schemas
+from stallprobes.files.codec import Document
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix import check_file
 from stallprobes.matrix import document as check_document
-from stallprobes.matrix.matrix import Matrix, Status
+from stallprobes.matrix.matrix import HostStatus, Matrix, Status
 from stallprobes.model import Channel, Phase
-from stallprobes.verdicts.verdict import Proof
+from stallprobes.verdicts.verdict import Proof, Verdict
 
 VALIDATOR = documents.validator(check_document.CHECK_SCHEMA)
 
@@ -42,7 +44,7 @@ def small() -> Matrix:
     return host_checks.changed(matrix, host_checks.starved_cell(host_checks.SPIN))
 
 
-DOCUMENT: dict[str, Any] = check_document.document(small())
+DOCUMENT: dict[str, Any] = documents.of_check(small())
 TEXT = json.dumps(DOCUMENT)
 
 
@@ -82,18 +84,18 @@ def spoiled(change: str, value: object) -> str:
     [
         matrices.made_up(1),
         host_checks.every_status(),
-        replace(matrices.made_up(2, calls=0), cells={}, rows=(), columns=()),
-        replace(host_checks.host(3), backend="simulated", profile="made up", sim_seed=7, seed=-5, quick=True),
+        matrices.made_up(2, calls=0).changed(cells={}, rows=(), columns=()),
+        host_checks.host(3).changed(backend="simulated", profile="made up", sim_seed=7, seed=-5, quick=True),
     ],
     ids=["plain", "everything", "empty", "simulated"],
 )
 def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Path) -> None:
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     VALIDATOR.validate(told)
     check_file.save(matrix, tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text()) == told
     again = check_file.load(tmp_path / "a.json")
-    assert check_document.document(again) == told
+    assert documents.of_check(again) == told
     for key, cell in matrix.cells.items():
         assert again.cells[key].channels == cell.channels
         assert dict(again.cells[key].baseline) == dict(cell.baseline)
@@ -101,27 +103,27 @@ def test_what_is_saved_comes_back_to_the_last_count(matrix: Matrix, tmp_path: Pa
     assert (again.rows, again.columns, again.hosts) == (matrix.rows, matrix.columns, matrix.hosts)
 
 
-def test_what_a_verdict_of_version_2_holds_comes_back(tmp_path: Path) -> None:
+def test_what_a_verdict_holds_comes_back(tmp_path: Path) -> None:
     matrix = small()
     cell = matrix.cells[host_checks.SPIN]
     full = verdict("slower", ratio=2.0).changed(range_ns=(4500.0, 12700.0), detectable=2.2, proof=Proof.RULE)
-    check_file.save(host_checks.changed(matrix, replace(cell, verdicts=(full,))), tmp_path / "a.json")
+    check_file.save(host_checks.changed(matrix, cell.changed(verdicts=(full,))), tmp_path / "a.json")
     assert check_file.load(tmp_path / "a.json").cells[host_checks.SPIN].verdicts == (full,)
 
 
 def test_figures_are_those_of_the_histograms_and_not_believed_when_read(tmp_path: Path) -> None:
     matrix = host_checks.every_status()
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     number = list(matrix.cells).index(host_checks.SPIN)
     times = matrix.cells[host_checks.SPIN].ratio(Phase.CALL, Quantile.P50)
     assert times is not None
     found = told["cells"][number]["figures"]["call"]
-    assert (found["p50_us"], found["ratio_p50"]) == (round(times.now_ns / 1000, 3), round(times.ratio, 3))
+    assert (found["p50_ns"], found["ratio_p50"]) == (round(times.now_ns), round(times.ratio, 3))
     assert found["calls"] == matrix.cells[host_checks.SPIN].channels[matrices.CALL].count
     before = json.dumps(told)
-    found["p50_us"] = 1e6
+    found["p50_ns"] = 10**9
     (tmp_path / "a.json").write_text(json.dumps(told))
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == json.loads(before)
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == json.loads(before)
 
 
 def test_the_schema_says_what_every_key_is_for() -> None:
@@ -138,7 +140,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         "list": (1, 2),
         "µ": "×",
     }
-    check_file.save(replace(matrices.made_up(1), fingerprint=odd), tmp_path / "a.json")
+    check_file.save(matrices.made_up(1).changed(fingerprint=odd), tmp_path / "a.json")
     assert check_file.load(tmp_path / "a.json").fingerprint == {
         "gpu": "A\ufffd[2J", "environment": {"X": "\ufffd"}, "load": None, "list": [1, 2], "µ": "×",
     }  # fmt: skip
@@ -152,7 +154,7 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (b"[1, 2]", "is not a check: the document: expected an object, got a list"),
         (b"null", "is not a check: the document: expected an object, got null"),
         (b'{"a": 1}', "is not a check of stallscope"),
-        (b'{"schema": ["stallscope.check/2"]}', "is not a check of stallscope"),
+        (b'{"schema": ["stallscope.check/3"]}', "is not a check of stallscope"),
         (b"hello", "is not a check: it is not valid JSON"),
         (b"\x7fELF\x02\xff", "is not a check: it is not valid JSON"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
@@ -164,20 +166,20 @@ def test_what_no_json_or_terminal_takes_is_replaced_when_saved(tmp_path: Path) -
         (gzip.compress(b"hello", mtime=0), "is not a check: it is not valid JSON"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "is not a check: it is not valid JSON"),
         (gzip.compress(b"{}", mtime=0) + b"more", "is damaged: its compressed data cannot be decompressed"),
-        (gzip.compress(b'{"schema": "stallscope.check/3"}', mtime=0), "upgrade"),
+        (gzip.compress(b'{"schema": "stallscope.check/4"}', mtime=0), "upgrade"),
         (gzip.compress(b'{"format": "stallscope.recording", "version": 1}', mtime=0), "is a recording"),
         (b'{"schema": "stallscope.run/1"}', "`stallscope run --json` writes, not a check"),
         (b'{"schema": "stallscope.doctor/1"}', "`stallscope doctor --json` writes, not a check"),
         (b'{"format": "stallscope.recording", "version": 1}\nx\x9c\xff', "is a recording"),
-        (b'{"schema": "stallscope.check/3"}', "schema version 3, but this stallscope reads version 2: upgrade"),
+        (b'{"schema": "stallscope.check/4"}', "schema version 4, but this stallscope reads version 3: upgrade"),
         (b'{"schema": "stallscope.check/' + b"9" * 50 + b'"}', "upgrade"),
         (b'{"schema": "stallscope.check/0"}', "is not a check"),
         (b'{"schema": "stallscope.check/x"}', "is not a check"),
         (
             b'{"schema": "stallscope.check/1"}',
-            "reads version 2: save the check again",
+            "reads version 3: save the check again",
         ),
-        (b'{"schema": "stallscope.check/2"}', "damaged: the document: it has no “program”"),
+        (b'{"schema": "stallscope.check/3"}', "damaged: the document: it has no “backend”"),
         (b"[" * 200_000, "is not a check: the document: expected an object"),
         (b'{"a":' * 200_000, "is not a check: the document: it has “a”, which is not expected here"),
         (b'{"fingerprint": ' + b"[" * 200_000, "is not a check: fingerprint: expected an object, got a list"),
@@ -227,7 +229,7 @@ TOP = 2**53
         ("cells.0.status", None, "cells[0].status: expected a string, got null"),
         ("cells.0.more", 1, "cells[0]: it has “more”, which is not expected here"),
         ("cells.0.figures", None, "cells[0].figures: expected an object, got null"),
-        ("cells.0.in_flight_us", -1, "cells[0].in_flight_us: expected a number >= 0.0"),
+        ("cells.0.in_flight_ns", -1, "cells[0].in_flight_ns: expected an integer >= 0"),
         ("cells.0.repeats.0.host", "node-a", "names the host “node-a”, which is not among the hosts"),
         ("cells.0.repeats.0.calls", -1, "calls: expected an integer >= 0"),
         ("cells.0.repeats.0.channels", {"cal": {"max_ns": 0, "histogram": []}}, "cells[0] has the channel “cal"),
@@ -248,7 +250,7 @@ TOP = 2**53
         ("cells.3.verdicts.0.kind", "bad", "kind: invalid value 'bad'"),
         ("cells.3.verdicts.0.phase", "pause", "phase: invalid value 'pause'"),
         ("cells.3.verdicts.0.ratio", "1", "ratio: expected a number or null, got a string"),
-        ("cells.3.verdicts.0.range_us", [1], "range_us: expected a list of length 2"),
+        ("cells.3.verdicts.0.range_ns", [1], "range_ns: expected a list of length 2"),
         ("cells.3.verdicts.0.proof", "guess", "proof: invalid value 'guess'"),
         ("cells.3.verdicts.0.host", "node-a", "names the host “node-a”, which is not among the hosts"),
         ("cells.0.hosts", [{"host": "node-a", "status": "ok", "reason": ""}], "cells[0] names the host “node-a”"),
@@ -270,12 +272,14 @@ def test_counts_of_a_cell_that_no_sum_can_hold_are_refused(tmp_path: Path) -> No
 
 
 def test_a_number_beyond_every_float_is_refused(tmp_path: Path) -> None:
-    text = json.dumps(DOCUMENT).replace('"pace_us": 50.0', '"pace_us": 1e999')
+    text = json.dumps(DOCUMENT).replace('"pace_ns": 50000', '"pace_ns": 1e999')
     assert "number out of range" in refused(tmp_path / "a.json", text)
 
 
 def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
     free = (DOCUMENT["fingerprint"],)
+    kinds: tuple[type[Document], ...] = (check_document.WholeCheck, check_document.CheckCell, HostStatus, Verdict)
+    optional = {each.name for kind in kinds for each in structs.fields(kind) if not each.required}
 
     def places(value: Any) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict) and not any(value is one for one in free):
@@ -288,7 +292,7 @@ def test_every_missing_key_is_noticed(tmp_path: Path) -> None:
                 yield from places(item)
 
     for place in list(places(DOCUMENT)):
-        for key in [key for key in place if key != "schema" and place is not DOCUMENT["hosts"]]:
+        for key in [key for key in place if key not in {"schema", *optional} and place is not DOCUMENT["hosts"]]:
             kept = dict(place)
             del place[key]
             assert f"it has no “{key}”" in refused(tmp_path / "a.json", json.dumps(DOCUMENT))
@@ -329,12 +333,12 @@ def test_a_pipe_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPat
         endless.kill()
 
 
-BEGIN = '{"schema": "stallscope.check/2", "cells": ['
+BEGIN = '{"schema": "stallscope.check/3", "cells": ['
 # Text that begins a document, and text that is repeated without end.
 BOMBS = {
     "spaces": ("", " "),
     "lists": ("", "["),
-    "string": ('{"schema": "stallscope.check/2", "program": "', "a"),
+    "string": ('{"schema": "stallscope.check/3", "program": "', "a"),
     "cells": (BEGIN, "{},"),
     "hosts": (BEGIN.replace('"cells": [', '"hosts": {"a": {'), '"a": 1,'),
 }
@@ -358,15 +362,15 @@ def test_a_merged_check_larger_than_one_machines_is_read_from_a_file(
     size = (tmp_path / "a.json").stat().st_size
     monkeypatch.setattr(check_file, "LARGEST", size // 4)
     monkeypatch.setattr(check_file, "LARGEST_PER_HOST", size // 2)
-    mapped = check_document.document(check_file.load(tmp_path / "a.json"))
-    assert mapped == check_document.document(matrix)
+    mapped = documents.of_check(check_file.load(tmp_path / "a.json"))
+    assert mapped == documents.of_check(matrix)
     monkeypatch.setattr(check_file, "LARGEST_PER_HOST", size // 100)
     assert "none is so large" in refused(tmp_path / "a.json", (tmp_path / "a.json").read_bytes())
 
 
 def test_a_bomb_of_one_megabyte_takes_less_than_300_megabytes(tmp_path: Path) -> None:
     histogram = json.dumps({"max_ns": 200, "histogram": [[bound, 1] for bound in range(64)]})
-    repeat = f'{{"host": "", "calls": 1, "window_s": 1, "channels": {{"call": {histogram}, "wait": {histogram}}}}},'
+    repeat = f'{{"host": "", "calls": 1, "window_ns": 1, "channels": {{"call": {histogram}, "wait": {histogram}}}}},'
     cell = f'{{"row": "launch", "repeats": [{repeat * 200}{repeat[:-1]}]}},'
     with gzip.open(tmp_path / "bomb.json.gz", "wb", 1) as file:
         file.write(BEGIN.encode())
@@ -414,9 +418,9 @@ def sorted_keys(document: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("matrix", [small(), host_checks.merged_small()], ids=["one host", "merged"])
 def test_the_order_of_keys_and_the_white_space_do_not_matter(matrix: Matrix, tmp_path: Path) -> None:
-    document = check_document.document(matrix)
+    document = documents.of_check(matrix)
     (tmp_path / "a.json").write_text(sorted_keys(document))
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == document
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == document
 
 
 @pytest.mark.parametrize("name", ["a.json.gz", "a.gz", "A.GZ"])
@@ -427,7 +431,7 @@ def test_a_name_that_ends_in_gz_is_saved_compressed_and_read_again(name: str, tm
     packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "plain.json").read_bytes()
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain) / 3
-    assert check_document.document(check_file.load(tmp_path / name)) == json.loads(plain)
+    assert documents.of_check(check_file.load(tmp_path / name)) == json.loads(plain)
     assert {path.name for path in tmp_path.iterdir()} == {name, "plain.json"}
 
 
@@ -445,8 +449,8 @@ def test_what_the_file_begins_with_counts_and_not_its_name(tmp_path: Path) -> No
     check_file.save(small(), tmp_path / "b.json")
     (tmp_path / "a.json.gz").rename(tmp_path / "a.json")
     (tmp_path / "b.json").rename(tmp_path / "b.json.gz")
-    assert check_document.document(check_file.load(tmp_path / "a.json")) == DOCUMENT
-    assert check_document.document(check_file.load(tmp_path / "b.json.gz")) == DOCUMENT
+    assert documents.of_check(check_file.load(tmp_path / "a.json")) == DOCUMENT
+    assert documents.of_check(check_file.load(tmp_path / "b.json.gz")) == DOCUMENT
 
 
 def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
@@ -456,7 +460,7 @@ def test_a_compressed_check_is_not_overwritten_unless_forced(tmp_path: Path) -> 
         check_file.save(small(), path)
     assert path.read_text() == "mine"
     check_file.save(small(), path, force=True)
-    assert check_document.document(check_file.load(path)) == DOCUMENT
+    assert documents.of_check(check_file.load(path)) == DOCUMENT
 
 
 PACKED = gzip.compress(json.dumps(DOCUMENT).encode(), mtime=0)
@@ -475,7 +479,7 @@ def test_whatever_happens_to_compressed_bytes_is_a_check_or_a_refusal(data: st.D
         at = data.draw(st.integers(0, len(packed) - 1))
         packed[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6))
     said = outcome(tmp_path / "a.json.gz", bytes(packed[: data.draw(st.integers(0, len(packed)))]))
-    assert isinstance(said, str) or check_document.document(said) == DOCUMENT
+    assert isinstance(said, str) or documents.of_check(said) == DOCUMENT
 
 
 def test_nothing_is_saved_that_could_not_be_read_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,7 +497,7 @@ JUNK = st.one_of(
     st.integers(-(2**70), 2**70),
     st.floats(),
     st.text(max_size=5),
-    st.sampled_from(["ok", "starved", "call", "quiet", "stallscope.check/2", "\ud800", "\x1b"]),
+    st.sampled_from(["ok", "starved", "call", "quiet", "stallscope.check/3", "\ud800", "\x1b"]),
     st.lists(st.integers(-1, 2**54), max_size=3),
     st.lists(st.lists(st.integers(-1, 2**12), min_size=2, max_size=2), max_size=3),
     st.dictionaries(st.sampled_from(["max_ns", "histogram", "call", "x"]), st.integers(), max_size=3),
@@ -508,9 +512,9 @@ def outcome(path: Path, content: bytes) -> Matrix | str:
     except CheckFileError as error:
         return str(error)
     # What passes has all that a reader relies on.
-    told = check_document.document(matrix)
+    told = documents.of_check(matrix)
     VALIDATOR.validate(told)
-    assert check_document.document(matrix) == json.loads(json.dumps(told, allow_nan=False))
+    assert documents.of_check(matrix) == json.loads(json.dumps(told, allow_nan=False))
     for cell in matrix.cells.values():
         assert cell.kind
     matrix.findings()
@@ -570,8 +574,7 @@ def test_any_histogram_under_any_label_comes_back(tmp_path: Path, values: list[i
     (repeat,) = cell.repeats
     matrix = host_checks.changed(
         matrix,
-        replace(
-            cell,
+        cell.changed(
             repeats=(replace(repeat, window=replace(repeat.window, channels={Channel(Phase.CALL, label): whole})),),
         ),
     )
@@ -696,5 +699,5 @@ def test_every_status_and_kind_of_cell_is_in_the_test_document() -> None:
 
 
 def test_a_check_with_a_damaged_character_is_damaged(tmp_path: Path) -> None:
-    content = b'{"schema": "stallscope.check/2", "program": "' + b"x" * 100_000 + b'\xff"}'
+    content = b'{"schema": "stallscope.check/3", "program": "' + b"x" * 100_000 + b'\xff"}'
     assert "is damaged: it is not UTF-8; copy it again" in refused(tmp_path / "a.json", content)

@@ -42,8 +42,8 @@ def with_repeats(matrix: Matrix, factors: Mapping[Key, Sequence[float]], seed: i
             values = USUAL_NS * factor * np.exp(dice.normal(0, 0.05, 250))
             channels = {**repeat.window.channels, CALL: Histogram.of(values.astype(np.int64))}
             repeats.append(replace(repeat, window=replace(repeat.window, channels=channels)))
-        cells[key] = replace(cell, repeats=tuple(repeats))
-    return replace(matrix, cells={**matrix.cells, **cells})
+        cells[key] = cell.changed(repeats=tuple(repeats))
+    return matrix.changed(cells={**matrix.cells, **cells})
 
 
 def compared(old: Mapping[Key, Sequence[float]], new: Mapping[Key, Sequence[float]]) -> Comparison:

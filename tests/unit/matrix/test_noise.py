@@ -35,8 +35,8 @@ def with_baselines(row: str, medians_ns: list[int], calls: int = 50) -> Matrix:
         if key[1] != QUIET:
             mine = key[0] == row
             repeats = [replace(one, before=window(mine), after=window(mine)) for one in cell.repeats]
-            cells[key] = replace(cell, repeats=tuple(repeats))
-    return replace(made, cells=cells)
+            cells[key] = cell.changed(repeats=tuple(repeats))
+    return made.changed(cells=cells)
 
 
 def test_no_masked_arrays_are_loaded_for_the_spread() -> None:
@@ -79,8 +79,8 @@ def test_hosts_of_a_merged_matrix_are_not_compared_with_each_other() -> None:
                 replace(repeat, host="a", after=repeat.before) if slow else replace(repeat, host="a"),
                 replace(repeat, host="b", before=repeat.after) if slow else replace(repeat, host="b"),
             ]
-        cells[key] = replace(cell, repeats=tuple(repeats))
-    spread = baseline_spread(replace(made, cells=cells))
+        cells[key] = cell.changed(repeats=tuple(repeats))
+    spread = baseline_spread(made.changed(cells=cells))
     assert spread is not None
     assert spread.worst == pytest.approx(1.0)
 

@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,14 +150,14 @@ def test_the_spread_of_the_baselines_is_that_of_the_report() -> None:
 
 
 def test_no_series_of_a_simulated_gpu_can_be_taken_for_a_measured_one() -> None:
-    simulated = replace(host_checks.every_status(), backend="simulated", profile="made up")
+    simulated = host_checks.every_status().changed(backend="simulated", profile="made up")
     assert all(("simulated", "true") in of for _, of in read(prometheus.text(simulated)))
     assert all(("simulated", "false") in of for _, of in read(prometheus.text(host_checks.every_status())))
 
 
 def test_odd_characters_in_labels_are_escaped() -> None:
     odd = 'a\\b"c\nd\\n}{,= µ'
-    matrix = replace(host_checks.host(1), fingerprint={"gpu": odd, "driver": None})
+    matrix = host_checks.host(1).changed(fingerprint={"gpu": odd, "driver": None})
     found = read(prometheus.text(matrix))
     assert only(found, "stallscope_check_info", gpu=odd, driver="", uuid="", cuda="") == 1
 
@@ -166,7 +165,7 @@ def test_odd_characters_in_labels_are_escaped() -> None:
 @pytest.mark.parametrize(
     "matrix",
     [
-        replace(host_checks.host(1), cells={}),
+        host_checks.host(1).changed(cells={}),
         merge([("a", host_checks.every_status(1)), ("b", host_checks.every_status(2))]).matrix,
         host_checks.host(1, calls=0),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from factories.h200_facts import FACTS, broken, facts_of
 from stallprobes.latency.ratio import Quantile
-from stallprobes.matrix import check_file, reference_choice, reference_document, reference_maker
+from stallprobes.matrix import check_file, reference_choice, reference_file, reference_maker
 from stallprobes.matrix.comparing.compare import compare
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import Matrix, Status
@@ -40,7 +39,7 @@ def test_a_fact_without_a_cell_is_broken() -> None:
     matrix = recorded(1)
     fact = FACTS[0]
     cells = {key: cell for key, cell in matrix.cells.items() if key != (fact.row, fact.column)}
-    assert broken(replace(matrix, cells=cells), [fact]) == [f"{fact.row} beside {fact.column}: no cell"]
+    assert broken(matrix.changed(cells=cells), [fact]) == [f"{fact.row} beside {fact.column}: no cell"]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -89,7 +88,7 @@ def test_the_reference_in_the_package_is_what_the_maker_makes_from_them() -> Non
     """If it is not: python -m stallprobes.matrix.reference_maker FILE CHECK..., and look at the difference."""
     name = "h200-580.159.04"
     made = reference_maker.make(name, [recorded(1), recorded(2), noisy(1), noisy(2)])
-    assert reference_document.text(made) == reference_document.text(reference_choice.shipped(name))
+    assert reference_file.text(made) == reference_file.text(reference_choice.shipped(name))
 
 
 def test_each_of_them_is_as_the_reference_that_is_made_from_it() -> None:

@@ -39,7 +39,7 @@ def checks(machines: list[RecordedMachine]) -> list[Matrix]:
 
 def half_and_nine_of_ten(comparison: Comparison) -> tuple[float, float]:
     """The ratios that half and nine of ten of the phases detect at p50."""
-    found = comparison.sensitivity()[Quantile.P50]
+    found = comparison.detectable[Quantile.P50]
     assert found is not None
     assert found.half is not None
     assert found.nine_of_ten is not None

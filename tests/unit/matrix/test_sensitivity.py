@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from factories import documents
 from factories.matrices import COLUMNS, ROWS, made_up
 from factories.planted_changes import planted
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.matrix import document as check_document
 from stallprobes.matrix.comparing.compare import compare
-from stallprobes.matrix.comparing.comparison import Comparison
-from stallprobes.matrix.comparing.sensitivity import Sensitivity, student_t_limit
+from stallprobes.matrix.comparing.comparison import Comparison, Sensitivity
+from stallprobes.matrix.comparing.sensitivity import student_t_limit
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import comparison_wording
 from stallprobes.wording.headline import changes_line
@@ -24,16 +22,16 @@ def noisy(seed: int, noise: float = 2.2, calls: int = 500) -> Matrix:
 
 
 def half(comparison: Comparison, quantile: Quantile) -> float:
-    found = comparison.sensitivity()[quantile]
+    found = comparison.detectable[quantile]
     assert found is not None
     assert found.half is not None
     return found.half
 
 
 def test_half_and_nine_of_ten_are_ranks_and_what_detects_nothing_is_the_worst() -> None:
-    assert Sensitivity.of([1.0 + n / 10 for n in range(1, 11)]) == Sensitivity(10, 1.5, 1.9)
-    assert Sensitivity.of([1.5, None]) == Sensitivity(2, 1.5, None)
-    assert Sensitivity.of([]) is None
+    assert Sensitivity.of_phases([1.0 + n / 10 for n in range(1, 11)]) == Sensitivity(10, 1.5, 1.9)
+    assert Sensitivity.of_phases([1.5, None]) == Sensitivity(2, 1.5, None)
+    assert Sensitivity.of_phases([]) is None
 
 
 @pytest.mark.parametrize(("p_value", "freedom", "limit"), [(0.05, 10, 2.2281), (0.01, 6, 3.7074), (0.05, 10**6, 1.96)])
@@ -44,7 +42,7 @@ def test_the_limit_of_student_s_t_is_that_of_the_tables(p_value: float, freedom:
 def test_noise_between_repeats_and_fewer_calls_make_a_comparison_less_sensitive() -> None:
     calm, rough = (compare(noisy(1, noise), noisy(2, noise)) for noise in (1.0, 2.2))
     assert half(calm, Quantile.P50) < 1.6 < half(rough, Quantile.P50)
-    few = compare(noisy(1, 1.0, calls=50), noisy(2, 1.0, calls=50)).sensitivity()[Quantile.P99]
+    few = compare(noisy(1, 1.0, calls=50), noisy(2, 1.0, calls=50)).detectable[Quantile.P99]
     assert few == Sensitivity(24, None, None)
 
 
@@ -69,13 +67,13 @@ def test_a_cell_that_is_the_same_says_what_it_could_have_detected() -> None:
     (cell,) = (one for one in comparison.cells if (one.row, one.column) == ("d2d", "spin"))
     assert comparison_wording.detectable_text(cell).startswith("no change above call p50 ×1.")
     assert "half of the phases would have shown ×1." in changes_line(comparison)
-    mute = replace(cell, parts=tuple(replace(part, detectable=None) for part in cell.parts))
+    mute = cell.changed(parts=tuple(part.changed(detectable=None) for part in cell.parts))
     assert comparison_wording.detectable_text(mute) == "too few calls to detect a change"
 
 
 def test_a_check_states_what_a_comparison_with_another_like_it_could_detect() -> None:
     matrix = noisy(1, 1.0)
-    document = check_document.document(matrix)
+    document = documents.of_check(matrix)
     own = compare(matrix, matrix)
     assert document["detectable"]["p50"]["half"] == round(half(own, Quantile.P50), 3)
     assert document["detectable"]["p50"]["phases"] == 24

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> No
     matrix = uneven(1)
     check_file.save(matrix, tmp_path / "a.json.gz")
     found = check_file.load(tmp_path / "a.json.gz")
-    assert check_document.document(found) == check_document.document(matrix)
-    documents.validator(check_document.CHECK_SCHEMA).validate(check_document.document(found))
+    assert documents.of_check(found) == documents.of_check(matrix)
+    documents.validator(check_document.CHECK_SCHEMA).validate(documents.of_check(found))
     assert [len(c.repeats) for c in found.cells.values()] == [len(c.repeats) for c in matrix.cells.values()]
     assert len({len(cell.repeats) for cell in found.cells.values()}) > 2
     most = max(len(cell.repeats) for cell in found.cells.values())
@@ -48,8 +47,8 @@ def test_a_saved_check_keeps_all_repeats_and_says_how_many(tmp_path: Path) -> No
 
 
 def test_a_merge_counts_every_call_of_every_repeat() -> None:
-    known = [replace(uneven(seed), fingerprint={**MACHINE, "hostname": f"node-{seed}"}) for seed in (1, 2, 3)]
-    known.append(replace(even(4), fingerprint={**MACHINE, "hostname": "node-4"}))
+    known = [uneven(seed).changed(fingerprint={**MACHINE, "hostname": f"node-{seed}"}) for seed in (1, 2, 3)]
+    known.append(even(4).changed(fingerprint={**MACHINE, "hostname": "node-4"}))
     found = merge.merge([(f"{n}.json", one) for n, one in enumerate(known)])
     for key, cell in found.matrix.cells.items():
         assert cell.iterations == sum(one.cells[key].iterations for one in known)
@@ -77,7 +76,7 @@ def test_additional_repeats_of_a_cell_let_a_comparison_detect_smaller_changes_in
     calm, rough = matrices.made_up(1, steps=1.05), even(2, repeats=8).cells[D2D_SPIN]
     found = []
     for repeats in (4, 8):
-        matrix = replace(calm, cells={**calm.cells, D2D_SPIN: replace(rough, repeats=rough.repeats[:repeats])})
+        matrix = calm.changed(cells={**calm.cells, D2D_SPIN: rough.changed(repeats=rough.repeats[:repeats])})
         (cell,) = (one for one in compare(matrix, matrix).cells if (one.row, one.column) == D2D_SPIN)
         found.append([part.detectable or np.inf for part in cell.parts if part.quantile is Quantile.P50])
     few, many = np.array(found)
@@ -89,11 +88,11 @@ def test_without_additional_repeats_nothing_about_a_comparison_depends_on_them()
     old, new = even(1), even(2)
     # Another cell has additional repeats in both comparisons.
     key = ("launch", "alloc-async")
-    old = replace(old, cells={**old.cells, key: even(1, repeats=6).cells[key]})
-    more = replace(new, cells={**new.cells, D2D_SPIN: even(2, repeats=9).cells[D2D_SPIN]})
+    old = old.changed(cells={**old.cells, key: even(1, repeats=6).cells[key]})
+    more = new.changed(cells={**new.cells, D2D_SPIN: even(2, repeats=9).cells[D2D_SPIN]})
     # The first four repeats of the cell are its own too, so that only the number differs.
-    own = replace(more.cells[D2D_SPIN], repeats=(*new.cells[D2D_SPIN].repeats, *more.cells[D2D_SPIN].repeats[4:]))
-    more = replace(more, cells={**more.cells, D2D_SPIN: own})
+    own = more.cells[D2D_SPIN].changed(repeats=(*new.cells[D2D_SPIN].repeats, *more.cells[D2D_SPIN].repeats[4:]))
+    more = more.changed(cells={**more.cells, D2D_SPIN: own})
     few, many = compare(old, new), compare(old, more)
     others = [
         [part.detectable for cell in one.cells if (cell.row, cell.column) != D2D_SPIN for part in cell.parts]
@@ -108,7 +107,7 @@ def test_without_additional_repeats_nothing_about_a_comparison_depends_on_them()
 
 
 def test_a_reference_is_made_of_them_and_compared_with_them() -> None:
-    checks = [replace(uneven(seed), started_at=f"2026-11-2{seed}T10:00:00+00:00") for seed in (1, 2)]
+    checks = [uneven(seed).changed(started_at=f"2026-11-2{seed}T10:00:00+00:00") for seed in (1, 2)]
     made = reference_maker.make("made-up", checks)
     found = made.unusual(uneven(3, times={D2D_SPIN: 50.0}))
     assert [(cell.row, cell.column) for cell in found.stalled_here] == [D2D_SPIN]

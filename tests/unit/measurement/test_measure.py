@@ -80,8 +80,8 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
     (variant,) = result.variants
     assert variant.status == "ok"
     (host,) = variant.probes
-    assert host.probe.role is Role.HOST
-    assert 0.4 < host.window.iterations / (0.5 * 1000) < 1.2
+    assert host.role is Role.HOST
+    assert 0.4 < host.calls / (0.5 * 1000) < 1.2
     assert variant.baseline_s > 0.9
     assert variant.verdicts
 
@@ -95,12 +95,12 @@ def test_each_victim_of_several_contexts_is_measured_for_the_whole_time(together
         backend="sim",
         progress=steps.append,
     ).variants
-    windows = {result.probe.name: result.window for result in variant.probes}
+    probes = {probe.name: probe for probe in variant.probes}
     assert (variant.slots, variant.together) == (not together, together)
     assert variant.window_s == (0.5 if together else 1.0)
     for name in ("launch", "d2d@secondary"):
-        assert windows[name].seconds == pytest.approx(0.5, abs=0.1)
-        assert windows[name].iterations / windows[name].seconds == pytest.approx(1000, rel=0.02)
+        assert probes[name].window_s == pytest.approx(0.5, abs=0.1)
+        assert probes[name].calls / probes[name].window_s == pytest.approx(1000, rel=0.02)
     kinds = [verdict.kind for verdict in variant.verdicts]
     assert kinds.count(VerdictKind.OVERHEAD) == together
     assert {result.state for result in variant.probes} == {"quiet"}
@@ -199,6 +199,6 @@ def test_a_tail_that_is_stalled_by_little_has_to_be_so_twice(
     (variant,) = measure.run(chosen, backend="sim").variants
     kinds = {one.kind for one in variant.verdicts if one.probe == "launch"}
     assert (measured, kinds) == (windows, {VerdictKind(kind)})
-    (launch,) = (one for one in variant.probes if one.probe.name == "launch")
-    assert launch.kind is VerdictKind(kind)
-    assert (launch.window.channels[Channel(Phase.WAIT)].percentile(99) or 0) > 20_000 or kind == "quiet"
+    (launch,) = (one for one in variant.probes if one.name == "launch")
+    assert launch.state == VerdictKind(kind).look.word
+    assert (launch.phases[Phase.WAIT].p99_ns or 0) > 20_000 or kind == "quiet"

@@ -13,25 +13,24 @@ import pytest
 from factories import documents, runs
 from stallprobes import doctor
 from stallprobes.engine import session
-from stallprobes.files import schemas
-from stallprobes.latency.histogram import Histogram
-from stallprobes.measurement import document as run_document
+from stallprobes.files import codec, schemas
 from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
-from stallprobes.measurement.result import RunResult
+from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult
+from stallprobes.model import Phase
 
 RECORDED = Path(__file__).parents[2] / "gpu" / "recorded"
-VALIDATOR = documents.validator(run_document.RUN_SCHEMA)
+VALIDATOR = documents.validator(RUN_SCHEMA)
 
 
 def document(result: RunResult) -> dict[str, Any]:
     """The document as it is after a way through text."""
-    found: dict[str, Any] = json.loads(json.dumps(run_document.document(result), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(codec.plain(result), allow_nan=False))
     VALIDATOR.validate(found)
     return found
 
 
-SHIPPED = [f"stallscope.{name}/2" for name in ("run", "check", "compare")]
+SHIPPED = [RUN_SCHEMA, *(f"stallscope.{name}/3" for name in ("check", "compare"))]
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, doctor.DOCTOR_SCHEMA])
@@ -54,13 +53,13 @@ def test_recorded_runs_keep_to_the_schema(name: str) -> None:
 
 def test_every_kind_of_result_keeps_to_the_schema() -> None:
     found = document(runs.everything())
-    assert [result["status"] for result in found["results"]] == ["ok", "ok", "ok", "ok", "unsupported", "invalid"]
+    assert [result["status"] for result in found["variants"]] == ["ok", "ok", "ok", "ok", "unsupported", "invalid"]
 
 
 def test_what_is_really_measured_keeps_to_the_schema() -> None:
     result = measure.run(plan(selection(["host"]), seconds=0.5), backend="host")
     found = document(result)
-    (variant,) = found["results"]
+    (variant,) = found["variants"]
     assert variant["status"] == "ok"
     (probe,) = variant["probes"]
     assert probe["calls"] == pytest.approx(probe["phases"]["call"]["count"], abs=2)
@@ -72,7 +71,7 @@ def test_what_is_really_measured_keeps_to_the_schema() -> None:
 
 def test_a_run_that_is_stopped_says_so_and_keeps_what_it_has() -> None:
     stopped = document(measure.run(plan(selection(["host"]), seconds=0.5), backend="host", stop=lambda: True))
-    assert (stopped["interrupted"], stopped["results"]) == (True, [])
+    assert (stopped["interrupted"], stopped["variants"]) == (True, [])
 
 
 def test_a_keyboard_interrupt_while_an_engine_starts_keeps_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,59 +88,66 @@ def test_an_interrupted_run_without_results_keeps_to_the_schema() -> None:
 
 
 def test_a_starved_probe_has_no_figures_but_its_age_and_the_time_it_waited() -> None:
-    (probe,) = document(runs.run(runs.variant("starving", runs.starved())))["results"][0]["probes"]
+    (probe,) = document(runs.run(runs.variant("starving", runs.starved())))["variants"][0]["probes"]
     assert probe["starved"] is True
-    assert probe["in_flight_us"] == 1_190_000
+    assert probe["in_flight_ns"] == 1_190_000_000
     assert probe["phases"]["call"] == {
         "source": "host",
         "count": 0,
-        "first_us": None,
-        "p50_us": None,
-        "p90_us": None,
-        "p99_us": None,
-        "p999_us": None,
-        "max_us": None,
+        "first_ns": None,
+        "p50_ns": None,
+        "p90_ns": None,
+        "p99_ns": None,
+        "p999_ns": None,
+        "max_ns": None,
         "histogram": [],
     }
     assert probe["phases"]["due"]["count"] == 1190
-    assert probe["baseline"]["call"]["p50_us"] is not None
+    assert probe["baseline"]["call"]["p50_ns"] is not None
 
 
 def test_an_unsupported_variant_says_why_and_has_no_probes() -> None:
     unsupported = runs.variant("green-context", status="unsupported", reason="one GPU")
-    (result,) = document(runs.run(unsupported))["results"]
+    (result,) = document(runs.run(unsupported))["variants"]
     assert (result["status"], result["reason"], result["probes"]) == ("unsupported", "one GPU", [])
 
 
 def test_p999_waits_for_a_thousand_values() -> None:
     few, many = runs.stalled(), runs.probe("launch")
-    probes = document(runs.run(runs.variant("v", few, many)))["results"][0]["probes"]
-    assert probes[0]["phases"]["wait"]["p999_us"] is None
-    assert probes[1]["phases"]["wait"]["p999_us"] is not None
+    probes = document(runs.run(runs.variant("v", few, many)))["variants"][0]["probes"]
+    assert probes[0]["phases"]["wait"]["p999_ns"] is None
+    assert probes[1]["phases"]["wait"]["p999_ns"] is not None
 
 
 def test_the_histogram_comes_back_whole_and_the_figures_are_its_figures() -> None:
-    stalled = runs.stalled()
-    (probe,) = document(runs.run(runs.variant("v", stalled)))["results"][0]["probes"]
-    wait, original = probe["phases"]["wait"], stalled.window.channels[runs.WAIT]
-    again = Histogram.read(wait["histogram"], original.max_ns)
-    assert again == original
-    assert wait["p99_us"] == pytest.approx(original.percentile(99.0) / 1000, abs=1e-3)  # type: ignore[operator]
-    assert wait["max_us"] == pytest.approx(original.max_ns / 1000, abs=1e-3)
+    original = runs.around(2_400_000, 500)
+    written = runs.probe("d2d", channels={runs.WAIT: original}, baseline={})
+    figures = codec.decoded(codec.encoded(written), RunProbe).phases[Phase.WAIT]
+    assert figures.distribution == original
+    assert (figures.p99_ns, figures.max_ns) == (round(original.percentile(99.0) or 0), original.max_ns)
+
+
+def test_the_figures_of_several_probes_are_those_of_all_their_calls() -> None:
+    parts = [runs.around(3_000, 500), runs.around(90_000, 700)]
+    first, second = (runs.probe("spin", channels={runs.CALL: part}).phases[Phase.CALL] for part in parts)
+    together = first.joined([second])
+    assert together.distribution == parts[0].merge(parts[1])
+    assert (together.count, together.max_ns) == (1200, parts[1].max_ns)
+    assert together.first_ns is None
 
 
 def test_the_first_call_stands_apart_from_the_rest() -> None:
-    (probe,) = document(runs.run(runs.variant("v", runs.probe("launch"))))["results"][0]["probes"]
-    assert probe["phases"]["call"]["first_us"] == 81
-    assert probe["phases"]["call"]["max_us"] < 81
+    (probe,) = document(runs.run(runs.variant("v", runs.probe("launch"))))["variants"][0]["probes"]
+    assert probe["phases"]["call"]["first_ns"] == 81_000
+    assert probe["phases"]["call"]["max_ns"] < 81_000
 
 
 def test_each_op_has_its_host_and_its_device_time() -> None:
-    (probe,) = document(runs.run(runs.variant("v", runs.readback())))["results"][0]["probes"]
+    (probe,) = document(runs.run(runs.variant("v", runs.readback())))["variants"][0]["probes"]
     copies = {op["phase"]: op for op in probe["ops"] if op["op"] == "D2H 4 bytes"}
     assert set(copies) == {"call", "gpu"}
-    assert copies["call"]["p50_us"] > 100 * copies["gpu"]["p50_us"]
-    assert copies["call"]["first_us"] == 904
+    assert copies["call"]["p50_ns"] > 100 * copies["gpu"]["p50_ns"]
+    assert copies["call"]["first_ns"] == 904_000
 
 
 def places(value: Any) -> Iterator[dict[str, Any]]:

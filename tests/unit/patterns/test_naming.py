@@ -48,7 +48,7 @@ def test_the_probes_at_startup_are_called_by_the_names_that_select_them() -> Non
 
 
 def test_a_second_probe_of_a_name_has_a_number() -> None:
-    base = ProbeSet("", default_probes(), "")
+    base = ProbeSet(title="", probes=default_probes(), backend="sim")
     assert with_probe(base, "d2d@secondary").probes[-1].name == "d2d@secondary 2"
     assert with_probe(base, "d2d").probes[-1].name == "d2d"
 

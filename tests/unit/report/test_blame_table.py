@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from factories.blame_results import CALL, COPY, PINNED, SECONDARY, SEVERAL, SPIN, WAIT, figure, part, result
@@ -75,7 +73,7 @@ def test_every_figure_and_conclusion_stays_at_every_width(width: int) -> None:
 def test_a_long_name_is_shortened_in_its_middle_where_nothing_else_helps() -> None:
     long, other = f"{COPY}@secondary", f"{COPY}@tertiary"
     parts = [part(name, Conclusion.CAUSE, 4e6, 2e3, (0.5, 0.4, 0.6)) for name in (long, other)]
-    blame = result(replace(PINNED, aggressors=tuple(parts)))
+    blame = result(PINNED.changed(aggressors=tuple(parts)))
     assert [line.split()[0] for line in drawn(blame, 85)[-2:]] == [long, other]
     rows = drawn(blame, 75)[-2:]
     assert [line.split()[0] for line in rows] == ["d2h-pageabl…h@secondary", "d2h-pageabl…sh@tertiary"]

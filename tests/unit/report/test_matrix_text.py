@@ -137,10 +137,10 @@ def test_where_it_is_folded_quiet_lines_are_put_together(monkeypatch: pytest.Mon
 def test_unusual_cells_are_counted_in_the_headline_and_named_by_column_and_their_rest_only_in_full() -> None:
     def calm(day: int) -> Matrix:
         made = matrices.made_up(day, calls=40, fingerprint={**matrices.FINGERPRINT, "cuda": "13.0"})
-        return replace(made, started_at=f"2026-11-0{day}T10:00:00+00:00")
+        return made.changed(started_at=f"2026-11-0{day}T10:00:00+00:00")
 
     stalls = {(row.name, column.name): 50.0 for row in matrices.ROWS for column in matrices.COLUMNS[1:3]}
-    here = replace(matrices.made_up(3, times=stalls, calls=40), quick=True)
+    here = matrices.made_up(3, times=stalls, calls=40).changed(quick=True)
     found = reference_maker.make("made-up", [calm(1), calm(2)]).unusual(here)
     brief, full = io.StringIO(), io.StringIO()
     for stream, whole in ((brief, False), (full, True)):
@@ -181,11 +181,11 @@ def test_a_simulated_check_says_so_beside_its_figures() -> None:
 
 def test_an_interrupted_check_and_one_without_any_cell_are_shown() -> None:
     made = matrix_examples.every_kind()
-    missing = {key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
-    text = shown(replace(made, cells=missing, interrupted=True))
+    missing = {key: cell.changed(status=Status.MISSING, repeats=(), verdicts=()) for key, cell in made.cells.items()}
+    text = shown(made.changed(cells=missing, interrupted=True))
     assert "interrupted" in text.splitlines()[1]
     assert "44 not reached" in text
-    assert shown(replace(made, rows=(), columns=(), cells={}))
+    assert shown(made.changed(rows=(), columns=(), cells={}))
 
 
 def test_a_name_is_never_obeyed_by_the_terminal() -> None:
@@ -213,9 +213,7 @@ def test_quiet_is_no_pair_that_is_counted() -> None:
 
 def test_a_host_that_is_slow_everywhere_does_not_drown_the_others() -> None:
     def outlier(host: str, row: int, quantile: Quantile, ratio: float) -> Outlier:
-        return Outlier(
-            host, f"row-{row}", "spin", matrices.CALL, quantile, 1.0, 1.0, ratio, f"{host} row-{row} {quantile}"
-        )
+        return Outlier(host, f"row-{row}", "spin", matrices.CALL, quantile, ratio, f"{host} row-{row} {quantile}")
 
     many = [outlier("node-a", row, q, 2.0 + row + q.percent / 100) for row in range(50) for q in PERCENTILES]
     told = check_wording.host_sentences([*many, outlier("node-b", 0, Quantile.P50, 0.1)])
@@ -273,13 +271,13 @@ def test_without_full_cells_that_were_not_measured_are_counted() -> None:
 
 def test_the_calls_of_a_starved_cell_are_those_of_the_host_of_its_verdict() -> None:
     cell = next(one for one in matrix_examples.every_kind().cells.values() if one.status is Status.STARVED)
-    here = replace(cell, repeats=tuple(replace(one, host="node-a") for one in cell.repeats))
+    here = cell.changed(repeats=tuple(replace(one, host="node-a") for one in cell.repeats))
     busy = [replace(one, host="node-b", window=replace(one.window, iterations=1_000)) for one in cell.repeats]
     starved = max(here.verdicts, key=lambda one: one.weight)
     verdicts = (starved.changed(host="node-a"),)
-    alone = check_wording.worst_figure(replace(here, verdicts=(starved,)))
+    alone = check_wording.worst_figure(here.changed(verdicts=(starved,)))
     assert (
-        check_wording.worst_figure(replace(here, repeats=(*here.repeats, *busy), verdicts=verdicts))
+        check_wording.worst_figure(here.changed(repeats=(*here.repeats, *busy), verdicts=verdicts))
         == f"{alone} on node-a"
     )
 
@@ -289,7 +287,7 @@ def test_a_call_in_flight_is_the_figure_of_a_stall_that_does_not_starve() -> Non
     verdict = max(cell.verdicts, key=lambda one: one.weight)
     assert verdict.quantile is Quantile.IN_FLIGHT
     stalled = verdict.changed(kind=VerdictKind.STALLED)
-    changed = replace(
-        cell, status=Status.OK, verdicts=(stalled,), in_flight_ns=183_000_000, in_flight_op="cuLaunchKernel"
+    changed = cell.changed(
+        status=Status.OK, verdicts=(stalled,), in_flight_ns=183_000_000, in_flight_op="cuLaunchKernel"
     )
     assert check_wording.worst_figure(changed) == "cuLaunchKernel in flight for 183 ms"

@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -46,7 +45,7 @@ from stallscope.report import (
     watch_text,
 )
 from stallscope.report.columns import display_width
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.report.text import TextWriter
 from stallscope.tui.demo.tour import DemoTour
 
@@ -145,7 +144,7 @@ def listed(out: TextWriter) -> None:
 
 def blamed(out: TextWriter) -> None:
     found = runs.everything()
-    run_text.show_run(out, replace(found, variants=tuple(replace(one, blame=SEVERAL) for one in found.variants)))
+    run_text.show_run(out, found.changed(variants=tuple(one.changed(blame=SEVERAL) for one in found.variants)))
 
 
 REPORTS: dict[str, Report] = {
@@ -158,7 +157,7 @@ REPORTS: dict[str, Report] = {
     "merge --full": lambda out: matrix_text.show(out, merged(), full=True),
     "compare": partial(compared, "check-h200x2-1", "check-h200x2-5"),
     "compare, another host": partial(compared, "check-h200-noisy-1", "check-h200x2-5"),
-    "doctor": lambda out: run_text.show_findings(out, doctor.examine()),
+    "doctor": lambda out: run_text.show_findings(out, doctor.examine().findings),
     "demo": lambda out: demo_text.write_demo(out, demonstrated().machine, demonstrated().outcomes.values()),
     "explain": explained,
     "list": listed,
@@ -261,7 +260,7 @@ def symbols(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_block_has_a_symbol_for_each_cell_and_full_its_figures(name: str) -> None:
     matrix = check(name)
-    names = Block.of(matrix)
+    names = MatrixBlock.of(matrix)
     block = symbols(text_of(partial(show, name, full=False), 80))
     assert set(block) == set(names.lines)
     assert {len(line) for line in block.values()} == {len(names.victims)}
@@ -276,8 +275,8 @@ def test_the_block_has_a_symbol_for_each_cell_and_full_its_figures(name: str) ->
 def test_a_check_that_was_interrupted_names_what_was_not_reached() -> None:
     made = matrix_examples.every_kind()
     cells = {
-        key: replace(cell, status=Status.MISSING, repeats=(), verdicts=()) if key[1] == "calm" else cell
+        key: cell.changed(status=Status.MISSING, repeats=(), verdicts=()) if key[1] == "calm" else cell
         for key, cell in made.cells.items()
     }
-    text = text_of(lambda out: matrix_text.show(out, replace(made, cells=cells)), 80)
+    text = text_of(lambda out: matrix_text.show(out, made.changed(cells=cells)), 80)
     assert "\nNot reached: calm\n" in text

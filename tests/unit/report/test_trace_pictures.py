@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -110,21 +109,21 @@ def test_the_slowest_calls_are_a_table_where_it_fits(stall: Trace) -> None:
 
 def test_what_a_trace_does_not_show_is_said(stall: Trace) -> None:
     assert "SIMULATED" in trace_text(stall)
-    assert "SIMULATED" not in trace_text(replace(stall, simulated=False))
-    unknown = replace(stall, tenures=stall.tenures[:0], context_switches=False)
+    assert "SIMULATED" not in trace_text(stall.changed(simulated=False))
+    unknown = stall.changed(tenures=stall.tenures[:0], context_switches=False)
     for picture in (trace_text(unknown, width=160), trace_svg(unknown)):
         assert "who had the graphics engine is not known" in picture
         assert "graphics engine\n" not in picture
         assert "had the engine" not in picture
-    lost = trace_text(replace(stall, losses=TimelineLosses(dropped=3)))
+    lost = trace_text(stall.changed(losses=TimelineLosses(dropped=3)))
     assert "3 records of calls or GPU work were lost since recording began" in lost
-    late = trace_text(replace(stall, collected_ns=stall.end_ns - 2 * MS))
+    late = trace_text(stall.changed(collected_ns=stall.end_ns - 2 * MS))
     assert "GPU work of the last 2.00 ms may be missing" in late
 
 
 def test_a_gap_of_another_process_has_a_row_and_a_name(stall: Trace) -> None:
     own = stall.tenures[stall.tenures["context"] != 1]
-    foreign = replace(stall, tenures=own, others=("python (pid 7)",))
+    foreign = stall.changed(tenures=own, others=("python (pid 7)",))
     text = trace_text(foreign, width=120)
     assert "▒" * 20 in row_of(text, "another process", "graphics engine")
     assert "another process had the engine: python (pid 7)" in text
@@ -135,7 +134,7 @@ def test_a_gap_of_another_process_has_a_row_and_a_name(stall: Trace) -> None:
 def test_a_call_that_has_not_returned_is_drawn_and_named(stall: Trace) -> None:
     end = stall.end_ns + 3_000 * MS
     flight = OpenCall(0, 0, end - 2_300 * MS)
-    hung = replace(stall, end_ns=end, open_calls=(flight,), trigger=TraceTrigger(0, flight.since_ns, end))
+    hung = stall.changed(end_ns=end, open_calls=(flight,), trigger=TraceTrigger(0, flight.since_ns, end))
     text = trace_text(hung, width=100)
     assert "spin cuLaunchKernel has not returned after 2.30 s." in text
     assert row_of(text, "spin", "host calls").endswith("█" * 50)
@@ -144,7 +143,7 @@ def test_a_call_that_has_not_returned_is_drawn_and_named(stall: Trace) -> None:
 
 def test_an_empty_trace_is_a_picture(stall: Trace) -> None:
     empty = stall.between(1, 1)
-    empty = replace(empty, trigger=None)
+    empty = empty.changed(trigger=None)
     assert "host calls" in trace_text(empty)
     ElementTree.fromstring(trace_svg(empty))
 
@@ -199,13 +198,13 @@ def test_many_events_do_not_make_a_large_image(whole: Trace) -> None:
     calls = np.repeat(whole.calls, 40, axis=0)
     for column in ("began_ns", "returned_ns"):
         calls[column] += np.tile(np.arange(40) * 20_000, len(whole.calls))
-    many = replace(whole, calls=calls[np.argsort(calls["began_ns"], kind="stable")])
+    many = whole.changed(calls=calls[np.argsort(calls["began_ns"], kind="stable")])
     assert len(many.calls) > 3000
     assert len(trace_svg(many)) < 100_000
 
 
 def test_names_from_outside_cannot_leave_their_place(stall: Trace) -> None:
-    named = poisoned(replace(stall, others=("python",)))
+    named = poisoned(stall.changed(others=("python",)))
     picture, text = trace_svg(named, title=HOSTILE), trace_text(named, title=HOSTILE, width=100)
     assert forbidden(picture + text) == set()
     tags = {element.tag for element in ElementTree.fromstring(picture).iter()}

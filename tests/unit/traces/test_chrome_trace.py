@@ -74,9 +74,17 @@ def works(*rows: Sequence[int]) -> Trace:
         row["sequence"], row["kind"], row["context"] = number, RecordKind.KERNEL, 1
         row["start_ns"], row["end_ns"], row["probe"] = begin * 1000, end * 1000, -1
     return Trace(
-        0, 100_000, 100_000, (TracedProbe("launch", ("cuLaunchKernel",)),), TraceNames(),
-        np.empty(0, CALL), table, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=False,
-    )  # fmt: skip
+        begin_ns=0,
+        end_ns=100_000,
+        collected_ns=100_000,
+        probes=(TracedProbe("launch", ("cuLaunchKernel",)),),
+        names=TraceNames(),
+        calls=np.empty(0, CALL),
+        work=table,
+        tenures=np.empty(0, TENURE),
+        overheads=np.empty(0, OVERHEAD),
+        context_switches=False,
+    )
 
 
 def test_every_call_and_all_work_is_in_the_file_to_the_nanosecond(report_1: Trace, shown: ReadTrace) -> None:
@@ -198,7 +206,7 @@ def test_an_arrow_never_leads_back_in_time() -> None:
     for start, end, arrows in ((9_600, 12_000, 1), (9_000, 9_900, 0)):
         work = works((0, 1)).work
         work["start_ns"], work["end_ns"], work["probe"], work["began_ns"] = start, end, 0, 10_000
-        assert len(read(TitledTrace(replace(works(), calls=call, work=work))).arrows) == arrows
+        assert len(read(TitledTrace(works().changed(calls=call, work=work))).arrows) == arrows
 
 
 def test_an_arrow_leads_from_each_call_to_its_work(report_1: Trace, shown: ReadTrace) -> None:
@@ -285,7 +293,7 @@ def test_overlapping_work_of_a_stream_is_on_further_threads() -> None:
 def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> None:
     since = int(report_1.calls["returned_ns"].max()) + 1000
     end = since + 5 * MS
-    found = read(TitledTrace(replace(report_1, end_ns=end, open_calls=(OpenCall(1, 0, since),))))
+    found = read(TitledTrace(report_1.changed(end_ns=end, open_calls=(OpenCall(1, 0, since),))))
     (flight,) = [each for each in found.of("call") if "in_flight" in each.args]
     assert (flight.thread, flight.name) == ("d2d@secondary", "cuMemcpyDtoDAsync")
     assert flight.end_ns - flight.begin_ns == 5 * MS
@@ -293,14 +301,14 @@ def test_a_call_in_flight_lasts_until_the_end_of_the_trace(report_1: Trace) -> N
 
 def test_a_context_that_keeps_the_engine_has_it_until_the_end(report_1: Trace) -> None:
     tenures = np.array([(1, report_1.begin_ns - 60 * MS, OPEN)], TENURE)
-    found = read(TitledTrace(replace(report_1, tenures=tenures)))
+    found = read(TitledTrace(report_1.changed(tenures=tenures)))
     (held,) = [each for each in found.of("engine") if each.process != "another process (SIMULATED)"]
     assert held.args == {"since_before_the_trace": True, "until_after_the_trace": True}
     assert held.begin_ns == 0
 
 
 def test_another_process_has_a_row_of_its_own(report_1: Trace) -> None:
-    found = read(TitledTrace(replace(report_1, tenures=np.empty(0, TENURE), others=("python (pid 7)",))))
+    found = read(TitledTrace(report_1.changed(tenures=np.empty(0, TENURE), others=("python (pid 7)",))))
     gaps = [each for each in found.of("engine") if each.name == "another process"]
     assert gaps
     assert {each.process for each in gaps} == {"another process (SIMULATED)"}
@@ -309,7 +317,7 @@ def test_another_process_has_a_row_of_its_own(report_1: Trace) -> None:
 
 def test_the_time_of_the_driver_itself_is_shown() -> None:
     overheads = np.array([(1, OverheadKind.MODULE_LOADING, 1000, 5000), (2, 77, 3000, 6000)], OVERHEAD)
-    found = read(TitledTrace(replace(works((1, 2)), overheads=overheads)))
+    found = read(TitledTrace(works((1, 2)).changed(overheads=overheads)))
     assert [each.name for each in found.of("overhead")] == ["module loading", "overhead 77"]
 
 
@@ -327,7 +335,7 @@ def test_names_from_outside_are_escaped(report_1: Trace) -> None:
     hostile = 'x"},{"ph":"X"\n\x1b[2J\u202e'
     probes = (replace(report_1.probes[0], name=hostile), *report_1.probes[1:])
     names = TraceNames({1: hostile, 2: "secondary"}, {})
-    raw = text(TitledTrace(replace(report_1, probes=probes, names=names), hostile))
+    raw = text(TitledTrace(report_1.changed(probes=probes, names=names), hostile))
     assert "\x1b" not in raw
     assert "\u202e" not in raw
     found = read_chrome_trace(raw)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -85,7 +83,7 @@ def test_the_most_unusual_call_is_that_of_a_victim(traces: dict[str, Trace]) -> 
 
 def test_a_call_without_known_work_has_no_delay(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
-    (ranked, *_) = ranked_calls(replace(trace, work=trace.work[:0]), 1)
+    (ranked, *_) = ranked_calls(trace.changed(work=trace.work[:0]), 1)
     assert (ranked.delay, ranked.cause) == (None, "")
     assert ranked.call_ns == int(
         (trace.calls["returned_ns"] - trace.calls["began_ns"])[
@@ -98,4 +96,4 @@ def test_an_unknown_call_does_not_wait(traces: dict[str, Trace]) -> None:
     trace = traces["contexts"]
     work = trace.work.copy()
     work["probe"] = -1
-    assert all(each.delay is None for each in ranked_calls(replace(trace, work=work), 3))
+    assert all(each.delay is None for each in ranked_calls(trace.changed(work=work), 3))

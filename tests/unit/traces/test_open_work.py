@@ -72,7 +72,7 @@ def test_a_span_without_any_record_has_the_row_too(running: Trace) -> None:
 
 
 def test_text_svg_and_screen_say_so(running: Trace) -> None:
-    old = replace(running, open_work=(replace(running.open_work[0], since_ns=running.end_ns - 1_200 * MS, calls=3),))
+    old = running.changed(open_work=(replace(running.open_work[0], since_ns=running.end_ns - 1_200 * MS, calls=3),))
     sentence = "The GPU work of spin cuLaunchKernel and of 2 later calls has no record after 1.20 s, so it waits or"
     assert sentence in " ".join(trace_text(old, width=100).split())
     assert "░ in GPU work: no record yet" in " ".join(trace_text(old, width=100).split())
@@ -90,7 +90,7 @@ def test_text_svg_and_screen_say_so(running: Trace) -> None:
 
 
 def test_a_picture_without_open_work_does_not_mention_it(running: Trace) -> None:
-    without = replace(running, open_work=())
+    without = running.changed(open_work=())
     assert "no record" not in trace_text(without, width=160)
     assert "no record" not in trace_svg(without)
 
@@ -115,12 +115,12 @@ def test_the_file_for_perfetto_has_it_as_the_pictures_do(running: Trace) -> None
     spans, zero = spans_of(running, stream_of(running)), shown.about["traces"][0]["begin_monotonic_ns"]
     assert event.begin_ns + zero == int(spans.starts[-1])
     assert event.end_ns + zero == min(int(spans.ends[-1]), running.end_ns)
-    assert not read(replace(running, open_work=())).of("unfinished")
+    assert not read(running.changed(open_work=())).of("unfinished")
 
 
 def test_the_file_has_a_stream_that_only_waits_and_none_that_did_not_yet(running: Trace) -> None:
     late = running.between(running.end_ns - MS, running.end_ns)
-    two = replace(late, open_work=(*late.open_work, replace(late.open_work[0], since_ns=late.end_ns - 1, calls=4)))
+    two = late.changed(open_work=(*late.open_work, replace(late.open_work[0], since_ns=late.end_ns - 1, calls=4)))
     (event,) = read(two).of("unfinished")
     assert (event.process, event.thread) == ("GPU 0, context primary (SIMULATED)", "stream own (spin)")
     assert event.end_ns - event.begin_ns == MS

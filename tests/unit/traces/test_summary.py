@@ -30,7 +30,7 @@ def with_call(op: int, began: int, returned: int, context: str | None = None) ->
     calls = np.concatenate((trace.calls, np.array([(0, op, 9, began, returned, 1)], CALL)))
     calls = calls[np.argsort(calls["began_ns"], kind="stable")]
     probes = trace.probes if context is None else tuple(replace(probe, context=context) for probe in trace.probes)
-    return replace(trace, calls=calls, trigger=TraceTrigger(0, began, returned), probes=probes)
+    return trace.changed(calls=calls, trigger=TraceTrigger(0, began, returned), probes=probes)
 
 
 def test_a_call_whose_work_starts_late() -> None:
@@ -60,8 +60,8 @@ def test_a_wait_for_work_that_runs_for_long() -> None:
     own = work["iteration"] == 9
     work["start_ns"][own] = began + US
     work["end_ns"][own] = began + US + 4 * MS
-    assert found(replace(waited, work=work)).cause == "its work took 4.00 ms on the GPU"
-    assert found(replace(waited, work=work[~own])).cause == ""
+    assert found(waited.changed(work=work)).cause == "its work took 4.00 ms on the GPU"
+    assert found(waited.changed(work=work[~own])).cause == ""
 
 
 @pytest.mark.parametrize(("context", "beside"), [(None, False), ("primary", True)])
@@ -78,13 +78,13 @@ def test_a_call_in_flight() -> None:
     trace = handmade_trace(VICTIM, AGGRESSOR)
     since = trace.begin_ns + MS
     trigger = TraceTrigger(0, since, since + 200 * MS)
-    stuck = replace(trace, trigger=trigger, open_calls=(OpenCall(0, SYNCHRONIZE, since),))
+    stuck = trace.changed(trigger=trigger, open_calls=(OpenCall(0, SYNCHRONIZE, since),))
     one = found(stuck)
     assert (one.in_flight, one.call, one.phase, one.ns) == (True, "cuStreamSynchronize", Phase.WAIT, 200 * MS)
     # A call that is not in the trace is not known.
-    unknown = found(replace(stuck, open_calls=()))
+    unknown = found(stuck.changed(open_calls=()))
     assert (unknown.in_flight, unknown.call, unknown.ns) == (False, "", 200 * MS)
 
 
 def test_a_trace_without_a_trigger_has_none() -> None:
-    assert summary(replace(handmade_trace(VICTIM, AGGRESSOR), trigger=None)) is None
+    assert summary(handmade_trace(VICTIM, AGGRESSOR).changed(trigger=None)) is None

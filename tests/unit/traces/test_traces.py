@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -80,9 +78,17 @@ def test_work_behind_other_work_of_its_stream_names_it() -> None:
     copy["returned_ns"], copy["began_ns"] = 100_000, 90_000
     probes = (TracedProbe("readback", ("cuLaunchKernel", "cuMemcpyDtoHAsync")),)
     trace = Trace(
-        0, 6 * MS, 6 * MS, probes, TraceNames(),
-        np.empty(0, CALL), work, np.empty(0, TENURE), np.empty(0, OVERHEAD), context_switches=True,
-    )  # fmt: skip
+        begin_ns=0,
+        end_ns=6 * MS,
+        collected_ns=6 * MS,
+        probes=probes,
+        names=TraceNames(),
+        calls=np.empty(0, CALL),
+        work=work,
+        tenures=np.empty(0, TENURE),
+        overheads=np.empty(0, OVERHEAD),
+        context_switches=True,
+    )
     delay = delay_of(trace, trace.work[1])
     assert delay is not None
     assert [(part.cause, part.ns) for part in delay.parts] == [
@@ -106,8 +112,18 @@ def halves(*rows: tuple[int, ...]) -> Trace:
         row["subkind"] = CopyKind.DEVICE_TO_HOST if stream < 10 else CopyKind.HOST_TO_DEVICE
     work = work[np.argsort(work["start_ns"], kind="stable")]
     probes = (TracedProbe("copy", ("cuMemcpyPeerAsync",)),)
-    none = (np.empty(0, TENURE), np.empty(0, OVERHEAD))
-    return Trace(0, 10 * MS, 10 * MS, probes, TraceNames(), np.empty(0, CALL), work, *none, context_switches=True)
+    return Trace(
+        begin_ns=0,
+        end_ns=10 * MS,
+        collected_ns=10 * MS,
+        probes=probes,
+        names=TraceNames(),
+        calls=np.empty(0, CALL),
+        work=work,
+        tenures=np.empty(0, TENURE),
+        overheads=np.empty(0, OVERHEAD),
+        context_switches=True,
+    )
 
 
 def parts_of(trace: Trace, number: int) -> list[tuple[DelayCause, int, int | None]]:
@@ -192,7 +208,7 @@ def test_a_part_holds_what_overlaps_it(report_1: Trace) -> None:
 def test_a_part_that_reaches_beyond_the_trace_says_nothing_of_what_was_not_recorded(
     report_1: Trace, before: int, after: int
 ) -> None:
-    running = replace(report_1, engine_since_ns=0)
+    running = report_1.changed(engine_since_ns=0)
     part = running.between(running.begin_ns - before * MS, running.end_ns + after * MS)
     assert (part.begin_ns, part.end_ns, len(part.calls)) == (running.begin_ns, running.end_ns, len(running.calls))
     assert part.engine_known_ns == running.begin_ns
@@ -214,7 +230,7 @@ def test_a_gap_in_which_work_waits_and_no_context_runs_is_another_process(report
     row = slowest(report_1, "d2d")
     returned, start = int(row["returned_ns"]), int(row["start_ns"])
     outside = report_1.tenures[(report_1.tenures["end_ns"] <= returned) | (report_1.tenures["start_ns"] >= start)]
-    without = replace(report_1, tenures=outside, others=("python (pid 7)",))
+    without = report_1.changed(tenures=outside, others=("python (pid 7)",))
     delay = delay_of(without, row)
     assert delay is not None
     main = delay.main()
@@ -228,7 +244,16 @@ def test_calls_beside_a_call_are_those_of_its_context() -> None:
     probes = tuple(TracedProbe(name, ("x",), context) for name, context in (("a", "p"), ("b", "p"), ("c", "s")))
     calls = np.array([(0, 0, 0, 100, 200, 1), (1, 0, 0, 50, 180, 1), (2, 0, 0, 100, 200, 1)], CALL)
     trace = Trace(
-        0, 300, 300, probes, TraceNames(), calls, np.empty(0, WORK), np.empty(0, TENURE), np.empty(0, OVERHEAD), True
+        begin_ns=0,
+        end_ns=300,
+        collected_ns=300,
+        probes=probes,
+        names=TraceNames(),
+        calls=calls,
+        work=np.empty(0, WORK),
+        tenures=np.empty(0, TENURE),
+        overheads=np.empty(0, OVERHEAD),
+        context_switches=True,
     )
     assert [(each.probe, each.overlap_ns) for each in calls_beside(trace, 0)] == [(1, 80)]
 

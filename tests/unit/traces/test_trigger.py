@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.simulated_machine import SimulatedMachine
 from factories.traces import advance, history_of, traced_machine
@@ -148,7 +149,7 @@ def test_a_slow_host_is_the_cause_of_a_slow_call(
     for share, fires in ((0.4, True), (0.6, False)):
         calls["began_ns"][hosts[0]] = worst.since_ns
         calls["returned_ns"][hosts[0]] = worst.since_ns + round(share * worst.ns)
-        slow_host = replace(trace, calls=calls[np.argsort(calls["began_ns"], kind="stable")])
+        slow_host = trace.changed(calls=calls[np.argsort(calls["began_ns"], kind="stable")])
         assert (worst in slow_calls(slow_host, limits, trace.begin_ns, trace.end_ns)) == fires
 
 
@@ -160,7 +161,7 @@ def test_a_call_in_flight_fires_after_100_ms(
     part = snapshot.probes[COPY.name]
     for age_ns, fires in ((99 * MS, False), (101 * MS, True)):
         flight = InFlight(0, snapshot.at_ns - age_ns, age_ns, snapshot.at_ns - age_ns)
-        stuck = replace(snapshot, probes={**snapshot.probes, COPY.name: replace(part, in_flight=flight)})
+        stuck = replace(snapshot, probes={**snapshot.probes, COPY.name: structs.replace(part, in_flight=flight)})
         trigger = CallTrigger(PROBES)
         trigger.skip(history.collected_ns)
         found = trigger.feed(history, known, stuck)
@@ -202,6 +203,6 @@ def test_the_rest_of_a_calls_work_is_late_only_after_its_first_part_has_ended(
         long["end_ns"] = first["start_ns"] + 300 * US
         rest["start_ns"], rest["end_ns"] = long["end_ns"] + gap_ns, long["end_ns"] + gap_ns + US
         work = np.concatenate((quiet.work[:row], [long, rest], quiet.work[row + 1 :]))
-        staged = replace(quiet, work=work[np.argsort(work["start_ns"], kind="stable")])
+        staged = quiet.changed(work=work[np.argsort(work["start_ns"], kind="stable")])
         found = list(slow_calls(staged, limits, staged.begin_ns, staged.end_ns))
         assert [call.end_ns for call in found] == ([rest["start_ns"]] if fires else [])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from factories import matrices
 from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.cell import paragraphs
@@ -12,7 +10,7 @@ from stallscope.tui.matrix.view_model import MatrixView
 
 def test_the_reference_is_in_the_headline_and_in_each_cell() -> None:
     made = matrices.made_up(1, calls=40, rows=matrices.ROWS[2:3], columns=matrices.COLUMNS[:2])
-    view = MatrixView.of(replace(made, fingerprint={"gpu": "NVIDIA H200", "driver": "580.159.04"}))
+    view = MatrixView.of(made.changed(fingerprint={"gpu": "NVIDIA H200", "driver": "580.159.04"}))
     assert view.headline is not None
     assert "against other machines (NVIDIA H200, driver 580.159.04): 1 only there" in view.headline.changes
     texts = [

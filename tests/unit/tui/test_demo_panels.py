@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from stallprobes.demo import DemoPhase, PatternOutcome
 from stallprobes.latency.ratio import Quantile
@@ -27,7 +28,9 @@ from stallscope.tui.demo.panels import (
 from stallscope.tui.demo.tour import DemoTour
 
 PATTERN = patterns()["secondary-context-d2d"]
-NOTHING = Observation(0.0, ProbeSet("", (), SIM), EngineStatus(EngineCondition.READY))
+NOTHING = Observation(
+    wall_s=0.0, probe_set=ProbeSet(title="", probes=(), backend=SIM), engine=EngineStatus(EngineCondition.READY)
+)
 
 
 def text(line: Line) -> str:
@@ -90,7 +93,7 @@ def test_a_stall_is_beside_the_utilisation_which_does_not_show_it() -> None:
     busy = TelemetrySnapshot("GPU-0", 1, "live", None, {"utilisation_percent": TelemetryReading(98, 1)})
     tour = DemoTour(patterns().values())
     tour.go_to(DemoPhase.STALL)
-    _, lines = drawn(caption(tour, replace(NOTHING, telemetry=busy)), 80)
+    _, lines = drawn(caption(tour, structs.replace(NOTHING, telemetry=busy)), 80)
     assert text(lines[2]).endswith("Utilisation is 98 %: it does not say who waits.")
 
 

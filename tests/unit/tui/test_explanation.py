@@ -16,7 +16,7 @@ from stallscope.tui.probe_sets import default_probes, stalls_of
 
 
 def pattern_set(name: str, variant: Variant) -> ProbeSet:
-    return ProbeSet(name, variant.probes, "sim", pattern=name, variant=variant.name)
+    return ProbeSet(title=name, probes=variant.probes, backend="sim", pattern=name, variant=variant.name)
 
 
 def probe(name: str) -> Probe:
@@ -50,7 +50,7 @@ def test_the_remedy_of_the_current_variant_is_the_first(name: str) -> None:
     ],
 )
 def test_probes_of_no_pattern_have_the_code_of_their_stalls(name: str, expected: list[str]) -> None:
-    probe_set = ProbeSet("default", default_probes(), "sim")
+    probe_set = ProbeSet(title="default", probes=default_probes(), backend="sim")
     assert [pattern.name for pattern in stalls_of(probe_set, probe(name))] == expected
     text = str(explanation(probe_set, probe(name), (), True, CodeLanguage.PYTORCH))
     assert ("Remedy in PyTorch" in text) is bool(expected)

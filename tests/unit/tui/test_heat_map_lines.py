@@ -17,7 +17,7 @@ from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, Pro
 from stallprobes.model import MS, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
-from stallscope.tui.common.histograms import histogram_lines, lines_of_each, probe_histograms
+from stallscope.tui.common.histograms import HistogramsView, histogram_lines, lines_of_each
 from stallscope.tui.common.lines import Line, contrast, palette
 from stallscope.tui.common.plots import decade_label
 from stallscope.tui.monitor.heatmap import LABEL, heat_lines
@@ -25,7 +25,7 @@ from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView, strip
 
 PATTERN = patterns()["secondary-context-d2d"]
 STALL, REMEDY = (
-    ProbeSet("", PATTERN.variant(name).probes, SIM, pattern=PATTERN.name, variant=name)
+    ProbeSet(title="", probes=PATTERN.variant(name).probes, backend=SIM, pattern=PATTERN.name, variant=name)
     for name in ("kernel-other-context", "kernel-same-context")
 )
 COLUMNS, RULE, FIRST, SPIN = 60, 30, 33, 50
@@ -71,14 +71,14 @@ def drawn(view: FocusView, height: int = 15, width: int = WIDTH, *, without_map:
 def test_the_newest_stretch_is_named_with_what_differs_and_older_ones_as_far_as_they_have_room() -> None:
     title = drawn(remedied())[0][LABEL + 1 :]
     assert title[RULE:].startswith("│v a d2d: same copy, context …")
-    assert title[4:].startswith("│a d… ▏spin on ")
+    assert title[4:].startswith("│a d… ▏1 spin on ")
     wider = replace(remedied(), marks=((SPIN, "spin on"),))
     assert drawn(wider)[0][LABEL + 1 :].startswith("    │a d2d@secondary   ")
 
 
 def test_without_a_relation_the_switch_is_named_and_the_baseline_where_there_is_room() -> None:
     title = drawn(remedied(""))[0][LABEL + 1 :]
-    assert title[RULE:].startswith("│a d2d  baseline    ▏spin on")
+    assert title[RULE:].startswith("│a d2d  baseline    ▏1 spin on")
 
 
 def test_a_line_crosses_all_rows_and_what_starts_has_dots() -> None:
@@ -171,7 +171,7 @@ def test_the_histogram_of_the_stall_stays_behind_that_of_the_remedy() -> None:
         ChannelView(Phase.CALL, "", now, now, stalled=now),
         ChannelView(Phase.WAIT, "", now, now, stalled=before),
     )
-    view = probe_histograms(FocusView(row(), channels), stalled="b d2d@secondary, before v")
+    view = HistogramsView(row(), channels, stalled="b d2d@secondary, before v")
     for height in (4, 9, 12):
         lines = [text(line) for line in histogram_lines(view, 90, height)]
         wait = next(line for line in lines if line.startswith(" wait"))
@@ -179,7 +179,7 @@ def test_the_histogram_of_the_stall_stays_behind_that_of_the_remedy() -> None:
         assert "▒" not in next(line for line in lines if line.startswith(" call"))
         assert any("▒ stalled: b d2d@secondary, before v" in line for line in lines)
     assert any("was   p50 2.00ms" in line for line in lines)
-    plain = histogram_lines(probe_histograms(FocusView(row(), (ChannelView(Phase.WAIT, "", now, now),))), 90, 9)
+    plain = histogram_lines(HistogramsView(row(), (ChannelView(Phase.WAIT, "", now, now),)), 90, 9)
     assert not any("▒" in text(line) for line in plain)
 
 

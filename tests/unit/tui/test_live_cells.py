@@ -117,15 +117,14 @@ class Recording:
         """The present outline, with calls in flight and open work."""
         flights = (OpenCall(0, 0, end_ns - 3 * MS), OpenCall(1, OPS - 1, end_ns - 900 * MS))
         work = (OpenWork(0, 0, 0, 1, 7, end_ns - 2 * S, 3), OpenWork(2, 0, 0, 1, 9, end_ns - 90 * MS))
-        return replace(
-            self.history.outline(begin_ns, end_ns), open_calls=flights, open_work=work, others=("train (pid 7)",)
-        )
+        outline = self.history.outline(begin_ns, end_ns)
+        return outline.changed(open_calls=flights, open_work=work, others=("train (pid 7)",))
 
     def whole(self, outline: Trace) -> Trace:
         """All that is recorded, as a trace of the time of ``outline``."""
         far_ns = self.at_ns + S
         rows = self.history.trace(outline.begin_ns, far_ns)
-        return replace(outline, calls=rows.calls, work=rows.work, tenures=rows.tenures, overheads=rows.overheads)
+        return outline.changed(calls=rows.calls, work=rows.work, tenures=rows.tenures, overheads=rows.overheads)
 
 
 class Follower:
@@ -150,7 +149,7 @@ class Follower:
         outline = self.recording.outline(cells.begin_ns(view.begin_ns), end_ns)
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
-        part = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
+        part = outline.changed(calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
         self.book = self.book.with_trace(part, len(picture.gaps) > 0)
         keys = [row.key for row in self.book.rows]
         limits = self.limits()

@@ -178,7 +178,7 @@ def test_where_every_cell_is_quiet_all_aggressors_have_a_line() -> None:
 def test_while_cells_are_measured_each_keeps_its_place_and_those_to_come_have_a_sign() -> None:
     matrix = matrix_examples.screen_example()
     blank = {key: Cell(*key, Status.MISSING) for key in matrix.cells}
-    view = MatrixView.of(replace(matrix, cells=blank))
+    view = MatrixView.of(matrix.changed(cells=blank))
     run = CheckRun(0.0)
     order = [column.name for column in matrix.columns if column.name != QUIET]
     for key, cell in matrix.cells.items():
@@ -201,8 +201,8 @@ def test_a_reference_has_symbols_causes_and_what_other_machines_measured() -> No
 
 
 def test_more_victims_than_letters_are_drawn_and_none_is_too_wide() -> None:
-    rows = tuple(replace(matrices.ROWS[0], name=f"victim-{number}-{'x' * 30}") for number in range(60))
-    columns = (matrices.COLUMNS[0], replace(matrices.COLUMNS[1], name="aggressor-" + "y" * 60))
+    rows = tuple(matrices.ROWS[0].changed(name=f"victim-{number}-{'x' * 30}") for number in range(60))
+    columns = (matrices.COLUMNS[0], matrices.COLUMNS[1].changed(name="aggressor-" + "y" * 60))
     made = matrices.made_up(1, rows=rows, columns=columns, times={(rows[0].name, columns[1].name): 9.0}, calls=3)
     view = block_view(MatrixState(MatrixView.of(made)))
     for size in _SIZES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def frozen() -> tuple[Trace, SlowCall]:
         trace.between(trace.begin_ns + 100 * MS, trace.end_ns - 100 * MS), CallTrigger(PROBES, above_ns=0).limits({})
     )
     assert found is not None
-    return replace(trace, trigger=found.trigger), found
+    return trace.changed(trigger=found.trigger), found
 
 
 @pytest.fixture

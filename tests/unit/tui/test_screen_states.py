@@ -13,7 +13,7 @@ from stallprobes.matrix.matrix import QUIET
 from stallscope.tui.matrix.controller import MatrixState
 from stallscope.tui.matrix.cursor import MatrixCursor, grid_view
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
-from stallscope.tui.watch.state import WatchState
+from stallscope.tui.watch.state import WatchScreenState
 
 MATRIX = MatrixView.of(screen_example())
 STATE = MatrixState(matrix_view=MATRIX)
@@ -67,7 +67,7 @@ def test_changes_are_among_the_values_of_a_comparison_only() -> None:
 
 def test_the_row_that_lost_most_is_selected_until_somebody_selects_another() -> None:
     first, *_, last = moments(3)
-    state = WatchState().on_row_of(first)
+    state = WatchScreenState().on_row_of(first)
     assert (state.selected, state.chosen) == (first.rows[0].key, False)
     keys = [row.key for row in first.rows]
     state = state.stepped(keys, -1, around=True)
@@ -82,7 +82,7 @@ def test_the_values_of_the_gpu_stay_while_the_view_is_frozen_and_count_once() ->
     readings = dict.fromkeys(NAMES, TelemetryReading())
     readings["utilisation_percent"] = TelemetryReading(40, 5, None)
     values = TelemetrySnapshot("GPU-1", 7, "live", None, readings), "H200"
-    state = WatchState().with_gpu(values).with_gpu(values)
+    state = WatchScreenState().with_gpu(values).with_gpu(values)
     assert state.utilization == (40,)
     frozen = replace(state, frozen=moments(1)[0], frozen_why="PAUSED")
     assert frozen.with_gpu((None, "lost")) is frozen

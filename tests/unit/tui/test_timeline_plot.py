@@ -62,7 +62,7 @@ def row(trace: Trace, name: str, limits: TriggerLimits | None = None, glyphs: Gl
 
 def test_work_of_the_gpu_is_unknown_where_it_was_not_recorded() -> None:
     trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
-    off = replace(trace, unrecorded=((200 * US, 500 * US),))
+    off = trace.changed(unrecorded=((200 * US, 500 * US),))
     known, marked = drawn(view_of(trace)), drawn(view_of(off))
     (changed,) = (number for number, line in enumerate(known) if line != marked[number])
     assert known[changed][1:].startswith("primary")

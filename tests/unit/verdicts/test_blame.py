@@ -22,7 +22,6 @@ from stallprobes.verdicts.blame import (
     FigureBlame,
     Interval,
     proven,
-    sentence,
 )
 from stallprobes.verdicts.experiment import ALL_OFF, BUDGET_S, FEWEST_ROUNDS, AggressorState, BlameWindow
 from stallprobes.verdicts.kinds import VerdictKind
@@ -195,14 +194,14 @@ def test_one_that_makes_the_stall_of_another_one_longer_is_involved() -> None:
     result = measured([A, B], calls)
     assert conclusions(result) == {A: Conclusion.CAUSE, B: Conclusion.CONTRIBUTING}
     assert not Conclusion.CONTRIBUTING.named
-    assert sentence(figure(result)).endswith(" which is a stall too.")
+    assert figure(result).sentence.endswith(" which is a stall too.")
 
 
 def test_aggressors_that_hold_up_each_other_do_not_hide_a_stall() -> None:
     result = measured([A, B], slow_if(lambda state: state == {A}))
     assert figure(result).outcome is BlameOutcome.MASKED
     assert conclusions(result) == {A: Conclusion.SUFFICIENT, B: Conclusion.INNOCENT}
-    assert "hold up each other" in sentence(figure(result))
+    assert "hold up each other" in figure(result).sentence
 
 
 def test_a_stall_of_one_call_in_thirty_is_found_in_the_tail_only() -> None:
@@ -416,4 +415,4 @@ def test_a_verdict_gets_its_proven_cause_and_one_of_another_phase_keeps_its_own(
 def test_every_conclusion_and_outcome_has_words() -> None:
     assert all(one.text for one in Conclusion)
     for calls in (slow_if(lambda s: {A, B} <= s), slow_if(lambda s: bool(s)), slow_if(lambda s: False)):
-        assert sentence(figure(measured([A, B], calls))).endswith(".")
+        assert figure(measured([A, B], calls)).sentence.endswith(".")

@@ -6,8 +6,6 @@ judged against its baselines, before and after, and so are its own quiet calls, 
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from factories.recorded_runs import recorded_run
 from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.latency.window import ChannelMap, Window, merged
@@ -60,11 +59,10 @@ def idle(variant: str) -> Mapping[str, Latencies]:
     """The latencies (ns) of recorded calls of ``variant``, after its idle times."""
     found: dict[str, list[Latencies]] = {"launch": [], "host": []}
     for run in RUNS:
-        results = json.loads(gzip.decompress((RECORDED / f"{run}.json.gz").read_bytes()))["results"]
-        (result,) = (one for one in results if (one["pattern"], one["variant"]) == (PATTERN.name, variant))
-        for probe in result["probes"]:
-            call = probe["phases"]["call"]
-            found[probe["name"]].append(values(Histogram.read(call["histogram"], round(call["max_us"] * 1000))))
+        variants = recorded_run(f"{run}.json.gz").variants
+        (result,) = (one for one in variants if (one.pattern, one.variant) == (PATTERN.name, variant))
+        for probe in result.probes:
+            found[probe.name].append(values(probe.phases[Phase.CALL].distribution))
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 

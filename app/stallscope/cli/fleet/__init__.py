@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from stallprobes.errors import UnknownName
+from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
-from stallscope.cli.completion import completers
 from stallscope.cli.process.stdout import Output
 
 FILES = {

@@ -1,6 +1,10 @@
-"""What a command needs of memory and file descriptors, asked for before a library or the terminal is touched."""
+"""What a command needs of memory and file descriptors, asked for before a library or the terminal is touched, and how
+often the garbage collector looks at what it makes.
+"""
 
 from __future__ import annotations
+
+import gc
 
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
@@ -11,6 +15,8 @@ _NUMPY_BYTES = 192 * _MIB
 _SCREEN_BYTES = 896 * _MIB
 # The terminal, the event loop, the engine with its board and socket, and modules that are loaded meanwhile.
 _SCREEN_FILES = 24
+# New objects after which the garbage collector examines them.
+_COLLECTION_OBJECTS = 50_000
 
 
 def require_numpy() -> None:
@@ -35,3 +41,13 @@ def require_screen() -> None:
 def _require(why: str | None) -> None:
     if why is not None:
         raise CommandError(ExitCode.FAILED, why)
+
+
+def collect_rarely() -> None:
+    """Let the garbage collector examine new objects rarely.
+
+    A check has some 50 000 objects without cycles, as JSON ten times as many; a screen of a watched program makes
+    thousands with each reading, and keeps as many. The usual threshold of 700 new objects would have them examined
+    again and again.
+    """
+    gc.set_threshold(_COLLECTION_OBJECTS)

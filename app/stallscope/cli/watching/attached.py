@@ -29,8 +29,8 @@ from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.sentences import frame_text
 from stallprobes.wording.watch_wording import PROFILER_FINDS_IT_TAKEN_MEANWHILE
 from stallscope.cli.process import diagnostics, foreground
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.foreground import WatchExit
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output

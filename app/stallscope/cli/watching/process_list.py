@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stallprobes.machine import gpu_process_document
-from stallprobes.machine.gpu_processes import GpuProcessList
+from stallprobes.files import codec
+from stallprobes.machine.gpu_processes import GpuProcessList, ProcessesDocument
 from stallprobes.wording import process_wording
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
@@ -40,7 +40,7 @@ def print_list(as_json: bool) -> None:
     _require_usable(listing)
     with Output() as out:
         if as_json:
-            out.json(gpu_process_document.document(listing, process_wording.problems(listing)))
+            out.json(codec.plain(ProcessesDocument.of_list(listing, process_wording.problems(listing))))
         else:
             show_processes(out, listing)
 

@@ -10,15 +10,15 @@ from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
-from stallscope.cli.process.collection import collect_rarely
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.inherited_signals import signals_to_reset
+from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.cli.watching.session import POLL_S, ProgramWatch, given_environment, prepare
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
-from stallscope.tui.sources.watched import WatchSource
+from stallscope.tui.sources.watched import WatchedProgramSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
 # Without them, the error message of a program that failed would be lost with the screen.
@@ -43,7 +43,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
             program = PaneProgram(words, setup.environment, files.output, force=files.force, defaults=defaults)
         except (OSError, ValueError) as error:
             raise foreground.not_started(words[0], error) from error
-        source = WatchSource(watch.live, program, recorder=watch.recorder)
+        source = WatchedProgramSource(watch.live, program, recorder=watch.recorder)
         # Before the screen's modules are loaded, so that nothing is overwritten before it is read.
         source.start()
         try:

@@ -29,7 +29,7 @@ class View:
     here: bool = False
 
 
-class Head(LineWidget):
+class ScreenHead(LineWidget):
     """A header; its first line begins with the ``views``, or without any with the program's name."""
 
     views = var[tuple[View, ...]](())

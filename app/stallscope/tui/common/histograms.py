@@ -9,7 +9,7 @@ from textual.reactive import var
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap
-from stallprobes.live.view_model import ChannelView, FocusView
+from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.live.windows import extended_ns
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns
@@ -29,47 +29,32 @@ BASELINE = ("base", "baseline")
 
 @dataclass(frozen=True)
 class HistogramsView:
-    """The histograms of one object under its title.
+    """The histograms of a probe, or of another object that has the state of one; its title is the name of ``row``.
 
-    ``name`` tells it from others. ``state`` and ``ratio`` are shown beside the title in the style ``mark``.
-    ``in_flight_ns`` is the age of a call that has not returned. ``now`` describes the live histograms in the legend,
-    ``behind`` those behind them, ``stalled`` those of the stall before a remedy. ``notes`` say why it is shown, the
-    longest one first: the first that fits follows the title.
+    ``now`` describes the live histograms in the legend, "" for those of the last second; ``behind`` those behind them,
+    ``stalled`` those of the stall before a remedy. ``notes`` say why it is shown, the longest one first: the first that
+    fits follows the title. ``live`` are later histograms of the same object: the plots move with every frame, the
+    figures beside them change with ``channels``, so that they can be read.
     """
 
-    name: str
-    title: str
+    row: ProbeRow
     channels: tuple[ChannelView, ...]
-    state: str = ""
-    mark: str = ""
-    ratio: float | None = None
-    in_flight_ns: float | None = None
-    now: str = "last second"
+    now: str = ""
     behind: tuple[str, str] = BASELINE
     stalled: str = ""
     notes: tuple[str, ...] = ()
+    live: ChannelMap | None = None
+
+    @property
+    def now_text(self) -> str:
+        """What the live histograms show."""
+        return self.now or window_text(self.row.period_ns)
 
     @property
     def state_text(self) -> str:
         """The state, with the ratio where it is bad."""
-        return f"{self.state} ×{short_ratio(self.ratio)}" if self.ratio and self.mark in ("bad", "warn") else self.state
-
-
-def probe_histograms(view: FocusView, notes: tuple[str, ...] = (), stalled: str = "") -> HistogramsView:
-    """The histograms of a probe; ``notes`` say why it is shown, ``stalled`` what stalled before a remedy."""
-    row = view.row
-    return HistogramsView(
-        row.name,
-        row.name,
-        view.channels,
-        row.state,
-        row.mark,
-        row.ratio,
-        row.in_flight_ns,
-        now=window_text(row.period_ns),
-        stalled=stalled,
-        notes=notes,
-    )
+        row = self.row
+        return f"{row.state} ×{short_ratio(row.ratio)}" if row.ratio and row.mark in ("bad", "warn") else row.state
 
 
 def window_text(period_ns: int) -> str:
@@ -78,31 +63,18 @@ def window_text(period_ns: int) -> str:
     return f"last {length_ns / 1e9:.0f} s" if length_ns else "last second"
 
 
-@dataclass(frozen=True)
-class PlotsView:
-    """The histograms of ``focus``.
-
-    ``live`` are later histograms of the same object, None for those of ``focus``: the plots move with every frame, the
-    figures beside them change with ``focus``, so that they can be read.
-    """
-
-    focus: HistogramsView | None = None
-    live: ChannelMap | None = None
-
-
 class Histograms(LineWidget):
     """Draws the histograms of one object."""
 
-    view = var(PlotsView())
+    view: var[HistogramsView | None] = var(None)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Title, some lines for each phase, axis, and a legend where it fits."""
-        view = self.view
-        return [] if view.focus is None else histogram_lines(view.focus, width, height, view.live)
+        return [] if self.view is None else histogram_lines(self.view, width, height)
 
 
-def histogram_lines(view: HistogramsView, width: int, height: int, live: ChannelMap | None = None) -> list[Line]:
-    """The panel of ``view``; ``live`` replaces the live histograms."""
+def histogram_lines(view: HistogramsView, width: int, height: int) -> list[Line]:
+    """The panel of ``view``."""
     phases = [channel for channel in view.channels if not channel.label]
     table = host_and_device(view.channels, width)
     if not phases or height < 4:
@@ -111,7 +83,7 @@ def histogram_lines(view: HistogramsView, width: int, height: int, live: Channel
     if room < len(phases):
         table, room = [], height - 2
     phases = phases[: max(room, 1)]
-    runs = legend_runs(phases, view.now, view.behind[1], view.stalled)
+    runs = legend_runs(phases, view.now_text, view.behind[1], view.stalled)
     most = MOST_LINES if height < _TALL else MOST_TALL_LINES
     title, state = _title(view, width)
     # The legend has a line of its own where that costs the plots none, else the rest of the title's.
@@ -125,9 +97,9 @@ def histogram_lines(view: HistogramsView, width: int, height: int, live: Channel
     label = max(LABEL, *(len(channel.phase.traits.word) + 1 for channel in phases))
     plot = max(10, width - label - 1 - figures - 1)
     letters, styles = bars(
-        [live_histogram(channel, live) for channel in phases],
+        [live_histogram(channel, view.live) for channel in phases],
         [channel.baseline for channel in phases],
-        [view.in_flight_ns if channel.phase is Phase.CALL else None for channel in phases],
+        [view.row.in_flight_ns if channel.phase is Phase.CALL else None for channel in phases],
         plot,
         each,
         [channel.stalled for channel in phases],
@@ -156,8 +128,8 @@ def lines_of_each(room: int, phases: int, most: int) -> tuple[int, int]:
 def _title(view: HistogramsView, width: int) -> tuple[Line, Line]:
     """The title with why the object is shown, and its state."""
     state = view.state_text
-    right = [(f"{state} ", view.mark)]
-    title: Line = [(" ", ""), (cut(view.title, width - display_width(state) - 3), "strong")]
+    right = [(f"{state} ", view.row.mark)]
+    title: Line = [(" ", ""), (cut(view.row.name, width - display_width(state) - 3), "strong")]
     room = width - length(title) - length(right) - 3
     note = next((note for note in view.notes if display_width(note) <= room), "")
     return [*title, (f"  {note}", "dim")] if note else title, right

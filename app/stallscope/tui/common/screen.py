@@ -33,13 +33,13 @@ from stallscope.tui.actions import (
     key_label,
     keys_of,
 )
-from stallscope.tui.common.bars import Head, KeyBar, KeyBarView, View
+from stallscope.tui.common.bars import KeyBar, KeyBarView, ScreenHead, View
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
 from stallscope.tui.common.timers import Pace, StallTrigger
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.live import LiveSource
-from stallscope.tui.sources.source import Source
+from stallscope.tui.sources.source import ScreenSource
 
 SEEK_S = 5.0
 # Redraws of tables and headers in a second, as fast as a person reads them.
@@ -65,7 +65,7 @@ class MovingState:
 
 
 Kept = TypeVar("Kept", bound=Closeable)
-Moving = TypeVar("Moving", bound=Source)
+Moving = TypeVar("Moving", bound=ScreenSource)
 Shown = TypeVar("Shown", bound=MovingState)
 
 
@@ -80,7 +80,7 @@ class ScreenContext:
     the engine was stopped, None if the engine was not stopped.
     """
 
-    source: Source
+    source: ScreenSource
     settings: Settings
     observation: Observation | None = None
     analyzer: Analyzer | None = None
@@ -177,6 +177,11 @@ class ActionScreen(TopScreen, Screen[None]):
         return ()
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The names of actions that the key bar leaves out, as they have no effect in the present state."""
+        return ()
+
+    @property
     def actions(self) -> tuple[Action, ...]:
         """The available actions."""
         views, step = self.views, ("next_view", "previous_view")
@@ -245,7 +250,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     def show_note(self, note: str) -> None:
         """Draw the key bar after ``note``, and the line of views."""
-        hidden = (self.NAME, "" if self.has_way_back else "go_back")
+        hidden = (self.NAME, "" if self.has_way_back else "go_back", *self.without_effect)
         shown = [
             replace(action, rank=HELP_RANK + 1) if action.name in self.urgent else action
             for action in self.actions
@@ -258,7 +263,7 @@ class ActionScreen(TopScreen, Screen[None]):
         # In a recording, the first view is the replay.
         titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
         activities = self.context.activities
-        self.query_one(Head).views = tuple(
+        self.query_one(ScreenHead).views = tuple(
             View(name, f"{titles[name]}{activities[name]() if name in activities else ''}", name == self.NAME)
             for name in self.views
         )
@@ -282,7 +287,7 @@ class ActionScreen(TopScreen, Screen[None]):
         ]
         return not named or any(candidate in self.actions for candidate in named)
 
-    @on(LineWidget.Clicked, "Head")
+    @on(LineWidget.Clicked, "ScreenHead")
     def open_clicked_view(self, message: LineWidget.Clicked) -> None:
         """Open the clicked view."""
         self.action_open(message.target)

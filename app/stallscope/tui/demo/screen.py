@@ -86,7 +86,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         """The view of the verdict log: the caption says what to expect, and probes have no keys."""
         view = super().log_view(observation)
         guide = replace(view.guide, next_step="")
-        return replace(view, expect="", guide=guide, keys_of={}, remedy_key="", blame_key="")
+        return replace(view, expect="", guide=guide, remedy_key="", blame_key="")
 
     def show_header(self, observation: Observation) -> None:
         """Draw header, key bar, and caption or finale, whose seconds move."""

@@ -40,7 +40,7 @@ class DemoTour:
         self.running = self.paused = self.finished = False
         self.elapsed_s = self._waited_s = self._last_s = self._since_s = 0.0
         self.outcomes: dict[str, PatternOutcome] = {}
-        self.probe_set = ProbeSet("", (), CUDA)
+        self.probe_set = ProbeSet(title="", probes=(), backend=CUDA)
 
     def first_probe_set(self) -> ProbeSet:
         """The probes of the first step, for the engine that the source starts by itself.
@@ -48,7 +48,7 @@ class DemoTour:
         A source without the GPUs of its first probes takes the simulated GPU, so those of a pattern over two GPUs are
         asked for later; until then only the host control runs.
         """
-        empty = ProbeSet("starting the demo", (entries()[HOST].probe(),), CUDA)
+        empty = ProbeSet(title="starting the demo", probes=(entries()[HOST].probe(),), backend=CUDA)
         step = self.step
         return for_variant(empty, step.pattern, step.variant) if step.variant.needs.gpus == 1 else empty
 

@@ -241,9 +241,9 @@ def _one_plot(cell: CellSummary, width: int) -> list[Line]:
     if cell.plots is None or not cell.plots.channels:
         return []
     channel = next((one for one in cell.plots.channels if one.phase is cell.judged), cell.plots.channels[0])
-    legend: Line = [("  ", ""), *legend_runs([channel], cell.plots.now)]
+    legend: Line = [("  ", ""), *legend_runs([channel], cell.plots.now_text)]
     plot = max(10, width - 9 - length(legend))
-    age_ns = cell.plots.in_flight_ns if channel.phase is Phase.CALL else None
+    age_ns = cell.plots.row.in_flight_ns if channel.phase is Phase.CALL else None
     letters, styles = bars([channel.live], [channel.baseline], [age_ns], plot, 1)
     return [[(f"   {channel.phase.traits.word:<6}", "dim"), *bar_lines(letters[0], styles[0])[0], *legend]]
 

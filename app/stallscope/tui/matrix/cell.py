@@ -13,18 +13,18 @@ from textual.containers import Vertical, VerticalScroll
 from stallprobes.catalog import entries
 from stallprobes.errors import StallprobesError
 from stallprobes.latency.ratio import PERCENTILES, Quantile
-from stallprobes.live.view_model import ChannelView
+from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.matrix.check.plan import plan
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Status
-from stallprobes.model import TIMELINE_PHASES, Channel, Phase
+from stallprobes.model import TIMELINE_PHASES, Channel, Phase, Role
 from stallprobes.patterns.naming import entry_name
 from stallprobes.units import duration_ns, plural, times
 from stallprobes.verdicts.explanations import beside_aggressors
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.tui.common.dialog import Dialog, section
-from stallscope.tui.common.histograms import Histograms, HistogramsView, PlotsView
+from stallscope.tui.common.histograms import Histograms, HistogramsView
 from stallscope.tui.common.lines import Line
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText
 from stallscope.tui.common.verdict_lines import explanation_lines, figures
@@ -101,7 +101,7 @@ def _on_reference(reference: Reference, key: Key) -> str:
     """The cell on the reference, "" if it does not have the cell."""
     if key[1] == QUIET:
         return reference_wording.reference_baseline(reference, key[0])
-    there = reference.cells.get(key)
+    there = reference.by_place.get(key)
     return "" if there is None else reference_wording.reference_cell(there)
 
 
@@ -159,15 +159,18 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
         one for one in map(Channel, shown) if one in cell.channels and (one.phase in PHASES or cell.channels[one].count)
     ]
     return HistogramsView(
-        cell.row,
-        _cell_title(matrix_view, key),
+        ProbeRow(
+            _cell_title(matrix_view, key),
+            Role.VICTIM,
+            True,
+            kind.look.word,
+            kind.look.style,
+            ratio=None if worst is None else worst.ratio,
+            in_flight_ns=cell.in_flight_ns if cell.in_flight_ns and check_wording.in_flight(cell) else None,
+        ),
         tuple(
             ChannelView(channel.phase, "", cell.channels[channel], cell.baseline.get(channel)) for channel in channels
         ),
-        kind.look.word,
-        kind.look.style,
-        None if worst is None else worst.ratio,
-        cell.in_flight_ns if cell.in_flight_ns and check_wording.in_flight(cell) else None,
         now="with aggressor",
     )
 
@@ -302,8 +305,8 @@ class CellScreen(Dialog[None]):
             return
         self._drawn = now
         panel = self.query_one(Histograms)
-        panel.view = PlotsView(histograms(matrix_view, self.key))
-        panel.display = panel.view.focus is not None
+        panel.view = histograms(matrix_view, self.key)
+        panel.display = panel.view is not None
         panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
         self.query_one("#text", PrintableStatic).show(explanation(matrix_view, self.key))
 

@@ -30,7 +30,7 @@ from stallprobes.errors import (
     reason_of,
 )
 from stallprobes.files import atomic
-from stallprobes.matrix.matrix import Cell, Matrix, Status
+from stallprobes.matrix.matrix import BACKENDS, Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.matrix.known_checks import Unmeasured, known_check
@@ -354,7 +354,7 @@ class MatrixController:
         if cell is not None and matrix_view is not None:
             self._change(matrix_view=matrix_view.with_cell(cell))
             stalls = isinstance(cell.kind, VerdictKind) and cell.kind.severity >= VerdictKind.STALLED.severity
-            self._step(last=cell.column, **({"stall": (cell.row, cell.column)} if stalls else {}))
+            self._step(last=cell.column, **({"stall": cell.key} if stalls else {}))
 
     def _keep_or_restore(self, before: MatrixState, target: EngineTarget | None) -> str:
         """After a failure: keep the measured cells, or restore the state from ``before`` if there are none."""
@@ -373,8 +373,7 @@ class MatrixController:
                 unmeasured=before.unmeasured,
             )
             return ""
-        matrix = replace(
-            matrix_view.matrix,
+        matrix = matrix_view.matrix.changed(
             interrupted=True,
             seconds=time.monotonic() - run.began_s,
             # As far as it is known without an engine.
@@ -420,7 +419,7 @@ def _blank(plan: Plan, target: EngineTarget, seed: int, quick: bool) -> Matrix:
     """The matrix before the first measurement."""
     simulated = target.backend == SIM
     return Matrix(
-        backend="simulated" if simulated else target.backend,
+        backend=BACKENDS[target.backend],
         fingerprint={"gpu": target.label},
         started_at=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         seconds=0.0,
@@ -433,7 +432,7 @@ def _blank(plan: Plan, target: EngineTarget, seed: int, quick: bool) -> Matrix:
         },
         seed=seed,
         repeats=0,
-        pace_us=0.0,
+        pace_ns=0,
         quick=quick,
         profile=target.options.profile if simulated else None,
         sim_seed=target.options.seed if simulated else None,

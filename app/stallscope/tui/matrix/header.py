@@ -11,7 +11,7 @@ from textual.reactive import var
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
 from stallscope.report.columns import display_width
-from stallscope.tui.common.bars import Head
+from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
@@ -42,7 +42,7 @@ class MatrixHeadView:
     note_style: str = "dim"
 
 
-class MatrixHead(Head):
+class MatrixHead(ScreenHead):
     """Draws the header in HEAD_HEIGHT lines, or with the whole headline in TALL_HEAD_HEIGHT lines."""
 
     view = var(MatrixHeadView())

@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec.structs import asdict
+
 from stallprobes.errors import CheckFileError
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix, MatrixColumn, Status
-from stallprobes.matrix.reference import CellState, RatioRange, Reference, ReferenceCell
+from stallprobes.matrix.reference import CellState, Reference, ReferenceCell, ReferenceRow
 from stallprobes.model import Channel, Phase
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
-from stallscope.report.matrix_block import Block
+from stallscope.report.matrix_block import MatrixBlock
 from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, PhaseFigures
 
 
@@ -68,47 +70,48 @@ def known_check(gpu: str | None, driver: str | None) -> KnownCheck | None:
 
 def reference_view(reference: Reference) -> MatrixView:
     """The view of ``reference``: its cells are those of a matrix without measurements."""
-    columns = [one for one in reference.columns.values() if one.name != QUIET]
+    columns = [one for one in reference.columns if one.name != QUIET]
     cells: dict[Key, Cell] = {}
     figures: dict[Key, CellFigures] = {}
     for row in reference.rows:
-        figures[row, QUIET] = CellFigures(VerdictKind.QUIET, _baseline(reference, row))
-        cells[row, QUIET] = Cell(row, QUIET, Status.OK if figures[row, QUIET].parts else Status.MISSING)
+        key = (row.name, QUIET)
+        figures[key] = CellFigures(VerdictKind.QUIET, _baseline(row))
+        cells[key] = Cell(*key, Status.OK if figures[key].parts else Status.MISSING)
         for column in columns:
-            key = (row, column.name)
-            known = reference.cells.get(key)
+            key = (row.name, column.name)
+            known = reference.by_place.get(key)
             if known is None or not known.checks:
                 cells[key] = Cell(*key, Status.MISSING, "The reference does not have this cell.")
                 figures[key] = CellFigures(Status.MISSING, {})
                 continue
-            figures[key], verdicts = _judged(reference, row, known)
+            figures[key], verdicts = _judged(row, known)
             starved = figures[key].kind is VerdictKind.STARVED
             cells[key] = Cell(*key, Status.STARVED if starved else Status.OK, verdicts=verdicts)
     matrix = Matrix(
         backend="cuda",
-        fingerprint=dict(reference.fingerprint),
+        fingerprint=asdict(reference.fingerprint),
         started_at=reference.checks[-1].started_at,
         seconds=sum(check.seconds for check in reference.checks),
-        rows=tuple(reference.rows.values()),
+        rows=reference.rows,
         columns=(MatrixColumn(QUIET, QUIET, ()), *columns),
         cells=cells,
         seed=0,
         repeats=reference.checks[-1].repeats,
-        pace_us=reference.pace_us,
+        pace_ns=reference.pace_ns,
     )
-    return MatrixView(matrix, figures, block=Block.of(matrix), shown_reference=reference)
+    return MatrixView(matrix, figures, block=MatrixBlock.of(matrix), shown_reference=reference)
 
 
-def _baseline(reference: Reference, row: str) -> Mapping[Phase, PhaseFigures]:
-    known = ((phase, reference.baselines_ns.get((row, phase))) for phase in PHASES)
-    return {phase: PhaseFigures({Quantile.P50: ns}, {}) for phase, ns in known if ns is not None}
+def _baseline(row: ReferenceRow) -> Mapping[Phase, PhaseFigures]:
+    known = row.baseline_ns
+    return {phase: PhaseFigures({Quantile.P50: known[phase]}, {}) for phase in PHASES if phase in known}
 
 
-def _judged(reference: Reference, row: str, cell: ReferenceCell) -> tuple[CellFigures, tuple[Verdict, ...]]:
+def _judged(row: ReferenceRow, cell: ReferenceCell) -> tuple[CellFigures, tuple[Verdict, ...]]:
     """The state of most of the checks, the worse one of two, with the middle of each ratio's range; and its verdict."""
     state = max(cell.checks, key=lambda one: (cell.checks[one], _KINDS[one].severity))
     kind = _KINDS[state]
-    parts = {phase: part for phase in PHASES if (part := _phase(reference, row, cell, phase)).ratios}
+    parts = {phase: part for phase in PHASES if (part := _phase(row, cell, phase)).ratios}
     stalled = [
         (found.ratio, phase, quantile)
         for quantile in (Quantile.P50, Quantile.P99)
@@ -119,7 +122,7 @@ def _judged(reference: Reference, row: str, cell: ReferenceCell) -> tuple[CellFi
     medians = [one for one in stalled if one[2] is Quantile.P50]
     if not kind.severity:
         return CellFigures(kind, parts), ()
-    verdict = Verdict(row, None, Quantile.P50, None, None, None, kind, head="")
+    verdict = Verdict(row.name, None, Quantile.P50, None, None, None, kind, head="")
     if chosen := medians or stalled:
         ratio, phase, quantile = max(chosen)
         own = parts[phase]
@@ -128,19 +131,15 @@ def _judged(reference: Reference, row: str, cell: ReferenceCell) -> tuple[CellFi
     return CellFigures(kind, parts, verdict.weight), (verdict,)
 
 
-def _phase(reference: Reference, row: str, cell: ReferenceCell, phase: Phase) -> PhaseFigures:
+def _phase(row: ReferenceRow, cell: ReferenceCell, phase: Phase) -> PhaseFigures:
     ratios: dict[Quantile, BaselineRatio] = {}
     for quantile in (Quantile.P50, Quantile.P99):
-        found = cell.ratios.get((phase, quantile))
+        found = cell.range(phase, quantile)
         if found is None:
             continue
-        median = reference.baselines_ns.get((row, phase)) if quantile is Quantile.P50 else None
-        base_ns = _UNKNOWN_NS if median is None else median
-        ratios[quantile] = BaselineRatio(Channel(phase), quantile, base_ns, base_ns * _middle(found))
+        base_ns = row.baseline_ns.get(phase, _UNKNOWN_NS) if quantile is Quantile.P50 else _UNKNOWN_NS
+        middle = math.sqrt(math.prod(max(ratio, 1e-9) for ratio in found))
+        ratios[quantile] = BaselineRatio(Channel(phase), quantile, base_ns, base_ns * middle)
     now_ns = {quantile: one.now_ns for quantile, one in ratios.items()}
     median_ratio = ratios[Quantile.P50].ratio if Quantile.P50 in ratios else None
     return PhaseFigures(now_ns, ratios, ratio=median_ratio)
-
-
-def _middle(found: RatioRange) -> float:
-    return math.sqrt(max(found.low, 1e-9) * max(found.high, 1e-9))

@@ -20,7 +20,7 @@ from stallscope.report import matrix_text
 from stallscope.report.text import TextWriter
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask, Choose, Prompt, TextDialog, section
-from stallscope.tui.common.histograms import Histograms, PlotsView
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget, Paragraphs
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
@@ -70,7 +70,7 @@ def differences(found: Comparison, checks: str) -> PrintableText:
     rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a WORSE or BETTER cell."
     section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
     for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-        section(text, title, "\n".join(comparison_wording.places_by_column(there)))
+        section(text, title, "\n".join(comparison_wording.places_by_column(place.key for place in there)))
     return text
 
 
@@ -154,10 +154,10 @@ class MatrixScreen(ActionScreen):
         grid.view = self._grid_view(self.cursor)
         text, panel, key = self.query_one(Paragraphs), self.query_one(Histograms), self.cursor.key
         if state.matrix_view is None or key is None:
-            text.view, panel.view = (), PlotsView()
+            text.view, panel.view = (), None
         else:
             text.view = paragraphs(state.matrix_view, key, brief=True)
-            panel.view = PlotsView(histograms(state.matrix_view, key) if self.has_class("wide") else None)
+            panel.view = histograms(state.matrix_view, key) if self.has_class("wide") else None
 
     def _grid(self, cursor: MatrixCursor) -> tuple[GridView, GridLayout]:
         """The grid at ``cursor``, from which movements start."""
@@ -292,6 +292,11 @@ class MatrixScreen(ActionScreen):
             self.controller.run(extent == _QUICK, SEED, live.release_gpu(1 if extent == _QUICK else 2))
 
         self.if_sharing_allowed(run)
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The key that stops the check, where none runs."""
+        return () if self.controller.state.run is not None else ("check_stop",)
 
     def action_check_stop(self) -> None:
         """Stop the check."""

@@ -6,25 +6,22 @@ matrix computes them; the screen only formats them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from stallprobes.latency.histogram import Histogram
-from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile
+from stallprobes.latency.ratio import PERCENTILES, BaselineRatio, Quantile, phase_channels
 from stallprobes.matrix import findings
 from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, CellKind, Matrix, Status
-from stallprobes.model import Channel, Phase
+from stallprobes.model import Phase
 from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording
 from stallprobes.wording.headline import Headline, changes_line
-from stallscope.report.matrix_block import Block, LegendEntry, legend, symbol, worst_cell
+from stallscope.report.matrix_block import LegendEntry, MatrixBlock, legend, symbol, worst_cell
 from stallscope.tui.common.lines import Run, short_duration
 
 if TYPE_CHECKING:
@@ -121,12 +118,14 @@ def cell_figures(cell: Cell) -> CellFigures:
     """Figures of ``cell``; takes about half a millisecond."""
     worst = cell.worst
     weight = (0, 0.0) if worst is None else worst.weight
-    parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, phase)).now_ns}
+    # The properties of the cell would keep every histogram of the matrix unpacked.
+    now, baseline = cell.sums()
+    parts = {phase: part for phase in PHASES if (part := _phase_figures(cell, now, baseline, phase)).now_ns}
     return CellFigures(cell.kind, parts, weight)
 
 
-def _phase_figures(cell: Cell, phase: Phase) -> PhaseFigures:
-    part = _largest_ratio_percentiles(cell, phase)
+def _phase_figures(cell: Cell, now: ChannelMap, baseline: ChannelMap, phase: Phase) -> PhaseFigures:
+    part = _largest_ratio_percentiles(now, baseline, phase)
     # Rare stalls show in the due time, which the screen shows as part of the call.
     mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
     own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
@@ -137,19 +136,10 @@ def _phase_figures(cell: Cell, phase: Phase) -> PhaseFigures:
     return replace(part, kind=worst.kind, quantile=quantile, ratio=worst.ratio)
 
 
-def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
+def _largest_ratio_percentiles(now: ChannelMap, baseline: ChannelMap, phase: Phase) -> PhaseFigures:
     """Percentiles of the phase; with several ops in an iteration, those of the op with the largest ratio."""
-    known = [
-        channel
-        for repeat in cell.repeats[:1]
-        for channel in repeat.window.channels
-        if channel.phase is phase and channel.label
-    ]
     parts = []
-    for channel in known or [Channel(phase)]:
-        # The properties of the cell would keep every histogram of the matrix unpacked.
-        now = _sum(channel, (repeat.window.channels for repeat in cell.repeats))
-        baseline = _sum(channel, (one for repeat in cell.repeats for one in (repeat.before, repeat.after)))
+    for channel in phase_channels(now, phase):
         now_ns = {one: now[channel].percentile(one.percent) for one in PERCENTILES if channel in now}
         ratios = {one: BaselineRatio.of(now, baseline, channel, one) for one in PERCENTILES}
         parts.append(
@@ -159,15 +149,6 @@ def _largest_ratio_percentiles(cell: Cell, phase: Phase) -> PhaseFigures:
             )
         )
     return max(parts, key=lambda part: part.ratio_at(Quantile.P50) or 0.0)
-
-
-def _sum(channel: Channel, parts: Iterable[ChannelMap]) -> ChannelMap:
-    """The sum of the histograms of ``channel``; empty if no part has it."""
-    known = [part[channel] for part in parts if channel in part]
-    if not known:
-        return {}
-    counts = np.asarray(np.sum([one.counts for one in known], axis=0, dtype=np.uint64))
-    return {channel: Histogram.of_counts(counts, max(one.max_ns for one in known))}
 
 
 # A cell in one line, and its call and wait in a line each.
@@ -186,7 +167,7 @@ class MatrixView:
     figures: Mapping[Key, CellFigures]
     changes: Mapping[Key, CellChange] = field(default_factory=dict)
     headline: Headline | None = None
-    block: Block | None = None
+    block: MatrixBlock | None = None
     reference: ReferenceComparison | None = None
     shown_reference: Reference | None = None
 
@@ -199,24 +180,24 @@ class MatrixView:
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
         unusual = reference_choice.unusual(matrix)
         headline = Headline.of(matrix, reference=unusual)
-        return cls(matrix, every, headline=headline, block=Block.of(matrix), reference=unusual)
+        return cls(matrix, every, headline=headline, block=MatrixBlock.of(matrix), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
-        key = (cell.row, cell.column)
-        matrix = replace(self.matrix, cells={**self.matrix.cells, key: cell})
+        key = cell.key
+        matrix = self.matrix.changed(cells={**self.matrix.cells, key: cell})
         figures = {**self.figures, key: cell_figures(cell)}
         return replace(self, matrix=matrix, figures=figures, headline=None, block=None, reference=None)
 
     def compared(self, comparison: Comparison | None) -> MatrixView:
         """The view with the changes of ``comparison``, or without changes."""
         changes = () if comparison is None else comparison.cells
-        block = Block.of(self.matrix)
+        block = MatrixBlock.of(self.matrix)
         # What changed has a line, though it is quiet.
         changed = {one.column for one in changes if one.outcome in _CHANGE_STYLES}
         block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))
         headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
-        known = {(one.row, one.column): one for one in changes}
+        known = {one.key: one for one in changes}
         return replace(self, changes=known, headline=headline, block=block)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

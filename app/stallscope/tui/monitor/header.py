@@ -9,7 +9,7 @@ from textual.reactive import var
 
 from stallprobes.live.view_model import MonitorView
 from stallprobes.recording.observation import SIM, EngineCondition, Observation
-from stallscope.tui.common.bars import Head, clock, nvml_line
+from stallscope.tui.common.bars import ScreenHead, clock, nvml_line
 from stallscope.tui.common.lines import Line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
@@ -32,7 +32,7 @@ class HeaderView:
     utilization: tuple[int, ...] = ()
 
 
-class Header(Head):
+class Header(ScreenHead):
     """Draws the views, the GPU, the state of engine and view, the age of the baseline; then NVML's values."""
 
     view = var(HeaderView())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from stallprobes.live.view_model import FocusView
 from stallscope.report.columns import by_column, display_width
 from stallscope.tui.common.lines import BLOCKS, SHADES, Line, LineWidget, Run, cut, runs_of_rows, short_duration
 from stallscope.tui.common.plots import decade_label
+from stallscope.tui.common.verdict_lines import keyed
 from stallscope.tui.monitor.probe_table import probe_keys
 
 LABEL = 8
@@ -287,7 +288,8 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
         later = view.stretches[number + 1].rule if number + 1 < len(view.stretches) else None
         end = columns if later is None else later
         marks = [(at, text) for at, text in view.marks if max(stretch.first, 0) <= at < end]
-        key = probe_keys(stretch.probe_set).get(stretch.name, "").strip()
+        keys_of = probe_keys(stretch.probe_set)
+        key = keys_of.get(stretch.name, "").strip()
         name = f"{key} {stretch.name}".strip()
         remedy = f"{remedy_key} {name}: {stretch.relation}".strip() if stretch.relation else ""
         title_end = begin
@@ -297,7 +299,8 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
             write(text, begin, _NAME)
             title_end = begin + display_width(text)
         for at, text in reversed(marks):
-            _write_mark(text, at, end, free, write)
+            switched, _, state = text.rpartition(" ")
+            _write_mark((f"{keyed(switched, keys_of)} {state}".lstrip(), text), at, end, free, write)
         if not remedy and begin < end:
             # One blank before a mark.
             room = next((at - 1 for at in range(begin, end) if styles[0, at]), end) - begin
@@ -312,16 +315,20 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
 
 
 def _write_mark(
-    text: str, column: int, end: int, free: Callable[[int, int], bool], write: Callable[[str, int, int], None]
+    texts: Iterable[str],
+    column: int,
+    end: int,
+    free: Callable[[int, int], bool],
+    write: Callable[[str, int, int], None],
 ) -> None:
-    """A stroke with ``text`` beside it, near the right ``end`` at its left; the stroke alone where there is no room."""
-    wide = display_width(text)
-    if column + wide + 1 <= end:
-        mark, begin = "▏" + text, column
-    else:
-        mark, begin = text + "▏", column - wide
-    # One more column at each end, so that two texts do not touch.
-    if free(begin - (begin < column), min(begin + wide + 2, end)):
-        write(mark, begin, _MARK)
-    elif free(column, column + 1):
+    """A stroke beside the first of ``texts`` that has room, at its right or near ``end`` at its left; else the stroke
+    alone."""
+    for text in texts:
+        wide = display_width(text)
+        mark, begin = (f"▏{text}", column) if column + wide + 1 <= end else (f"{text}▏", column - wide)
+        # One more column at each end, so that two texts do not touch.
+        if free(begin - (begin < column), min(begin + wide + 2, end)):
+            write(mark, begin, _MARK)
+            return
+    if free(column, column + 1):
         write("▏", column, _MARK)

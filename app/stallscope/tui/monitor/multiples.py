@@ -16,12 +16,12 @@ from stallscope.report.columns import display_width
 from stallscope.tui.common.histograms import (
     LABEL,
     MOST_LINES,
+    HistogramsView,
     histogram_lines,
     host_and_device,
     legend_runs,
     lines_of_each,
     live_histogram,
-    probe_histograms,
     window_text,
 )
 from stallscope.tui.common.lines import (
@@ -71,7 +71,7 @@ class MultiplesView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class PlotGrid:
     """A grid of plots: ``across`` of them in a row, each of ``columns`` columns and ``lines`` lines."""
 
     across: int
@@ -86,7 +86,7 @@ def places(width: int, height: int) -> int:
     return count if count >= _LEAST_PLACES else 1
 
 
-def grid(count: int, phases: int, width: int, height: int) -> Grid | None:
+def grid(count: int, phases: int, width: int, height: int) -> PlotGrid | None:
     """The grid of ``count`` plots with ``phases`` phases that has the largest plots; None where none has room."""
     best, largest = None, 0
     for across in range(1, count + 1):
@@ -95,7 +95,7 @@ def grid(count: int, phases: int, width: int, height: int) -> Grid | None:
             continue
         size = min(columns, _ENOUGH_COLUMNS) * min(lines, _ENOUGH_LINES)
         if size > largest:
-            best, largest = Grid(across=across, columns=columns, lines=lines), size
+            best, largest = PlotGrid(across=across, columns=columns, lines=lines), size
     return best
 
 
@@ -122,11 +122,12 @@ class Multiples(LineWidget):
             cells = grid(len(view.plots), len(phases), width, height - 1)
             if cells is not None:
                 return self._side_by_side(cells, phases, width)
-        name = view.focus.row.name
-        shown = probe_histograms(view.focus, view.notes, view.stalled)
-        return histogram_lines(shown, width, height, view.live.get(name))
+        row = view.focus.row
+        live = view.live.get(row.name)
+        alone = HistogramsView(row, view.focus.channels, stalled=view.stalled, notes=view.notes, live=live)
+        return histogram_lines(alone, width, height)
 
-    def _side_by_side(self, cells: Grid, phases: Sequence[Phase], width: int) -> list[Line]:
+    def _side_by_side(self, cells: PlotGrid, phases: Sequence[Phase], width: int) -> list[Line]:
         out: list[Line] = []
         for first in range(0, len(self.view.plots), cells.across):
             row = self.view.plots[first : first + cells.across]
@@ -146,7 +147,7 @@ def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
     return tuple(phase for phase in Phase if phase in phases)
 
 
-def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: Grid) -> list[Line]:
+def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: PlotGrid) -> list[Line]:
     """The lines of the plots of ``row``: titles, figures, some lines for each phase, and the axis."""
     room = cells.lines - _HEAD_LINES
     # The baseline's figures have a line where high plots are left, or where plots leave one.

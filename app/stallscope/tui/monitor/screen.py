@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec import structs
 from textual import on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
@@ -573,7 +574,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         back, present = self.state.way_back, live.requested()[0]
         if back is not None:
             # Another GPU may have been selected since.
-            live.load(replace(back.probe_set, gpus=present.gpus, details=present.details), {})
+            live.load(structs.replace(back.probe_set, gpus=present.gpus, details=present.details), {})
 
     # View, engine and reports.
 

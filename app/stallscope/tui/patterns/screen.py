@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 from stallprobes.catalog import Entry, Placement, entries
 from stallprobes.model import PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
-from stallscope.tui.common.bars import Head, KeyBar
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import section
 from stallscope.tui.common.lines import Line
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
@@ -38,7 +38,7 @@ class ListedLine:
     searched: str
 
 
-class PatternsHead(Head):
+class PatternsHead(ScreenHead):
     """Draws the views."""
 
     def lines(self, width: int, height: int) -> list[Line]:

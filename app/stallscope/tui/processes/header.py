@@ -7,7 +7,7 @@ from enum import Enum
 
 from textual.reactive import var
 
-from stallscope.tui.common.bars import Head
+from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, Run, cut, fit
 
 
@@ -29,7 +29,7 @@ class ProcessesHeadView:
     state: ListState = ListState.READING
 
 
-class ProcessesHeader(Head):
+class ProcessesHeader(ScreenHead):
     """Draws the header in two lines."""
 
     view = var(ProcessesHeadView())

@@ -44,7 +44,7 @@ class ProcessTableView:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _ProcessColumn:
     """A column: its title, its width with the blank behind it, its text, and the least width of the panel for it."""
 
     title: str
@@ -55,13 +55,13 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("PID", 9, lambda row: str(row.process.pid), right=True),
-    _Column("user", 10, lambda row: process_wording.user_text(row.process)),
-    _Column("GPU", 6, lambda row: process_wording.gpus_text(row.process)),
-    _Column("type", 6, lambda row: process_wording.kinds_text(row.process), least=100),
-    _Column("memory", 10, lambda row: process_wording.memory_text(row.process.memory_bytes), right=True),
-    _Column("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
-    _Column("attach", 8, lambda row: row.word),
+    _ProcessColumn("PID", 9, lambda row: str(row.process.pid), right=True),
+    _ProcessColumn("user", 10, lambda row: process_wording.user_text(row.process)),
+    _ProcessColumn("GPU", 6, lambda row: process_wording.gpus_text(row.process)),
+    _ProcessColumn("type", 6, lambda row: process_wording.kinds_text(row.process), least=100),
+    _ProcessColumn("memory", 10, lambda row: process_wording.memory_text(row.process.memory_bytes), right=True),
+    _ProcessColumn("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
+    _ProcessColumn("attach", 8, lambda row: row.word),
 )
 _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
 _WIDE_USER = 24
@@ -93,7 +93,7 @@ class ProcessTable(RowsWidget):
         out += [(row.key, self._line(row, columns, room, width)) for row in visible]
         return self.with_targets(out, width)
 
-    def _line(self, row: ProcessRow, columns: Sequence[_Column], room: int, width: int) -> Line:
+    def _line(self, row: ProcessRow, columns: Sequence[_ProcessColumn], room: int, width: int) -> Line:
         chosen = row.key == self.view.selected
         plain = "focus" if chosen else "dim" if row.ended or row.process.own else ""
         line: Line = [("▸" if chosen else " ", "accent")]
@@ -105,5 +105,5 @@ class ProcessTable(RowsWidget):
         return fit([*line, (cut(process_wording.short_command_text(row.process), room), plain)], width, plain)
 
 
-def _cell(text: str, column: _Column) -> str:
+def _cell(text: str, column: _ProcessColumn) -> str:
     return f"{padded(cut(text, column.size - 1), column.size - 1, column.right)} "

@@ -134,7 +134,7 @@ class ProcessesScreen(ActionScreen):
             return
         if row.ended:
             self.warn(f"Process {row.process.pid} has ended.")
-        elif row.process.own or row.process.status is None:
+        elif row.process.own or not row.process.visible:
             self._refuse(row.process.refusal or "")
         else:
             self._checking = True

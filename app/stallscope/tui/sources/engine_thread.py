@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
@@ -115,7 +117,7 @@ class EngineThread(threading.Thread):
         self.request = request
         self.fatal: tuple[int, str] | None = None
         self.gpus = SelectedGpus(survey, request.gpm_counters)
-        none = ProbeSet("starting", (), SIM if request.sim else CUDA)
+        none = ProbeSet(title="starting", probes=(), backend=SIM if request.sim else CUDA)
         self.engine = LiveEngine(none, {}, {}, sentence="asking the driver for GPUs")
         self.starting: Session | None = None
         self._spare = spare
@@ -147,18 +149,18 @@ class EngineThread(threading.Thread):
         """Select a GPU, and start an engine there with the probes of the present engine, at first of the request."""
         base = self.engine.probe_set
         if not base.probes:
-            base = self.request.first or ProbeSet("default", probe_sets.default_probes(), CUDA)
-        selected = replace(base, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=None)
+            base = self.request.first or ProbeSet(title="default", probes=probe_sets.default_probes(), backend=CUDA)
+        selected = structs.replace(base, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=None)
         if self.request.sim is None:
             self._publish(EngineCondition.STARTING, "asking the driver for GPUs")
             try:
                 details = self.gpus.select(gpu, probe_sets.gpus_needed(base))
-                selected = replace(base, backend=CUDA, details=details, why_simulated=None)
+                selected = structs.replace(base, backend=CUDA, details=details, why_simulated=None)
             except NoGpu as error:
                 if gpu is not None:
                     self.fatal = (EXIT_NO_GPU, str(error))
                     return
-                selected = replace(selected, why_simulated=str(error))
+                selected = structs.replace(selected, why_simulated=str(error))
         self.start_engine(LiveEngine.of(selected, {}))
 
     def start_engine(self, engine: LiveEngine) -> None:
@@ -172,7 +174,7 @@ class EngineThread(threading.Thread):
             except NoGpu as error:
                 self._publish(EngineCondition.REFUSED, str(error))
                 return
-            probe_set = replace(probe_set, gpus=names)
+            probe_set = structs.replace(probe_set, gpus=names)
             self.engine = replace(self.engine, probe_set=probe_set)
         session = Session(
             probe_set.probes, backend=probe_set.backend, options=self._options(probe_set), spare=self._spare
@@ -243,4 +245,4 @@ def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> 
     details = (f"profile {info.get('profile')}", f"seed {info.get('seed')}")
     # Without the word SIMULATED, which the screen shows itself.
     model = str(info.get("gpu_model", "simulated GPU"))
-    return replace(probe_set, gpus=(GpuName(model),) * probe_sets.gpus_needed(probe_set), details=details)
+    return structs.replace(probe_set, gpus=(GpuName(model),) * probe_sets.gpus_needed(probe_set), details=details)

@@ -11,7 +11,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+
+from msgspec import structs
 
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
@@ -216,7 +217,7 @@ class LiveSource:
         """Start a new engine for the same probes, with all aggressors off."""
         probe_set = self._thread.engine.probe_set
         if probe_set.probes:
-            self.load(replace(probe_set), {})
+            self.load(structs.replace(probe_set), {})
         else:
             self.use_gpu(self.request.gpu)
 

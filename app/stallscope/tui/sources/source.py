@@ -34,7 +34,7 @@ class TraceSource(Protocol):
     def trace(self, recorded: RecordedTrace) -> Trace | None: ...
 
 
-class Source(Protocol):
+class ScreenSource(Protocol):
     """Source of the data that all screens of a session show. Each of these is None where the source has none:
 
     ``engine``, the live engine; ``program``, the watched program that runs; ``playback``, a recording that is played;
@@ -60,7 +60,7 @@ class Source(Protocol):
         """End what the source started."""
 
 
-class ProbeSource(Source, Protocol):
+class ProbeSource(ScreenSource, Protocol):
     """Source of the observations of probes."""
 
     @property
@@ -70,7 +70,7 @@ class ProbeSource(Source, Protocol):
         """The observations that are due."""
 
 
-class ProgramSource(Source, Protocol):
+class ProgramSource(ScreenSource, Protocol):
     """Source of the moments of a watched program.
 
     ``kept_traces`` takes the traces of frozen views, None in a recording. ``moment`` is the present one; ``output`` has

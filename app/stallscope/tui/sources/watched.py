@@ -235,7 +235,7 @@ class MomentSource:
         self._end_recorded = ended and moment.program.exit_code is not None
 
 
-class WatchSource(MomentSource):
+class WatchedProgramSource(MomentSource):
     """The watched program ``live``, which runs as ``program``."""
 
     def __init__(

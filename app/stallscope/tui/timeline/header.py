@@ -14,7 +14,7 @@ from stallprobes.traces.trigger import TriggerLimits
 from stallprobes.units import plural
 from stallscope.tui import probe_sets
 from stallscope.tui.actions import AGGRESSOR_KEYS
-from stallscope.tui.common.bars import Head
+from stallscope.tui.common.bars import ScreenHead
 from stallscope.tui.common.lines import Line, fit, length
 from stallscope.tui.sources.live_timeline import TimelineCondition, TimelineReport
 from stallscope.tui.timeline.cursor import TraceCursor
@@ -27,7 +27,7 @@ NO_TRACE = "This recording has no trace. A recording with the timeline on has on
 
 
 @dataclass(frozen=True)
-class TraceHeadView:
+class TimelineHeadView:
     """View of the header. ``state`` is the trace's state, ``parts`` are the figures of the second line by
     importance."""
 
@@ -38,10 +38,10 @@ class TraceHeadView:
     parts: tuple[tuple[str, str], ...] = ()
 
 
-class TraceHead(Head):
+class TimelineHead(ScreenHead):
     """Draws the header in two lines."""
 
-    view = var(TraceHeadView())
+    view = var(TimelineHeadView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The machine and the state, then the figures, as many as fit."""
@@ -111,7 +111,7 @@ def head_view(
     state: tuple[str, str],
     observation: Observation | None,
     live_parts: tuple[tuple[str, str], ...],
-) -> TraceHeadView:
+) -> TimelineHeadView:
     """The header; ``live_parts`` are the figures of a live timeline."""
     probe_set, trace = None if observation is None else observation.probe_set, cursor.trace
     simulated = (probe_set is not None and probe_set.backend == SIM) or (trace is not None and trace.simulated)
@@ -126,7 +126,7 @@ def head_view(
     if trace is not None and cursor.intervals is not None:
         parts.append((clock_text(trace.wall_s(cursor.viewport.begin_ns)), "dim"))
     machine = "" if probe_set is None else probe_sets.gpu_label(probe_set)
-    return TraceHeadView(machine, simulated, *state, tuple(parts))
+    return TimelineHeadView(machine, simulated, *state, tuple(parts))
 
 
 def live_parts(

@@ -30,7 +30,7 @@ from stallscope.tui.timeline import glyphs
 from stallscope.tui.timeline.cursor import TraceCursor
 from stallscope.tui.timeline.details import detail_texts
 from stallscope.tui.timeline.glyphs import ASCII_GLYPHS, BLOCK_GLYPHS
-from stallscope.tui.timeline.header import TraceHead
+from stallscope.tui.timeline.header import TimelineHead
 from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
@@ -125,7 +125,7 @@ class TimelineScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """Header, trace, details, key bar."""
-        yield TraceHead(id="trace-head")
+        yield TimelineHead(id="trace-head")
         yield TracePlot(ascii_only=self.settings.ascii, id="plot")
         yield Paragraphs(indent="    ", edge=2, id="details")
         yield KeyBar(id="keys")
@@ -177,7 +177,7 @@ class TimelineScreen(ActionScreen):
         self.cursor, plot.view = self.traces.view(self.cursor, plot.plot_layout.columns)
         details = detail_texts(plot.view)
         self.query_one(Paragraphs).view = [(title, "strong", text) for title, text in details]
-        self.query_one(TraceHead).view = self.traces.head(self.cursor)
+        self.query_one(TimelineHead).view = self.traces.head(self.cursor)
         self.show_note(self.traces.note)
         # The rows may be others.
         self.rearrange()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 from stallprobes.engine.snapshot import Snapshot
@@ -106,7 +105,7 @@ class TraceCapture:
             self.found = worst or self.found
         call = self.found
         why = f"{trace.probes[call.probe].name} {duration_ns(call.ns)}"
-        self.freeze(replace(trace, trigger=call.trigger), self.limits, why)
+        self.freeze(trace.changed(trigger=call.trigger), self.limits, why)
         return True
 
     def step_limit(self, steps: int, usual_ns: int) -> None:

@@ -222,12 +222,12 @@ class LiveTrace:
         )
         picture, added = cells.follow(outline)
         tenures = np.concatenate((added.tenures, outline.tenures))
-        trace = replace(outline, calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
+        trace = outline.changed(calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
         cursor = cursor.at_end(end_ns).following(trace, len(picture.gaps) > 0)
         limits, off = self.limits(trace.probes), self._off(trace.probes)
         return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)
 
-    def head(self, cursor: TraceCursor) -> header.TraceHeadView:
+    def head(self, cursor: TraceCursor) -> header.TimelineHeadView:
         """The header."""
         observation, trace, report = self._observation, cursor.trace, self.report
         parts = header.live_parts(
@@ -308,7 +308,7 @@ class RecordedTraces:
             return cursor, TraceView(sentences=("No call and no GPU work was recorded in this time.",))
         return cursor, replace(cursor.view(), slow_only=self._source.slow_calls_only)
 
-    def head(self, cursor: TraceCursor) -> header.TraceHeadView:
+    def head(self, cursor: TraceCursor) -> header.TimelineHeadView:
         """The header, with which of the traces is shown."""
         title = "NO TRACE" if self.number is None else f"TRACE {self.number + 1}/{len(self._source.traces)}"
         return header.head_view(cursor, (title, "notice"), self._context.observation, ())

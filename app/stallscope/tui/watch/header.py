@@ -8,7 +8,7 @@ from textual.reactive import var
 
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.watch.live.live_view import WatchedProgram
-from stallscope.tui.common.bars import Head, clock, nvml_line
+from stallscope.tui.common.bars import ScreenHead, clock, nvml_line
 from stallscope.tui.common.lines import Line, cut, fit
 
 
@@ -28,7 +28,7 @@ class WatchHeadView:
     utilization: tuple[int, ...] = ()
 
 
-class WatchHeader(Head):
+class WatchHeader(ScreenHead):
     """Draws the header in two lines."""
 
     view = var(WatchHeadView())

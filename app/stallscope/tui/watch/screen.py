@@ -16,7 +16,7 @@ from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
-from stallscope.tui.common.histograms import Histograms, PlotsView
+from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
@@ -27,19 +27,19 @@ from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
-from stallscope.tui.watch.state import WatchState, division_view, header_view, histograms_view, table_view
+from stallscope.tui.watch.state import WatchScreenState, division_view, header_view, histograms_view, table_view
 
 _REPORT_COLUMNS = 100
 
 
-class WatchScreen(MovingScreen[ProgramSource, WatchState]):
+class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
     """Shows the moments of the source; ``state`` says what of them."""
 
     NAME = "watch"
     VIEWS = ("timeline",)
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
-        super().__init__(context, source, WatchState())
+        super().__init__(context, source, WatchScreenState())
         # What table, verdict, headlines and slow calls show.
         self._shown: WatchMoment | None = None
 
@@ -127,14 +127,15 @@ class WatchScreen(MovingScreen[ProgramSource, WatchState]):
             return
         if not tables:
             row = self.state.row(moment)
-            histograms.view = replace(histograms.view, live=None if row is None else {Channel(Phase.CALL): row.recent})
+            if histograms.view is not None and row is not None:
+                histograms.view = replace(histograms.view, live={Channel(Phase.CALL): row.recent})
             return
         self._shown, self.state = moment, self.state.on_row_of(moment)
         table.view = table_view(self.state, moment)
         self.query_one(DivisionPanel).view = division_view(self.state, moment)
         self.query_one(LostTime).view = headlines(moment.findings, moment.program)
         self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
-        histograms.view = PlotsView(histograms_view(self.state, moment))
+        histograms.view = histograms_view(self.state, moment)
         # The number of rows or of lines may be another one.
         self.rearrange()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stallprobes.live.view_model import ChannelView
+from stallprobes.live.view_model import ChannelView, ProbeRow
 from stallprobes.machine.telemetry import TelemetrySnapshot
-from stallprobes.model import Phase
+from stallprobes.model import Phase, Role
 from stallprobes.watch.live.live_view import WatchMoment, WatchRow, WatchRowKey, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.common.bars import with_utilization
@@ -22,7 +22,7 @@ _BEHIND = ("all", "since the start")
 
 
 @dataclass(frozen=True, eq=False)
-class WatchState(MovingState):
+class WatchScreenState(MovingState):
     """What the screen shows of a watched program; each method but the last two returns the state after a change.
 
     ``frozen`` is the moment of a view that is frozen. ``gpu`` has NVML's values with the GPU's name, or None with the
@@ -37,24 +37,24 @@ class WatchState(MovingState):
     armed_ns: int = 0
     enlarged: bool = False
 
-    def on_row_of(self, moment: WatchMoment) -> WatchState:
+    def on_row_of(self, moment: WatchMoment) -> WatchScreenState:
         """With the row that lost most time selected, until somebody selects another one."""
         if not moment.rows or (self.chosen and (self.row(moment) or self.line(moment)) is not None):
             return self
         return replace(self, selected=moment.rows[0].key, chosen=False)
 
-    def selecting(self, key: WatchRowKey | LineKey) -> WatchState:
+    def selecting(self, key: WatchRowKey | LineKey) -> WatchScreenState:
         """With a row or a line selected by somebody."""
         return replace(self, selected=key, chosen=True)
 
-    def stepped(self, keys: Sequence[WatchRowKey | LineKey], by: int, around: bool) -> WatchState:
+    def stepped(self, keys: Sequence[WatchRowKey | LineKey], by: int, around: bool) -> WatchScreenState:
         """With that of ``keys`` selected that is ``by`` places further; ``around``: after the last comes the first."""
         if not keys:
             return self
         place = (keys.index(self.selected) if self.selected in keys else 0) + by
         return self.selecting(keys[place % len(keys) if around else min(max(place, 0), len(keys) - 1)])
 
-    def with_gpu(self, gpu: tuple[TelemetrySnapshot | None, str]) -> WatchState:
+    def with_gpu(self, gpu: tuple[TelemetrySnapshot | None, str]) -> WatchScreenState:
         """With the present values of the GPU, unless the view is frozen."""
         if self.frozen is not None:
             return self
@@ -88,18 +88,18 @@ class WatchState(MovingState):
         return max(found, key=lambda item: item[0].duration_ns, default=None)
 
 
-def table_view(state: WatchState, moment: WatchMoment) -> CallTableView:
+def table_view(state: WatchScreenState, moment: WatchMoment) -> CallTableView:
     """The table of calls."""
     selected = state.selected if isinstance(state.selected, WatchRowKey) else None
     return CallTableView(moment.rows, selected, moment.at_ns, moment.hidden, "no call yet")
 
 
-def division_view(state: WatchState, moment: WatchMoment) -> DivisionView:
+def division_view(state: WatchScreenState, moment: WatchMoment) -> DivisionView:
     """What bounds the program, with its lines."""
     return DivisionView(moment.findings, state.selected if isinstance(state.selected, LineKey) else None)
 
 
-def histograms_view(state: WatchState, moment: WatchMoment) -> HistogramsView | None:
+def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsView | None:
     """The histogram of the selected row; None without one."""
     row = state.row(moment)
     if row is None:
@@ -110,18 +110,16 @@ def histograms_view(state: WatchState, moment: WatchMoment) -> HistogramsView | 
         word, mark = "in flight", "bad"
     several = len({one.key.pid for one in moment.rows}) > 1
     return HistogramsView(
-        repr(row.key),
-        f"{row.key.function} · {thread_label(row, several)}",
+        ProbeRow(
+            f"{row.key.function} · {thread_label(row, several)}", Role.VICTIM, True, word, mark, in_flight_ns=age_ns
+        ),
         (ChannelView(Phase.CALL, "", row.recent, row.total),),
-        word,
-        mark,
-        in_flight_ns=age_ns,
         now=f"last {row.window_ns / 1e9:.0f} s" if row.window_ns >= 1.5e9 else "last second",
         behind=_BEHIND,
     )
 
 
-def header_view(state: WatchState, source: ProgramSource) -> WatchHeadView:
+def header_view(state: WatchScreenState, source: ProgramSource) -> WatchHeadView:
     """The header: the program as it is now, and the values of the frozen view or the present ones."""
     moment, playback = state.frozen or source.moment, source.playback
     telemetry, gpu = state.gpu

@@ -151,7 +151,7 @@ class CudaBackend:
 
 
 def preload() -> None:
-    """Load and initialise libcuda, without a context. Raises BackendError without a GPU."""
+    """Load and initialize libcuda, without a context. Raises BackendError without a GPU."""
     Api()
 
 

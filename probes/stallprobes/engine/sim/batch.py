@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
-from stallprobes.engine.sim.host_thread import HostThread, Step
+from stallprobes.engine.sim.host_thread import BoundOp, HostThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
 # Number of iterations that are computed ahead: the first number and the largest one.
@@ -56,7 +56,7 @@ class IterationsAhead:
 class IterationBatch:
     """Computes iterations of one thread in batches."""
 
-    def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[Step]) -> None:
+    def __init__(self, host: HostThread, recorder: HistogramWriter, steps: Sequence[BoundOp]) -> None:
         self._host = host
         self._recorder = recorder
         self._steps = steps

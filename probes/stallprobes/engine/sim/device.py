@@ -95,7 +95,7 @@ class EventHandle:
 
 
 @dataclass(eq=False)
-class Function:
+class LoadedFunction:
     """A kernel function. ``spins``: it runs for a given time. ``loaded``: the code of ``module`` is on the GPU."""
 
     spins: bool

@@ -413,15 +413,15 @@ def _part_ns(most_us: float, away_ns: int, longest_ms: float) -> int:
     return round(us(most_us) * min(max(away_ns, 0) / (1e6 * longest_ms), 1))
 
 
-Function = Callable[..., Call]
+LoadedFunction = Callable[..., Call]
 
-CALLS: dict[str, Function] = {}
+CALLS: dict[str, LoadedFunction] = {}
 
 
-def call(name: str) -> Callable[[Function], Function]:
+def call(name: str) -> Callable[[LoadedFunction], LoadedFunction]:
     """Registers the implementation of the call ``name``: a function of the host thread and the op's arguments."""
 
-    def register(function: Function) -> Function:
+    def register(function: LoadedFunction) -> LoadedFunction:
         CALLS[name] = function
         return function
 
@@ -456,7 +456,7 @@ def latency_only(name: str) -> Callable[[LatencyFunction], LatencyFunction]:
 
 
 @dataclass(frozen=True)
-class Step:
+class BoundOp:
     """An op bound to a thread: ``call`` makes the call; ``channel`` and ``label`` are the rows of its histograms or -1.
 
     ``latency`` gives the distribution of the call's latency while the call has no other effect, else None.
@@ -477,16 +477,16 @@ class Step:
         return tuple(row for row in (self.channel, self.label) if self.channel >= 0 and row >= 0)
 
 
-def step(
+def bound_op(
     op: Op,
     call: Callable[[], Call],
     words: Callable[[Any], HostWord],
     channels: Sequence[Channel],
     latency: Callable[[], LatencyDistribution | None] | None = None,
-) -> Step:
-    """The step for ``op``; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
+) -> BoundOp:
+    """``op`` bound to a thread; without ``channels`` it is not measured. ``words`` gives the HostWord of a word."""
     measured = op.phase is not None and bool(channels)
-    return Step(
+    return BoundOp(
         call=call,
         channel=channels.index(Channel(op.phase)) if measured and op.phase is not None else -1,
         label=channels.index(Channel(op.phase, op.label)) if measured and op.label and op.phase is not None else -1,

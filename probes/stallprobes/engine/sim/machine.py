@@ -21,15 +21,15 @@ from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import (
     BoundHostFunction,
     EventHandle,
-    Function,
     GpuContext,
     GraphHandle,
     HostWord,
+    LoadedFunction,
     ProcessProfiler,
     Simulation,
     Storage,
 )
-from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, HostThread, Step, step
+from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, BoundOp, HostThread, bound_op
 from stallprobes.engine.sim.probe_thread import ProgramSteps, SimProbeThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import Unsupported
@@ -97,9 +97,11 @@ class SimMachine:
             host.contexts.append(self._context(program.process, program.context))
         channels = program.channels
 
-        def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[Step, ...]:
+        def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[BoundOp, ...]:
             return tuple(
-                step(op, self._bind(op, host), partial(self._word, probe.name), channels, self._bind_latency(op, host))
+                bound_op(
+                    op, self._bind(op, host), partial(self._word, probe.name), channels, self._bind_latency(op, host)
+                )
                 for op in ops
             )
 
@@ -220,7 +222,7 @@ class SimMachine:
             case Event(_, _, timing, _, blocking):
                 return EventHandle(timing, blocking=blocking)
             case Kernel(name, _):
-                return Function(spins=name == "spin")
+                return LoadedFunction(spins=name == "spin")
             case Graph(_, _, nodes, _):
                 return GraphHandle(nodes)
             case HostFunction(_, word, forced, timeout_ns):

@@ -12,7 +12,7 @@ from stallprobes.engine.sim.batch import Int64s, IterationBatch
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
-from stallprobes.engine.sim.host_thread import HostThread, Step
+from stallprobes.engine.sim.host_thread import BoundOp, HostThread
 from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
 from stallprobes.model import Probe
@@ -50,10 +50,10 @@ class StallInjector:
 class ProgramSteps:
     """The ops of a program, bound to a thread: those of an iteration, before the first, after the last, and undo."""
 
-    ops: Sequence[Step]
-    setup: Sequence[Step]
-    teardown: Sequence[Step]
-    undo: Sequence[Step]
+    ops: Sequence[BoundOp]
+    setup: Sequence[BoundOp]
+    teardown: Sequence[BoundOp]
+    undo: Sequence[BoundOp]
 
 
 class SimProbeThread:
@@ -166,7 +166,7 @@ class SimProbeThread:
         else:
             self.settled.succeed()
 
-    def _run_once(self, steps: Sequence[Step]) -> Call:
+    def _run_once(self, steps: Sequence[BoundOp]) -> Call:
         """Run setup or teardown ops, unmeasured. 0 if one returned an unexpected code, else 1."""
         for number, each in enumerate(steps, 1):
             for _ in range(each.repeat):
@@ -176,7 +176,7 @@ class SimProbeThread:
                     return 0
         return 1
 
-    def _is_wrong(self, each: Step, result: Any) -> bool:
+    def _is_wrong(self, each: BoundOp, result: Any) -> bool:
         if each.into is not None:
             each.into.put(result)
             return False

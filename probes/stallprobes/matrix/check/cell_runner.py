@@ -117,7 +117,7 @@ class CellRunner:
         status = self.session.timeline_status()
         if self.session.options.timeline and status is not None:
             with contextlib.suppress(RuntimeError):
-                self.timeline = TimelineSummary.of(status, self.session.timeline_losses())
+                self.timeline = TimelineSummary.of_status(status, self.session.timeline_losses())
         self.session.stop()
 
     def iteration_s(self, aggressor_set: AggressorSet) -> float:

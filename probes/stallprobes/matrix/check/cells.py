@@ -66,11 +66,11 @@ class CellAccumulator:
     def cell(self, row: str, column: str, wanted: int, host: Probe) -> Cell:
         """The cell from the repeats so far; ``wanted`` is the planned number of repeats."""
         if self.status is not None:
-            return Cell(row, column, self.status, self.reason, tuple(self.repeats))
+            return Cell(row, column, self.status, self.reason, repeats=tuple(self.repeats))
         if not self.repeats and not self.rejections:
             return Cell(row, column, Status.MISSING, "it was not reached")
         if len(self.repeats) < min(wanted, LEAST_REPEATS) and self.rejections:
-            return Cell(row, column, Status.INVALID, self.rejections[-1], tuple(self.repeats))
+            return Cell(row, column, Status.INVALID, self.rejections[-1], repeats=tuple(self.repeats))
         victim = host if self.victim is None else self.victim.probe
         evidence = self._evidence(victim)
         # Each window was rejected if an aggressor did not run in it.
@@ -86,10 +86,10 @@ class CellAccumulator:
             column,
             Status.STARVED if evidence.starved else Status.OK,
             self.error,
-            tuple(self.repeats),
             tuple(one.changed(probe=row) for one in found),
             None if self.longest is None else self.longest.age_ns,
             None if self.longest is None else op_name(victim.program.ops[self.longest.op]),
+            repeats=tuple(self.repeats),
         )
 
     def _evidence(self, victim: Probe) -> Evidence:
@@ -115,7 +115,7 @@ def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequenc
         return Cell(row, column, Status.UNSUPPORTED, refused[0].reason)
     if not repeats:
         return Cell(row, column, Status.MISSING, "it was not reached")
-    return Cell(row, column, Status.OK, None, tuple(repeats))
+    return Cell(row, column, Status.OK, repeats=tuple(repeats))
 
 
 def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
@@ -266,7 +266,7 @@ class CheckCells:
         for row in self._plan.rows:
             others = [self.cell(row.name, one.column.name) for one in self._plan.aggressor_sets]
             cells[row.name, QUIET] = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), others)
-            cells.update({(cell.row, cell.column): cell for cell in others})
+            cells.update({cell.key: cell for cell in others})
         return cells
 
 

@@ -31,7 +31,7 @@ from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.check.schedule import Block, TimeBudget
 from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
-from stallprobes.matrix.matrix import LostEngine, Matrix, Status
+from stallprobes.matrix.matrix import BACKENDS, LostEngine, Matrix, Status
 from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check. Each uses one CPU core.
@@ -123,7 +123,7 @@ class _Check:
         simulated = self._backend == "sim"
         info = self._info
         return Matrix(
-            backend="simulated" if simulated else self._backend,
+            backend=BACKENDS[self._backend],
             fingerprint=self._fingerprint(survey),
             started_at=started,
             seconds=round(self._pace.spent_s, 3),
@@ -132,7 +132,7 @@ class _Check:
             cells=self._cells.all(),
             seed=self._seed,
             repeats=self._complete_repeats,
-            pace_us=PACE_NS / 1000,
+            pace_ns=PACE_NS,
             quick=self._plan.quick,
             interrupted=self._interrupted,
             timeline=self._options.timeline,

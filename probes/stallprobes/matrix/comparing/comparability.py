@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Any
 
+from stallprobes.files.codec import Document, Text, about
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.units import duration
+from stallprobes.units import duration_ns
 
 _FIRST = (
     "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
@@ -41,18 +41,17 @@ def mismatch(old: Matrix, new: Matrix) -> str | None:
     if bool(old.hosts) != bool(new.hosts):
         sizes = ["several machines" if matrix.hosts else "one machine" for matrix in (old, new)]
         return f"The old check is of {sizes[0]}, the new one of {sizes[1]}."
-    if not math.isclose(old.pace_us, new.pace_us, rel_tol=1e-6):
-        return f"The old check calls every {duration(old.pace_us)}, the new one every {duration(new.pace_us)}."
+    if old.pace_ns != new.pace_ns:
+        return f"The old check calls every {duration_ns(old.pace_ns)}, the new one every {duration_ns(new.pace_ns)}."
     return None
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A value that differs between the fingerprints; the key of a nested one is ``environment.CUDA_…``."""
+class Difference(Document):
+    """A value that differs between the fingerprints."""
 
-    key: str
-    old: object
-    new: object
+    key: Annotated[Text, about("That of a nested value is environment.CUDA_…")]
+    old: Annotated[Any, about("Value in the old check, or in the reference.")]
+    new: Annotated[Any, about("Value in the new check.")]
 
 
 def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:

@@ -22,11 +22,18 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import VariancePrior, prior_variance, student_t_two_sided
 from stallprobes.latency.window import ChannelMap, merged_groups
 from stallprobes.matrix.comparing.comparability import differences, mismatch, timeline_mismatch
-from stallprobes.matrix.comparing.comparison import FALSE_ALARMS, CellChange, Change, Comparison, QuantileChange
+from stallprobes.matrix.comparing.comparison import (
+    FALSE_ALARMS,
+    CellChange,
+    Change,
+    Comparison,
+    QuantileChange,
+    sensitivities,
+)
 from stallprobes.matrix.comparing.modes import Modes
 from stallprobes.matrix.comparing.quantile_comparison import CALLS, P50, P99, QuantileTest, beyond, quantile_tests
 from stallprobes.matrix.comparing.sensitivity import detectable, power_sd, student_t_limit, tail_distance
-from stallprobes.matrix.matrix import QUIET, Cell, Matrix, Status
+from stallprobes.matrix.matrix import QUIET, Cell, CellPlace, Matrix, Status
 from stallprobes.matrix.noise import baseline_range
 from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
@@ -75,13 +82,15 @@ def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     )
     both = [key for key in new.cells if key in before and key in now]
     only_old, only_new = before - now, now - before
+    cells = _cells(old, new, both)
     return Comparison(
         old=old,
         new=new,
+        detectable=sensitivities(cells),
         differences=differences(old, new),
-        cells=_cells(old, new, both),
-        only_old=tuple(key for key in old.cells if key in only_old),
-        only_new=tuple(key for key in new.cells if key in only_new),
+        cells=cells,
+        only_old=tuple(CellPlace(*key) for key in old.cells if key in only_old),
+        only_new=tuple(CellPlace(*key) for key in new.cells if key in only_new),
     )
 
 
@@ -169,20 +178,10 @@ class _Tester:
                     why = f"The baseline of this row's other cells is {times(ratio)} the old one"
                 self._baseline_changes[place] = change
             change, why = self._within_modes(test, change, why)
+            phase, label = test.channel
             sentence = f"{why}." if why else ""
-            found.append(
-                QuantileChange(
-                    row,
-                    key[1],
-                    test.channel,
-                    test.quantile,
-                    *test.values_ns,
-                    test.ratio,
-                    change,
-                    sentence,
-                    least,
-                )
-            )
+            figures = (*test.values_ns, test.ratio)
+            found.append(QuantileChange(phase, label or None, test.quantile, *figures, change, sentence, least))
         return tuple(found)
 
     def _detectable(self, test: QuantileTest) -> float | None:
@@ -350,7 +349,7 @@ def _with_first_repeats(matrix: Matrix, cell: Cell) -> Cell:
     # The repeats of a merged matrix are its hosts.
     if matrix.hosts or len(cell.repeats) <= matrix.repeats:
         return cell
-    return replace(cell, repeats=cell.repeats[: matrix.repeats])
+    return cell.changed(repeats=cell.repeats[: matrix.repeats])
 
 
 def _column_means(
@@ -367,9 +366,8 @@ def _column_means(
 def _without_calls(test: QuantileTest) -> QuantileChange:
     old, new = (one.percentile_ns(test.quantile) for one in (test.old, test.new))
     why = f"The {'old' if old is None else 'new'} check has no calls."
-    return QuantileChange(
-        test.cell.row, test.cell.column, test.channel, test.quantile, old, new, None, Change.UNSURE, why
-    )
+    phase, label = test.channel
+    return QuantileChange(phase, label or None, test.quantile, old, new, None, Change.UNSURE, why)
 
 
 def _baselines(cells: Iterable[Cell]) -> list[dict[Channel, Histogram]]:
@@ -397,19 +395,19 @@ def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange
     found = CellChange(new.row, new.column, Change.SAME, parts=parts)
     statuses = (old.status, new.status)
     if statuses == (Status.UNSUPPORTED, Status.UNSUPPORTED):
-        return replace(found, note=f"Unsupported in both: {_reason(new)}")
+        return found.changed(note=f"Unsupported in both: {_reason(new)}")
     for cell, which in ((new, "new"), (old, "old")):
         if cell.status not in _JUDGED:
             note = f"{str(cell.status).capitalize()} in the {which} check: {_reason(cell)}"
-            return replace(found, change=Change.UNSURE, note=note)
+            return found.changed(change=Change.UNSURE, note=note)
     if statuses == (Status.STARVED, Status.STARVED):
-        return replace(found, note="Starved in both: fewer than 3 calls returned in half a second.")
+        return found.changed(note="Starved in both: fewer than 3 calls returned in half a second.")
     if _starves_only(new, old):
-        return _starvation_change(replace(found, change=Change.WORSE, newly_starved=True), new, old)
+        return _starvation_change(found.changed(change=Change.WORSE, newly_starved=True), new, old)
     if _starves_only(old, new):
-        return _starvation_change(replace(found, change=Change.BETTER, no_longer_starved=True), old, new)
+        return _starvation_change(found.changed(change=Change.BETTER, no_longer_starved=True), old, new)
     worst = min((part.change for part in parts), key=_WORST.index, default=Change.UNSURE)
-    return replace(found, change=worst, note="" if parts else "No calls.")
+    return found.changed(change=worst, note="" if parts else "No calls.")
 
 
 def _starves_only(cell: Cell, other: Cell) -> bool:
@@ -437,8 +435,8 @@ def _starvation_change(found: CellChange, starved: Cell, other: Cell) -> CellCha
     fewest = min((repeat.window.iterations for repeat in other.repeats), default=0)
     if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:
         note = f"{words}, but the other check was close to it, with {rate:.0f} calls per second."
-        return replace(found, change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
-    return replace(found, note=f"{words}.")
+        return found.changed(change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
+    return found.changed(note=f"{words}.")
 
 
 def _reason(cell: Cell) -> str:

@@ -1,18 +1,27 @@
-"""Results of a comparison of two matrices: the change of each percentile and cell, and what differs around them."""
+"""Results of a comparison of two matrices: the change of each percentile and cell, and what differs around them.
+
+Their JSON document follows the published schema ``stallscope.compare/3``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
 
+from msgspec import Meta
+
+from stallprobes.files import codec
+from stallprobes.files.codec import Document, Latency, Natural, Positive, Ratio, Text, about
 from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.matrix.comparing.comparability import Difference
-from stallprobes.matrix.comparing.sensitivity import Sensitivity
-from stallprobes.matrix.matrix import Matrix
-from stallprobes.model import Channel
+from stallprobes.matrix.matrix import CellPlace, CheckOrigin, Matrix
+from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
+from stallprobes.verdicts.verdict import Detectable
 
+COMPARE_SCHEMA = "stallscope.compare/3"
 # Probability that a comparison of two checks of an unchanged machine reports any cell as worse or better, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
 # consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from those of a noisy H200
@@ -62,40 +71,44 @@ OUTCOME_LOOKS = {
 }
 
 
-@dataclass(frozen=True)
-class QuantileChange:
-    """Change of one percentile of one channel of a cell: the old and the new value in ns, None where no call returned.
+class QuantileChange(Document):
+    """Change of one percentile of one channel of a cell."""
 
-    ``detectable`` is the smallest ratio that would have been worse or unsure with a probability of 90 %; None if the
-    calls or repeats are too few for any. ``why`` is a sentence on the reason, else "".
-    """
-
-    row: str
-    column: str
-    channel: Channel
+    phase: Phase
+    op: Annotated[Text | None, about("Label of the op if an iteration makes several calls.")]
     quantile: Quantile
-    old_ns: float | None
-    new_ns: float | None
-    ratio: float | None
+    old_ns: Annotated[Latency | None, about("null where no call returned.")]
+    new_ns: Latency | None
+    ratio: Annotated[Ratio | None, about("New divided by old.")]
     change: Change
-    why: str = ""
-    detectable: float | None = None
+    why: Annotated[Text, about("Reason for the change, else empty.")] = ""
+    detectable: Annotated[
+        Detectable | None,
+        about(
+            "Smallest ratio that a comparison would report as worse or unsure with a probability of 90 %; null where "
+            "the calls or repeats are too few for any."
+        ),
+    ] = None
+    source: Annotated[Source, about("How it is measured; a comparison is of the phases that the host measures.")] = (
+        Source.HOST
+    )
+
+    @property
+    def channel(self) -> Channel:
+        """The channel."""
+        return Channel(self.phase, self.op or "")
 
 
-@dataclass(frozen=True)
-class CellChange:
-    """Change of a cell: the worst of its parts, in the order worse, better, unsure, same.
+class CellChange(CellPlace):
+    """Change of a cell."""
 
-    ``note`` is a sentence on why the cell cannot be compared, or that the victim is starved, else "".
-    """
-
-    row: str
-    column: str
-    change: Change
-    newly_starved: bool = False
+    change: Annotated[Change, about("The first that any of its parts has: worse, better, unsure, same.")]
+    newly_starved: Annotated[bool, about("Starved in the new check and not in the old one.")] = False
     no_longer_starved: bool = False
     parts: tuple[QuantileChange, ...] = ()
-    note: str = ""
+    note: Annotated[
+        Text, about("Sentence on why the cell cannot be compared, or that the victim is starved, else empty.")
+    ] = ""
 
     @property
     def outcome(self) -> CellOutcome:
@@ -105,30 +118,62 @@ class CellChange:
         return CellOutcome.FED if self.no_longer_starved else CellOutcome(self.change)
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Two checks, the differences of their fingerprints, the most important first, and the change of each common cell.
+class Sensitivity(Document):
+    """The ratios that half and nine of ten of the phases could detect; null where fewer could detect any."""
 
-    ``only_old`` and ``only_new`` are (row, column) of the cells that only one of them measured. ``false_alarm_rate``
-    is the probability (0 to 1), for independent calls, that a comparison of equal machines reports any cell as worse
-    or better.
-    """
+    phases: Annotated[Positive, about("Number of phases of cells with enough calls.")]
+    half: Detectable | None
+    nine_of_ten: Detectable | None
+
+    @classmethod
+    def of_phases(cls, detectable: Iterable[float | None]) -> Self | None:
+        """The sensitivity of phases with these detectable ratios, None for no phase."""
+        found = sorted(math.inf if ratio is None else ratio for ratio in detectable)
+        if not found:
+            return None
+        half, most = (found[math.ceil(share * len(found)) - 1] for share in (0.5, 0.9))
+        return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
+
+
+# By percentile; null for no phase.
+Sensitivities = Mapping[Quantile, Sensitivity | None]
+
+
+def sensitivities(cells: Iterable[CellChange]) -> Sensitivities:
+    """The ratios that half and nine of ten of the phases of ``cells`` could detect."""
+    parts = [part for cell in cells for part in cell.parts if part.ratio is not None]
+    return {
+        quantile: Sensitivity.of_phases(part.detectable for part in parts if part.quantile is quantile)
+        for quantile in PERCENTILES
+    }
+
+
+class Changes(Document, kw_only=True):
+    """What changed between two checks."""
+
+    false_alarm_rate: Annotated[
+        float,
+        Meta(
+            gt=0,
+            lt=1,
+            description="Upper bound of the probability that a comparison of two unchanged checks reports worse or "
+            "better for any cell, for independent calls.",
+        ),
+    ] = FALSE_ALARMS
+    detectable: Sensitivities
+    differences: Annotated[
+        tuple[Difference, ...], about("Differences between the fingerprints, the most important first.")
+    ]
+    cells: Annotated[tuple[CellChange, ...], about("Cells that both checks measured.")]
+    only_old: tuple[CellPlace, ...]
+    only_new: tuple[CellPlace, ...]
+
+
+class Comparison(Changes, eq=False, kw_only=True):
+    """The comparison of two checks."""
 
     old: Matrix
     new: Matrix
-    differences: tuple[Difference, ...]
-    cells: tuple[CellChange, ...]
-    only_old: tuple[tuple[str, str], ...]
-    only_new: tuple[tuple[str, str], ...]
-    false_alarm_rate: float = FALSE_ALARMS
-
-    def sensitivity(self) -> Mapping[Quantile, Sensitivity | None]:
-        """The ratios that half and nine of ten of the compared phases could detect, by percentile."""
-        parts = [part for cell in self.cells for part in cell.parts if part.ratio is not None]
-        return {
-            quantile: Sensitivity.of(part.detectable for part in parts if part.quantile is quantile)
-            for quantile in PERCENTILES
-        }
 
     def regressions(self, fail_on: Collection[str] = FAIL_ON) -> tuple[CellChange, ...]:
         """The cells that fail by the names in ``fail_on``; a newly starved cell fails only by ``starved``.
@@ -147,3 +192,54 @@ class Comparison:
     def outcomes(self) -> Mapping[CellOutcome, int]:
         """Number of cells by outcome, the worst outcome first."""
         return {outcome: sum(cell.outcome is outcome for cell in self.cells) for outcome in CellOutcome}
+
+
+class CompareSide(CheckOrigin, kw_only=True):
+    """One of the two checks."""
+
+    hosts: Annotated[tuple[Text, ...], about("Host names of a merged check.")]
+
+
+class CompareDocument(Changes, kw_only=True, tag_field="schema", tag=COMPARE_SCHEMA):
+    """Output of `stallscope compare --json` and `stallscope check --compare OLD --json`. Latencies are nanoseconds
+    (keys ending in _ns); null means unknown."""
+
+    old: CompareSide
+    new: CompareSide
+    counts: Annotated[Mapping[Change, Natural], about("Number of cells per change.")]
+    fail_on: Annotated[
+        tuple[Literal["worse", "starved", "better", "unsure", "unusual"], ...],
+        about("For what the command exits with 1: changes, and unusual for a cell in stalled_here of check.reference."),
+    ]
+    regressions: Annotated[tuple[CellPlace, ...], about("Cells with a change in fail_on.")]
+    check: Annotated[
+        Mapping[str, Any] | None,
+        about("The new check (stallscope.check/3) if the same command measured it, else null."),
+    ]
+
+
+def document(
+    comparison: Comparison,
+    fail_on: Iterable[str],
+    regressions: Iterable[CellChange],
+    check: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """``comparison`` as JSON types.
+
+    ``regressions`` are the cells that ``fail_on`` asks for. ``check`` is the new check's own document, for a command
+    that measured it; it may have an iterator of its cells.
+    """
+    own = CompareDocument.of(
+        comparison,
+        old=_side(comparison.old),
+        new=_side(comparison.new),
+        counts=comparison.counts(),
+        fail_on=tuple(fail_on),
+        regressions=tuple(map(CellPlace.of, regressions)),
+        check=None,
+    )
+    return {**codec.plain(own), "check": check}
+
+
+def _side(matrix: Matrix) -> CompareSide:
+    return CompareSide.of(matrix, hosts=tuple(matrix.hosts))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -28,24 +27,6 @@ _OCTAVE = 64
 # Shares of the calls above the buckets before the first and after the last one in use, for a change of 20 octaves.
 _REACH = 20 * _OCTAVE
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """Ratios that half and nine of ten of the ``phases`` could detect; None where fewer could detect any ratio."""
-
-    phases: int
-    half: float | None
-    nine_of_ten: float | None
-
-    @classmethod
-    def of(cls, detectable: Iterable[float | None]) -> Sensitivity | None:
-        """The sensitivity of phases with these detectable ratios, None for no phase."""
-        found = sorted(math.inf if one is None else one for one in detectable)
-        if not found:
-            return None
-        half, most = (found[math.ceil(share * len(found)) - 1] for share in (0.5, 0.9))
-        return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
 
 
 def power_sd(freedom: int) -> float:

@@ -62,7 +62,7 @@ static inline int ss_has_bmi2(void)
 #define ss_likely(condition) __builtin_expect(!!(condition), 1)
 #define ss_unlikely(condition) __builtin_expect(!!(condition), 0)
 
-/* What Python calls. The injected library shows none of it to the program: see inject.h. */
+/* What Python calls. The injected library shows none of it to the program: see state.h. */
 #ifdef SS_CORE
 #define SS_EXPORTED __attribute__((visibility("default")))
 #else

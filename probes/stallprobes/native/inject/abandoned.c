@@ -13,7 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "abandoned.h"
+#include "control.h"
+#include "map.h"
+#include "state.h"
+#include "threads.h"
 
 enum { LOOK_S = 1 };
 /* What is known of the lock: nobody holds it, somebody does or may do, or it is not there. */

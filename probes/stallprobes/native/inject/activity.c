@@ -4,19 +4,19 @@
  * them, so that the ring has one writer. Another one asks CUPTI for the buffers that are not full: a flush may wait for
  * a call in flight, which must hold up neither the program nor the decoding.
  */
-#include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "inject.h"
+#include "activity.h"
+#include "call_log.h"
+#include "gate.h"
+#include "map.h"
+#include "space.h"
+#include "state.h"
+#include "threads.h"
+#include "windows.h"
 
 enum {
     NAMES = 8192,
@@ -54,52 +54,9 @@ static uint64_t places, places_ready;
 /* The bytes of the names that have space. */
 static uint32_t names_ready;
 
-/* Waits while a word has a value, at most so long. */
-void ss_wait_for_change(uint32_t *word, uint32_t value, long ns)
-{
-    struct timespec limit = {ns / 1000000000, ns % 1000000000};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
-}
-
 static void wait_for_change(uint32_t *word, uint32_t value, long ms)
 {
     ss_wait_for_change(word, value, ms * (long)MS);
-}
-
-void ss_wake(uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-/* The thread runs on the CPUs of all threads of the process, with no priority in real time: the one that started it may be
- * kept on one CPU, which it needs. */
-static void leave_cpu(void)
-{
-    enum { NORMAL = 0, FIRST_COME = 1, ROUND_ROBIN = 2 };
-    unsigned long all[128] = {0}, own[128];
-    long policy = syscall(SYS_sched_getscheduler, 0);
-    const int priority = 0;
-    if (policy == FIRST_COME || policy == ROUND_ROBIN)
-        syscall(SYS_sched_setscheduler, 0, NORMAL, &priority);
-    struct ss_listing threads = {.descriptor = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    uint64_t thread;
-    for (const char *name; (name = ss_next_name(&threads));) {
-        long got = ss_parse_number(name, &thread) ? syscall(SYS_sched_getaffinity, (pid_t)thread, sizeof own, own) : -1;
-        for (long at = 0; at < got / (long)sizeof *own; at++)
-            all[at] |= own[at];
-    }
-    if (threads.descriptor < 0)
-        return;
-    close(threads.descriptor);
-    syscall(SYS_sched_setaffinity, 0, sizeof all, all);
-}
-
-static void *start_body(void *argument)
-{
-    void *(*body)(void *);
-    memcpy(&body, &argument, sizeof body);
-    leave_cpu();
-    return body(NULL);
 }
 
 static void set_stage(uint32_t value)
@@ -355,27 +312,6 @@ static void *flushing_thread(void *unused)
     ss_end_windows();
     set_stage(FLUSHED);
     return unused;
-}
-
-/* A thread that takes no signal of the program, and none of its CPUs alone; ``stack_bytes`` of stack, which a program that
- * locks its memory has in memory at once. */
-int ss_start_thread(void *(*body)(void *), size_t stack_bytes)
-{
-    void *argument;
-    memcpy(&argument, &body, sizeof argument);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    if (pthread_attr_init(&attributes))
-        return -1;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
-                 pthread_attr_setstacksize(&attributes, stack_bytes) ||
-                 pthread_create(&thread, &attributes, start_body, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed ? -1 : 0;
 }
 
 /* Lets the threads of a recording take the last records and end; waits for them, but not for long. */

@@ -1,5 +1,8 @@
 /* What the arguments of a call say of it, and what it does to host memory and streams. */
+#include "arguments.h"
 #include "driver_functions.h"
+#include "host_memory.h"
+#include "state.h"
 
 static uint8_t kind_of(int kind, const unsigned char *parameters, int offset)
 {

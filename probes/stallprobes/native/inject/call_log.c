@@ -3,7 +3,9 @@
  * A thread that needs a block takes the oldest that no thread owns, whichever thread filled it. So the log has the last
  * calls of all threads however many there are, and no entry is written by two of them.
  */
-#include "inject.h"
+#include "call_log.h"
+#include "space.h"
+#include "state.h"
 
 /* What is known of the space of so many blocks: nothing, that a thread asks for it, or that it is there. */
 enum { NONE, ASKED, READY };

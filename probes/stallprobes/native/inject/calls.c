@@ -11,9 +11,21 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "arguments.h"
+#include "call_log.h"
+#include "calls.h"
 #include "driver_functions.h"
+#include "gaps.h"
+#include "gate.h"
 #include "histogram.h"
-#include "inject.h"
+#include "map.h"
+#include "nvtx.h"
+#include "samples.h"
+#include "slots.h"
+#include "space.h"
+#include "stack.h"
+#include "state.h"
+#include "windows.h"
 
 enum {
     /* Calls after which a thread without a slot looks for one again. */

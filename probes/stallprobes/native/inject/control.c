@@ -19,7 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "activity.h"
+#include "control.h"
+#include "gate.h"
+#include "map.h"
+#include "recording.h"
+#include "room.h"
+#include "space.h"
+#include "state.h"
+#include "threads.h"
 
 enum {
     WATCHER_MS = 1000,
@@ -33,9 +41,8 @@ enum {
     RECORDS_MS = 200,
     /* When calls are first waited for longer. */
     PATIENCE_MS = 20,
-    /* How long stallscope may take to send a libcupti, and to take the file of a recording. */
+    /* How long stallscope may take to send a libcupti. */
     SENDING_MS = 10000,
-    TAKING_MS = 1000,
     /* How long the end of a recording waits for a moment without a call in flight, where two hundred threads make calls or
      * one hangs. From CUPTI 13.1 on kinds are switched off all the same then: nobody needs the records that are lost.
      * CUPTI 13.0 has crashed in such a switch. */
@@ -44,10 +51,8 @@ enum {
 };
 #define MS UINT64_C(1000000)
 
-static struct ss_control *control;
 static int descriptor;
 static struct stat identity;
-static uint32_t exiting;
 /* When a switch is next tried with patience, and how long after that again. */
 static uint64_t patient_ns, patience_ns;
 /* Whether records of the GPU's work are still to begin. */
@@ -56,15 +61,7 @@ static uint32_t started;
 
 static void set_state(uint32_t state)
 {
-    ss_store_release(control->state, state);
-}
-
-void ss_note_step(const char *function)
-{
-    if (!control)
-        return;
-    memset(control->step, 0, sizeof control->step);
-    strncpy(control->step, function, sizeof control->step - 1);
+    ss_store_release(ss_control->state, state);
 }
 
 /* Whether a descriptor is that of a file: the program may have closed ours, and use the number. */
@@ -97,55 +94,46 @@ static void take_settings(void)
 {
     /* A recording that was asked for goes to memory, also after one to a folder. */
     ss_settings.folder[0] = 0;
-    memcpy(ss_settings.cupti, control->cupti, sizeof ss_settings.cupti - 1);
+    memcpy(ss_settings.cupti, ss_control->cupti, sizeof ss_settings.cupti - 1);
     /* A thread may still be in a callback of the recording before. */
-    ss_store(ss_settings.slow_ns, control->slow_ns);
-    ss_store(ss_settings.cost_ppm, control->cost_ppm);
-    ss_store(ss_settings.calls_only, !!(control->flags & SS_FLAG_CALLS_ONLY));
-    ss_store(ss_settings.yield, !!(control->flags & SS_FLAG_YIELD));
-    ss_store(ss_settings.no_stacks, !!(control->flags & SS_FLAG_NO_STACKS));
+    ss_store(ss_settings.slow_ns, ss_control->slow_ns);
+    ss_store(ss_settings.cost_ppm, ss_control->cost_ppm);
+    ss_store(ss_settings.calls_only, !!(ss_control->flags & SS_FLAG_CALLS_ONLY));
+    ss_store(ss_settings.yield, !!(ss_control->flags & SS_FLAG_YIELD));
+    ss_store(ss_settings.no_stacks, !!(ss_control->flags & SS_FLAG_NO_STACKS));
 }
 
 /* A libcupti for a process that finds none as a file. It stays for all recordings. */
 static void receive_cupti(void)
 {
     static char path[64];
-    int memory = control->sends_cupti && !*path ? (int)syscall(SYS_memfd_create, "stallscope-cupti", MEMFD_CLOEXEC) : -1;
+    int memory = -1;
+    if (ss_control->sends_cupti && !*path)
+        memory = (int)syscall(SYS_memfd_create, "stallscope-cupti", MEMFD_CLOEXEC);
     struct stat made;
     if (memory >= 0 && !ss_file_status(memory, &made)) {
         ss_note_step("read");
-        ss_store(control->cupti_sent, 0);
-        ss_store_release(control->cupti_descriptor, (uint32_t)memory + 1);
+        ss_store(ss_control->cupti_sent, 0);
+        ss_store_release(ss_control->cupti_descriptor, (uint32_t)memory + 1);
         uint64_t limit = ss_clock() + SENDING_MS * MS;
-        while (!ss_load_acquire(control->cupti_sent) && ss_clock() < limit)
+        while (!ss_load_acquire(ss_control->cupti_sent) && ss_clock() < limit)
             rest(1);
-        if (ss_load_acquire(control->cupti_sent))
+        if (ss_load_acquire(ss_control->cupti_sent))
             /* Not as the attacher writes it: the C library knows a library by its path, and the number may have been ours. */
             snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
         else if (is_of(memory, &made))
             close(memory);
-        ss_store_release(control->cupti_descriptor, 0);
+        ss_store_release(ss_control->cupti_descriptor, 0);
     }
-    if (control->sends_cupti)
+    if (ss_control->sends_cupti)
         strcpy(ss_settings.cupti, path);
-}
-
-/* Waits until stallscope has taken the file of the recording that begins: the program may end soon, and the file with it. */
-void ss_hand_file_over(int memory)
-{
-    ss_store(control->file_taken, 0);
-    ss_store_release(control->file_descriptor, (uint32_t)memory + 1);
-    uint64_t limit = ss_clock() + TAKING_MS * MS;
-    while (!ss_load_acquire(control->file_taken) && ss_clock() < limit)
-        rest(1);
-    ss_store_release(control->file_descriptor, 0);
 }
 
 static void return_stub(void)
 {
-    if (control->stub_at && control->stub_bytes)
-        munmap((void *)(uintptr_t)control->stub_at, control->stub_bytes);
-    control->stub_at = control->stub_bytes = 0;
+    if (ss_control->stub_at && ss_control->stub_bytes)
+        munmap((void *)(uintptr_t)ss_control->stub_at, ss_control->stub_bytes);
+    ss_control->stub_at = ss_control->stub_bytes = 0;
 }
 
 static int wait_for_helpers(void)
@@ -179,32 +167,32 @@ static int next_gate(void)
 static void try_records(void)
 {
     without_records = ss_begin_records(next_gate());
-    control->held_ns = ss_longest_hold();
+    ss_control->held_ns = ss_longest_hold();
 }
 
 static void wake_up(void)
 {
     set_state(SS_CONTROL_STARTING);
-    control->code = 0;
-    control->recording = SS_STATE_STARTING;
+    ss_control->code = 0;
+    ss_control->recording = SS_STATE_STARTING;
     return_stub();
     take_settings();
     receive_cupti();
     ss_note_step("cuptiActivityFlushAll");
     if (wait_for_helpers()) {
-        control->recording = SS_STATE_CUPTI_FAILED;
+        ss_control->recording = SS_STATE_CUPTI_FAILED;
         set_state(SS_CONTROL_FAILED);
         return;
     }
     ss_note_step("open");
     int code = 0;
     uint32_t recording = ss_begin_recording(&code);
-    control->code = code;
-    control->lack_needed = ss_lack.needed;
-    control->lack_available = ss_lack.available;
-    control->lack = ss_lack.reason;
-    control->recording = recording;
-    control->held_ns = ss_longest_hold();
+    ss_control->code = code;
+    ss_control->lack_needed = ss_lack.needed;
+    ss_control->lack_available = ss_lack.available;
+    ss_control->lack = ss_lack.reason;
+    ss_control->recording = recording;
+    ss_control->held_ns = ss_longest_hold();
     without_records = recording == SS_STATE_RECORDING;
     begin_tries();
     uint64_t limit = ss_clock() + RECORDS_MS * MS;
@@ -220,7 +208,7 @@ void ss_end_at_last(void)
 {
     begin_tries();
     uint64_t limit = ss_clock() + GATED_MS * MS;
-    for (int gate = SS_QUICKLY; ss_end_recording(gate) && !ss_load_acquire(exiting); gate = next_gate()) {
+    for (int gate = SS_QUICKLY; ss_end_recording(gate) && !ss_is_exiting(); gate = next_gate()) {
         rest(AGAIN_MS);
         if (ss_clock() > limit && ss_header->cupti_version >= UNGATED_VERSION && !ss_end_recording(SS_NO_GATE))
             break;
@@ -231,7 +219,7 @@ static void fall_asleep(void)
 {
     set_state(SS_CONTROL_STOPPING);
     ss_end_at_last();
-    control->held_ns = ss_longest_hold();
+    ss_control->held_ns = ss_longest_hold();
     set_state(SS_CONTROL_ASLEEP);
 }
 
@@ -239,15 +227,15 @@ static void wait_for_request(uint32_t done, int awake)
 {
     long ms = without_records ? AGAIN_MS : WATCHER_MS;
     const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * (long)MS};
-    syscall(SYS_futex, &control->asked, FUTEX_WAIT, done, awake ? &limit : NULL, NULL, 0);
+    syscall(SYS_futex, &ss_control->asked, FUTEX_WAIT, done, awake ? &limit : NULL, NULL, 0);
 }
 
 static void *controlling_thread(void *unused)
 {
     prctl(PR_SET_NAME, "stallscope-wait");
-    for (uint32_t done = 0; !ss_load_acquire(exiting);) {
-        uint32_t asked = ss_load_acquire(control->asked);
-        int awake = control->state == SS_CONTROL_AWAKE;
+    for (uint32_t done = 0; !ss_is_exiting();) {
+        uint32_t asked = ss_load_acquire(ss_control->asked);
+        int awake = ss_control->state == SS_CONTROL_AWAKE;
         if (asked == done) {
             if (awake && watcher_has_ended())
                 fall_asleep();
@@ -257,43 +245,31 @@ static void *controlling_thread(void *unused)
                 try_records();
             continue;
         }
-        control->began_ns = ss_clock();
+        ss_control->began_ns = ss_clock();
         if (awake)
             fall_asleep();
-        if (control->wish)
+        if (ss_control->wish)
             wake_up();
         else
             set_state(SS_CONTROL_ASLEEP);
-        control->ready_ns = ss_clock();
+        ss_control->ready_ns = ss_clock();
         done = asked;
-        ss_store_release(control->answered, asked);
-        syscall(SYS_futex, &control->answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        ss_store_release(ss_control->answered, asked);
+        syscall(SYS_futex, &ss_control->answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
     return unused;
-}
-
-/* Whether the program exits. */
-int ss_is_exiting(void)
-{
-    return (int)ss_load_acquire(exiting);
-}
-
-/* For the exit of the program: CUPTI is not asked for anything from then on. */
-void ss_stop_control(void)
-{
-    ss_store_release(exiting, 1);
 }
 
 /* Gives an open memfd its size and maps it; NULL, with the reason in ss_lack, if that fails. */
 static void *map_control(void)
 {
-    if (!ss_size_allowed(sizeof *control)) {
-        ss_note_lack(SS_LACK_FILE_SIZE, sizeof *control, 0);
+    if (!ss_size_allowed(sizeof *ss_control)) {
+        ss_note_lack(SS_LACK_FILE_SIZE, sizeof *ss_control, 0);
         return NULL;
     }
     void *memory = NULL;
-    if (ftruncate(descriptor, sizeof *control) || ss_seal(descriptor) || ss_file_status(descriptor, &identity) ||
-        !(memory = ss_map(NULL, sizeof *control, descriptor)))
+    if (ftruncate(descriptor, sizeof *ss_control) || ss_seal(descriptor) || ss_file_status(descriptor, &identity) ||
+        !(memory = ss_map(NULL, sizeof *ss_control, descriptor)))
         ss_note_error(errno, SS_LACK_MEMFD);
     return memory;
 }
@@ -322,13 +298,13 @@ int ss_start_control(void)
         made->format = SS_CONTROL_FORMAT;
         made->pid = (uint32_t)getpid();
         made->start_ticks = ss_start_ticks();
-        ss_store_release(control, made);
+        ss_store_release(ss_control, made);
         if (!ss_start_thread(controlling_thread, SS_CUPTI_STACK)) {
             ss_store_release(made->magic, SS_CONTROL_MAGIC);
             return 0;
         }
         ss_note_lack(SS_LACK_THREADS, 1, 0);
-        ss_store_release(control, NULL);
+        ss_store_release(ss_control, NULL);
         munmap(made, sizeof *made);
         close(descriptor);
     }

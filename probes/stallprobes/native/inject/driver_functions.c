@@ -1,5 +1,7 @@
 /* Which functions of the driver are watched, by their names in the program's libcupti, and what is known of each. */
 #include "driver_functions.h"
+#include "gate.h"
+#include "state.h"
 
 /* Numbers without a function that end the search; reserved numbers have names too. */
 enum { UNKNOWN_IN_A_ROW = 256 };

@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "inject.h"
+#include "cupti.h"
+#include "layout.h"
+#include "words.h"
 
 enum {
     SS_DRIVER_FUNCTIONS = 2048,
@@ -47,14 +49,7 @@ SS_INLINE uint64_t ss_stream_of(const struct ss_driver_function *function, const
     return found;
 }
 
-/* driver_functions.c */
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
 void ss_write_apis(void);
-
-/* arguments.c */
-void ss_describe_call(struct ss_call *call, const struct ss_shape *shape, const unsigned char *parameters);
-void ss_before_use(const struct ss_shape *shape, const unsigned char *parameters);
-void ss_after_use(const struct ss_shape *shape, const unsigned char *parameters);
-struct ss_call ss_with_stream(struct ss_call call, const unsigned char *parameters);
 
 #endif

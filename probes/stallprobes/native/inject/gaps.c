@@ -10,7 +10,11 @@
  */
 #include <sys/prctl.h>
 
-#include "inject.h"
+#include "gaps.h"
+#include "slots.h"
+#include "stack.h"
+#include "state.h"
+#include "threads.h"
 
 enum {
     /* Younger gaps are not looked at. */

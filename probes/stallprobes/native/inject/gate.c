@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "gate.h"
+#include "state.h"
 
 enum {
     HOLD_MS = 5,
@@ -29,6 +30,9 @@ enum {
     PAUSE_NS = 50000,
     /* Readings of the gate before a held thread sleeps. */
     SPINS = 200,
+    /* When a step at CUPTI has taken long, and the longest rest after it. */
+    LONG_STEP_NS = 500000,
+    MOST_REST_NS = 50000000,
 };
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
@@ -37,8 +41,8 @@ enum { OPEN, CLOSED, SWITCHING };
 static uint32_t gate;
 /* Held threads that sleep. */
 static uint32_t asleep;
-/* The longest time for which a call was held (ns). */
-static uint64_t longest_wait;
+/* The longest time for which a call was held, by the gate alone and in all (ns). */
+static uint64_t longest_wait, longest_hold;
 /* Calls in flight of threads without a slot. */
 static uint32_t without_slot;
 /* Whether the owner of each slot is in a call that submits, and when that began, or the one before; in lines of their
@@ -63,11 +67,6 @@ void ss_use_gate(int on)
 int ss_gate_is_used(void)
 {
     return (int)ss_load(ss_private->gated);
-}
-
-uint64_t ss_longest_wait(void)
-{
-    return ss_load(longest_wait);
 }
 
 /* A slot has a new owner, who is in no call. */
@@ -187,4 +186,49 @@ void ss_open_gate(void)
     __atomic_store_n(&gate, OPEN, __ATOMIC_SEQ_CST);
     if (ss_load(asleep))
         futex(FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+/* Calls of the program may be held up from ``began`` to now. */
+void ss_note_hold(uint64_t began)
+{
+    uint64_t held = ss_clock() - began;
+    if (held > longest_hold)
+        longest_hold = held;
+}
+
+/* As ss_note_hold for a switch of kinds. Behind a gate a call is held by that, unless one was let through: then it may have
+ * waited for CUPTI as long as the switch took. */
+void ss_note_switch(uint64_t began, int gated, uint64_t let_through)
+{
+    uint64_t waited = ss_load(longest_wait);
+    if (!gated || ss_load(ss_header->not_held) != let_through)
+        ss_note_hold(began);
+    else if (waited > longest_hold)
+        longest_hold = waited;
+}
+
+/* A step at CUPTI began at ``began`` and has ended, in a recording that began late. Where it took long, calls of the
+ * program may have waited for a lock of CUPTI's as long: they have as long before the next step. Returns since when they
+ * are held up by the next one; ``held_since`` is that of the steps before. */
+uint64_t ss_rest_after(uint64_t began, uint64_t held_since)
+{
+    uint64_t took = ss_clock() - began;
+    if (took < LONG_STEP_NS || !(ss_header->flags & SS_FLAG_LATE))
+        return held_since;
+    ss_note_hold(held_since);
+    if (took > MOST_REST_NS)
+        took = MOST_REST_NS;
+    nanosleep(&(struct timespec){.tv_nsec = (long)took}, NULL);
+    return ss_clock();
+}
+
+uint64_t ss_longest_hold(void)
+{
+    return longest_hold;
+}
+
+/* For a recording that begins. */
+void ss_forget_holds(void)
+{
+    longest_hold = 0;
 }

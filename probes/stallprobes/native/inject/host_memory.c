@@ -3,7 +3,8 @@
  * A table of ranges without a lock, since asking the driver for the kind of an address would be a CUDA call. A filter
  * by blocks of addresses keeps the search short: most programs have few large ranges or many small ones.
  */
-#include "inject.h"
+#include "host_memory.h"
+#include "state.h"
 
 enum {
     RANGES = 1024,

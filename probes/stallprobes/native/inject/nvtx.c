@@ -11,7 +11,10 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#include "inject.h"
+#include "nvtx.h"
+#include "slots.h"
+#include "space.h"
+#include "state.h"
 
 enum { CALLBACKS = 1, CORE = 1, CORE2 = 5 };
 enum { START_EX = 4, START_A = 5, START_W = 6, END = 7, PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };

@@ -11,7 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "own_memory.h"
+#include "state.h"
 
 static uint32_t is_refused;
 

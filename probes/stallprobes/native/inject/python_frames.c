@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "inject.h"
+#include "own_memory.h"
+#include "python_frames.h"
+#include "state.h"
 
 enum {
     /* As Python itself writes at most. */

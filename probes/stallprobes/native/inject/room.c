@@ -16,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "room.h"
+#include "space.h"
+#include "state.h"
+#include "threads.h"
 
 /* The kernel's files; tests have others. */
 #ifndef SS_PROC
@@ -75,26 +78,6 @@ int ss_note_error(int error, uint32_t otherwise)
     case ENOMEM: return ss_note_lack(SS_LACK_ADDRESSES, 0, 0);
     default: return ss_note_lack(otherwise, 0, 0);
     }
-}
-
-/* The next name in a folder; NULL behind the last one, and without a folder. */
-const char *ss_next_name(struct ss_listing *listing)
-{
-    /* struct linux_dirent64 */
-    enum { LENGTH_AT = 16, NAME_AT = 19 };
-    uint16_t length;
-    if (listing->at >= listing->bytes) {
-        listing->bytes = listing->descriptor < 0 ? -1
-                                                 : syscall(SYS_getdents64, listing->descriptor, listing->entries,
-                                                           sizeof listing->entries);
-        listing->at = 0;
-    }
-    if (listing->bytes <= 0)
-        return NULL;
-    const char *entry = listing->entries + listing->at;
-    memcpy(&length, entry + LENGTH_AT, sizeof length);
-    listing->at += length;
-    return entry + NAME_AT;
 }
 
 /* Reads the begin of a file; 0 if it can be read. */

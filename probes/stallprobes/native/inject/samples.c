@@ -8,9 +8,12 @@
  * Thousands of short waits have hardly any of that time: one of so many of a thread's waits has a sample too, as many as
  * pass in WAIT_SAMPLE_NS on average, which stands for their number.
  */
-#include <time.h>
 
-#include "inject.h"
+#include "samples.h"
+#include "space.h"
+#include "stack.h"
+#include "state.h"
+#include "threads.h"
 
 enum {
     /* For so many times SAMPLE_NS a sample waits for a stack that costs more than may be spent; then it has none. */
@@ -89,15 +92,6 @@ static int has_space(void)
     }
     ss_store_release(space, READY);
     return 1;
-}
-
-/* The time (ns) that the calling thread has spent on a CPU. */
-uint64_t ss_thread_cpu(void)
-{
-    struct timespec time;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
-        return 0;
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
 /* Writes a sample; 0 if another thread, a whole ring behind, still writes to its place. */

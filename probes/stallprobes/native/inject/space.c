@@ -18,7 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "space.h"
+#include "state.h"
 
 enum {
     /* MADV_POPULATE_WRITE, which older headers lack. */
@@ -36,6 +37,8 @@ static uint64_t allowed, given;
 static uint64_t lacking_until;
 /* Whether the kernel has no MADV_POPULATE_WRITE. */
 static uint32_t cannot_populate;
+/* The file, opened again; -1, with errno. */
+static int (*reopen)(void);
 
 /* Maps ``size`` bytes to read and write, of a file or, without a ``descriptor`` (-1), of memory of this process alone; over
  * what is at ``place``, if that is not NULL, at one moment: there always is memory. NULL, with
@@ -78,8 +81,9 @@ int ss_seal(int descriptor)
 }
 
 /* For a new file, which may take so many bytes beside its rings. */
-void ss_begin_space(uint64_t most)
+void ss_begin_space(uint64_t most, int (*reopen_file)(void))
 {
+    ss_store(reopen, reopen_file);
     ss_store(allowed, most);
     ss_store(given, 0);
     ss_store(lacking_until, 0);
@@ -118,7 +122,7 @@ static int allocate_by_name(uint64_t offset, uint64_t size)
     int cancel;
     /* A thread must not end inside the driver's call because a cancellation was pending. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    int descriptor = ss_reopen_file();
+    int descriptor = ss_load(reopen)();
     int error = descriptor < 0 ? errno : allocate(descriptor, offset, size);
     if (descriptor >= 0)
         close(descriptor);

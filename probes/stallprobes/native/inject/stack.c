@@ -15,7 +15,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "inject.h"
+#include "own_memory.h"
+#include "python_frames.h"
+#include "space.h"
+#include "stack.h"
+#include "state.h"
+#include "threads.h"
 
 enum {
     /* Stacks that may be taken at a time; a thread that finds all in use takes none. */

@@ -9,7 +9,11 @@
  */
 #include <string.h>
 
-#include "inject.h"
+#include "gate.h"
+#include "slots.h"
+#include "space.h"
+#include "state.h"
+#include "windows.h"
 
 #define MS UINT64_C(1000000)
 

@@ -8,42 +8,45 @@ from stallprobes.native.layouts.driver_calls import HostTask
 
 
 class WaitCause(StrEnum):
-    """What a slow call waited for; the members are in order of evidence. The values are those of the JSON document.
+    """What a slow call waited for, in order of evidence: the value in JSON, and the clause of a sentence.
 
-    ``MODULE_LOADING`` to ``TRACING``: an overhead record of the call. ``GPU_WORK``: work of the GPU in front of a call
-    that blocks. ``STAGED_COPY``: the same, where most of it is in front of another peer copy that the driver stages.
-    ``OWN_WORK``: the call's own work on the GPU, such as a blocking copy. ``OTHER_CONTEXT`` and ``OTHER_PROCESS``: the
-    time-slice of another context. ``PAGEABLE_COPY`` to ``STREAM``: a call of another thread.
-    ``NO_CPU``: the thread was ready to run and had no CPU. ``HELD_STREAM``: its stream waited for something that is no
-    work of the GPU. ``ITSELF``: what the function does takes long, such as creating a context.
-    ``RECORDS_OFF``: it was made while work of the GPU was not recorded.
+    ``watch/causes`` has the rules by which each is found.
     """
 
-    MODULE_LOADING = "module-loading"
-    LAZY_LOADING = "lazy-loading"
-    COMPILATION = "compilation"
-    QUEUE_FULL = "queue-full"
-    TRACING = "tracing"
-    GPU_WORK = "gpu-work"
-    STAGED_COPY = "staged-copy"
-    OWN_WORK = "own-work"
-    OTHER_CONTEXT = "other-context"
-    OTHER_PROCESS = "other-process"
-    PAGEABLE_COPY = "pageable-copy"
-    ALLOCATION = "allocation"
-    FREE = "free"
-    ASYNC_ALLOCATION = "async-allocation"
-    HOST_ALLOCATION = "host-allocation"
-    HOST_REGISTRATION = "host-registration"
-    GRAPH = "graph"
-    MODULE = "module"
-    CONTEXT = "context"
-    STREAM = "stream"
-    NO_CPU = "no-cpu"
-    HELD_STREAM = "held-stream"
-    ITSELF = "itself"
-    RECORDS_OFF = "records-off"
-    UNATTRIBUTED = "unattributed"
+    clause: str
+
+    def __new__(cls, value: str, clause: str) -> WaitCause:
+        """The member with a value; ``clause`` follows "because of" or "beside" in a sentence."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.clause = clause
+        return member
+
+    MODULE_LOADING = "module-loading", "loading a module"
+    LAZY_LOADING = "lazy-loading", "loading the kernel at its first launch"
+    COMPILATION = "compilation", "compiling device code"
+    QUEUE_FULL = "queue-full", "a full launch queue"
+    TRACING = "tracing", "the recording of GPU work by stallscope itself"
+    GPU_WORK = "gpu-work", "GPU work in front of it"
+    STAGED_COPY = "staged-copy", "a staged peer copy in front of its own, and what that waited for"
+    OWN_WORK = "own-work", "its own work on the GPU"
+    OTHER_CONTEXT = "other-context", "the time-slices of another context"
+    OTHER_PROCESS = "other-process", "the time-slices of another process"
+    PAGEABLE_COPY = "pageable-copy", "a pageable copy"
+    ALLOCATION = "allocation", "an allocation of GPU memory"
+    FREE = "free", "a free of GPU memory"
+    ASYNC_ALLOCATION = "async-allocation", "an allocation from a pool"
+    HOST_ALLOCATION = "host-allocation", "allocating or freeing pinned memory"
+    HOST_REGISTRATION = "host-registration", "registering host memory"
+    GRAPH = "graph", "instantiating a graph"
+    MODULE = "module", "loading a module"
+    CONTEXT = "context", "creating or destroying a context"
+    STREAM = "stream", "creating or destroying a stream"
+    NO_CPU = "no-cpu", "a lack of CPU for the thread"
+    HELD_STREAM = "held-stream", "an event or a host function that held its stream"
+    ITSELF = "itself", "the call itself"
+    RECORDS_OFF = "records-off", "work of the GPU, which was not recorded then"
+    UNATTRIBUTED = "unattributed", "no cause that was recorded"
 
     @property
     def is_other_thread(self) -> bool:
@@ -82,3 +85,9 @@ CAUSES_BY_RANK = tuple(WaitCause)
 def cause_of_task(task: HostTask) -> WaitCause | None:
     """The cause that a task of the driver is, for its own call or for those of other threads; None without a task."""
     return _OF_TASKS.get(task)
+
+
+def described() -> str:
+    """All causes with what they are, for a reader of the JSON documents."""
+    causes = (f"{cause}: {cause.clause}{' in another thread' * cause.is_other_thread}." for cause in WaitCause)
+    return f"What a call waited for, in order of evidence. {' '.join(causes)}"

@@ -1,4 +1,5 @@
-"""Causes of slow calls: a file for each, with its rules, its sentence and its remedy, and the order in which they hold.
+"""Causes of slow calls: a file for each sort of evidence, with its causes, their sentences and remedies, and its rules.
 
-``order.py`` has them all; ``attribute.py`` asks them for each slow call. What they look at is in ``attribution``.
+``order.py`` has them all, in the order in which their rules hold; ``attribute.py`` asks them for each slow call. What
+they look at is in ``facts.py`` and in ``attribution``.
 """

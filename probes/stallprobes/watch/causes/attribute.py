@@ -21,7 +21,7 @@ def attribute(
     recorded: Recorded,
     known: KnownStalls | None = None,
 ) -> tuple[ExplainedCall, ...]:
-    """The cause of each of the ``slow`` calls, in their order.
+    """Causes of the ``slow`` calls, in their order.
 
     ``excess`` is each call's duration less the median of its row (ns). Calls of other threads are a proven cause of
     nothing: they are named "beside", unless ``known`` has the pair.
@@ -30,23 +30,23 @@ def attribute(
     facts = Facts(slow, excess, recorded, known)
     calls = facts.calls
     open_ = np.ones(len(calls), dtype=np.bool_)
-    given = [UNKNOWN] * len(calls)
+    answers = [UNKNOWN] * len(calls)
     every, unrecorded = np.ones_like(open_), facts.not_recorded
     for rules, among in ((OVERHEADS, every), (RECORDED, every), (BESIDE, ~unrecorded), (UNRECORDED, unrecorded)):
         if rules is UNRECORDED and (open_ & unrecorded).any():
-            _note_alike(facts, given)
+            _note_alike(facts, answers)
         for rule in rules:
             chosen = rule.mask(facts, open_) & open_ & among
             open_ &= ~chosen
             for at in np.flatnonzero(chosen).tolist():
-                given[at] = rule.answer(facts, at)
-        # What is no slower than usual waited for nothing.
+                answers[at] = rule.answer(facts, at)
+        # A call that is no slower than usual waited for nothing.
         open_ &= calls.excess > 0
     names, stacks = recorded.thread_names, recorded.stacks
     return tuple(
         ExplainedCall.of(
-            one,
-            thread_name=names.get(one.thread, ""),
+            call,
+            thread_name=names.get(call.thread, ""),
             excess_ns=ns,
             cause=answer.cause,
             certainty=answer.certainty,
@@ -54,16 +54,16 @@ def attribute(
             evidence=answer.evidence,
             nested=nested,
             also=answer.also,
-            stack=stacks.get(one.stack),
+            stack=stacks.get(call.stack),
         )
-        for one, ns, answer, nested in zip(slow, excess, given, calls.nested().tolist(), strict=True)
+        for call, ns, answer, nested in zip(slow, excess, answers, calls.nested().tolist(), strict=True)
     )
 
 
-def _note_alike(facts: Facts, given: Sequence[Answer]) -> None:
-    """Note what is known of the slow calls by their records, unless that is noted already."""
-    noted = facts.recorded.noted or [False] * len(given)
-    unknown = (facts.not_recorded & [answer is UNKNOWN for answer in given]).tolist()
-    for call, answer, ns, left in zip(facts.slow, given, facts.excess, map(max, noted, unknown), strict=True):
-        if not left:
+def _note_alike(facts: Facts, answers: Sequence[Answer]) -> None:
+    """Note the causes that slow calls have by records, each call once."""
+    noted = facts.recorded.noted or [False] * len(answers)
+    unknown = (facts.not_recorded & [answer is UNKNOWN for answer in answers]).tolist()
+    for call, answer, ns, skipped in zip(facts.slow, answers, facts.excess, map(max, noted, unknown), strict=True):
+        if not skipped:
             facts.alike.note(call, answer.cause, answer.certainty, ns, answer.explained_ns)

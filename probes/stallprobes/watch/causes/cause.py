@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from stallprobes.catalog import Relation, entries
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.patterns import patterns
-from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, work_text
 from stallprobes.watch.attribution.findings import NO_EVIDENCE, ExplainedCall, PartOfWait, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
@@ -27,46 +26,20 @@ class Answer(NamedTuple):
     also: tuple[PartOfWait, ...] = ()
 
 
+# Remedy as a sentence, or as a function that asks the catalogue once it is shown: loading that takes time.
+Remedy = str | Callable[[], str]
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
 
 
-def known_by_function(cause: WaitCause) -> Callable[[Facts, int], Answer]:
-    """The answer for calls whose function shows the cause of all of their excess."""
+class Rule(NamedTuple):
+    """When a cause holds, by one sort of evidence.
 
-    def answer(facts: Facts, at: int) -> Answer:
-        ns = facts.excess[at]
-        return Answer(cause, Certainty.KNOWN, ns, WaitEvidence(ns))
+    ``mask``: which of the calls that are asked about have the cause; its flags of other calls do not count.
+    ``answer``: the answer for a call that has it.
+    """
 
-    return answer
-
-
-class Rule(Protocol):
-    """When a cause holds, by one kind of evidence."""
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        """Which of the ``asked`` calls have the cause; what it says of the others does not count."""
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        """The answer for a call that has it."""
-
-
-@dataclass(frozen=True)
-class MadeRule:
-    """A rule of two functions."""
-
-    mask_of: Callable[[Facts, Flags], Flags]
-    answer_of: Callable[[Facts, int], Answer]
-
-    def mask(self, facts: Facts, asked: Flags) -> Flags:
-        return self.mask_of(facts, asked)
-
-    def answer(self, facts: Facts, at: int) -> Answer:
-        return self.answer_of(facts, at)
-
-
-def no_remedy() -> str:
-    """Where nothing is known to help."""
-    return ""
+    mask: Callable[[Facts, Flags], Flags]
+    answer: Callable[[Facts, int], Answer]
 
 
 def named_work(call: ExplainedCall) -> Iterator[str]:
@@ -75,7 +48,7 @@ def named_work(call: ExplainedCall) -> Iterator[str]:
         yield work_text(work)
 
 
-class Help(NamedTuple):
+class KnownRemedy(NamedTuple):
     """What helps, in a sentence, and the pattern that shows it as code, "" without one."""
 
     remedy: str
@@ -83,19 +56,18 @@ class Help(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Cause:
+class CallCause:
     """A cause: its words, what helps, and how a sentence names it.
 
-    ``word`` names it in a list, ``clause`` after "because of" or "beside" in a sentence, which ``evidence``
-    continues. ``sentence`` replaces that whole part, where it is not "". ``pattern`` is the pattern whose remedies
-    help, "" without one; ``by_family`` has what helps calls of some families more than that does. ``columns``,
-    where the cause is a call of another thread, are those of a check in which aggressors make such calls.
+    ``word`` names it in a list. In a sentence, ``evidence`` continues the clause of ``name``; ``sentence`` replaces
+    both, where it is not "". ``pattern`` is the pattern whose remedies help, "" without one; ``by_family`` has what
+    helps calls of some families more than that does. ``columns``, where the cause is a call of another thread, are
+    those of a check in which aggressors make such calls.
     """
 
     name: WaitCause
     word: str
-    clause: str
-    remedy_of: Callable[[], str] = no_remedy
+    remedy_of: Remedy = ""
     pattern: str = ""
     evidence: Callable[[ExplainedCall], Iterable[str]] = named_work
     sentence: str = ""
@@ -103,27 +75,24 @@ class Cause:
     by_family: Mapping[CallFamily, str] = field(default_factory=dict)
 
     @property
+    def clause(self) -> str:
+        """Its name in a sentence, after "because of" or "beside"."""
+        return self.name.clause
+
+    @property
     def remedy(self) -> str:
         """What helps, "" where nothing is known."""
-        return self.remedy_of()
+        return self.remedy_of if isinstance(self.remedy_of, str) else self.remedy_of()
 
-    def helps(self, function: str) -> Help:
+    def helps(self, function: str) -> KnownRemedy:
         """What helps calls of a function, and the pattern whose remedies show it as code, "" without one."""
         family = family_of(function)
         if family is None or family not in self.by_family:
-            return Help(self.remedy, self.pattern)
-        return Help(self.by_family[family], "")
+            return KnownRemedy(self.remedy, self.pattern)
+        return KnownRemedy(self.by_family[family], "")
 
 
-def overhead_or_work(call: ExplainedCall) -> Iterator[str]:
-    """The time of the overhead records of the call, else its work, in words."""
-    if call.evidence.overhead_ns:
-        yield duration_ns(call.evidence.overhead_ns)
-    else:
-        yield from named_work(call)
-
-
-def of_entry(name: str) -> Callable[[], str]:
+def of_entry(name: str) -> Remedy:
     """The remedy that the catalogue's entry ``name`` has for victims of its context, else of any."""
 
     def remedy() -> str:
@@ -134,11 +103,6 @@ def of_entry(name: str) -> Callable[[], str]:
     return remedy
 
 
-def of_pattern(name: str) -> Callable[[], str]:
+def of_pattern(name: str) -> Remedy:
     """The remedy of the pattern ``name``."""
     return lambda: patterns()[name].remedy
-
-
-def text(remedy: str) -> Callable[[], str]:
-    """The remedy as it is."""
-    return lambda: remedy

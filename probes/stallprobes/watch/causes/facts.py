@@ -1,4 +1,4 @@
-"""What is known of slow calls when their causes are asked for, as arrays that several rules use."""
+"""Arrays of facts about slow calls that the rules of several causes use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 
 Flags = NDArray[np.bool_]
-# Context and name of a kernel, and the correlation number of the launch that was its first.
+# Correlation number of the first launch of each kernel, by context and name.
 FirstLaunches = Mapping[tuple[int, int], int]
 _OVERHEADS = {
     OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
@@ -51,10 +51,9 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Calls of one reading whose streams are followed: each takes a look at all calls that order streams.
+# Limit of calls per reading whose streams are followed: each takes a search of all calls that order streams.
 MOST_FOLLOWED = 256
-# A stream that is held is mostly waited for at once: a call that holds it was made at most so much earlier, and no
-# earlier than the wait is long.
+# Longest time (ns), beyond the length of a wait, from the begin of a call that holds the stream to that of the wait.
 HOLDS_NS = 10_000_000
 _GPU_RANKS = int64s(
     [
@@ -113,13 +112,13 @@ class Facts:
         self._culprits: tuple[Int64s, Int64s] | None = None
         self._held: Int64s | None = None
         self._behind: dict[int, Behind] = {}
-        # Those of the slow calls that have a cause by their records.
+        # Slow calls of this reading whose causes their records show.
         self.alike = AlikeCalls()
         self._like: dict[Hashable, AlikeSum | None] = {}
 
     @property
     def nothing(self) -> Flags:
-        """No call: for what is known by now."""
+        """Flags of no call, to be set."""
         return np.zeros(len(self.calls), dtype=np.bool_)
 
     @cached_property
@@ -155,10 +154,10 @@ class Facts:
     def overheads(self) -> Int64s:
         """The time (ns) of the overhead records of each call: int64[calls][causes], by the rank of the cause."""
         calls, records = self.calls, self.recorded.records
-        found = np.zeros((len(calls), len(CAUSE_RANKS)), dtype=np.int64)
+        times = np.zeros((len(calls), len(CAUSE_RANKS)), dtype=np.int64)
         rows = records[(records["kind"] == int(RecordKind.OVERHEAD)) & np.isin(records["subkind"], list(_OVERHEADS))]
         if not len(rows) or not len(calls):
-            return found
+            return times
         starts, ends = int64s(rows["start"]), int64s(rows["end"])
         correlations = int64s(rows["correlation"])
         # Before CUDA 12.3 a record has a thread in place of a call.
@@ -169,8 +168,8 @@ class Facts:
         at = np.maximum(places, 0)
         overlap = np.minimum(ends, calls.ends[at]) - np.maximum(starts, calls.begins[at])
         kept = (places >= 0) & (overlap > 0)
-        np.add.at(found, (places[kept], ranks[kept]), overlap[kept])
-        return int64s(np.minimum(found, (calls.ends - calls.begins)[:, None]))
+        np.add.at(times, (places[kept], ranks[kept]), overlap[kept])
+        return int64s(np.minimum(times, (calls.ends - calls.begins)[:, None]))
 
     @cached_property
     def overhead(self) -> Int64s:
@@ -207,10 +206,10 @@ class Facts:
         """The rank of the cause that has most of each call's wait for the GPU, -1 where that explains too little."""
         waits = self.waits
         parts = np.stack((waits.front, waits.own, waits.context, waits.process), axis=1)
-        found = _GPU_RANKS[parts.argmax(axis=1)]
-        staging = np.isin(np.arange(len(found)), list(waits.by_staging))
-        found[staging & (found == CAUSE_RANKS[WaitCause.GPU_WORK])] = CAUSE_RANKS[WaitCause.STAGED_COPY]
-        return np.where((waits.total >= DIRECT_SHARE * self.calls.excess) & (waits.total > 0), found, -1)
+        ranks = _GPU_RANKS[parts.argmax(axis=1)]
+        staging = np.isin(np.arange(len(ranks)), list(waits.by_staging))
+        ranks[staging & (ranks == CAUSE_RANKS[WaitCause.GPU_WORK])] = CAUSE_RANKS[WaitCause.STAGED_COPY]
+        return np.where((waits.total >= DIRECT_SHARE * self.calls.excess) & (waits.total > 0), ranks, -1)
 
     @property
     def all_work_known(self) -> bool:
@@ -266,11 +265,11 @@ class Facts:
         A call that loads a module holds what module loading holds.
         """
         plain, of_pageable = (
-            self.calls.by_function(partial(DriverFunction.holds, pageable=end)) for end in (False, True)
+            self.calls.by_function(partial(DriverFunction.holds, pageable=pageable)) for pageable in (False, True)
         )
-        found = np.where(self.waits.pageable, of_pageable, plain)
+        holds = np.where(self.waits.pageable, of_pageable, plain)
         loading = np.isin(self.overhead, [CAUSE_RANKS[cause] for cause in _LOADING])
-        return np.where((found == 0) & loading, int(HostTask.MODULE), found)
+        return np.where((holds == 0) & loading, int(HostTask.MODULE), holds)
 
     @cached_property
     def culprit_calls(self) -> CulpritCalls:
@@ -309,7 +308,7 @@ def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
     ``samples`` are those around it, by thread as ``Recorded`` describes them; 0 where there are none on both sides.
     What lies between a sample and the call may all have been a delay.
     """
-    found = np.zeros(len(calls), dtype=np.int64)
+    least = np.zeros(len(calls), dtype=np.int64)
     for thread in np.unique(calls.threads).tolist():
         times = samples.get(thread)
         if times is None or not len(times):
@@ -322,13 +321,13 @@ def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
         before, after = np.maximum(before, 0), np.minimum(after, len(times) - 1)
         outside = begins - times[before, 0] + times[after, 0] - ends
         delays = np.clip(times[after, 1] - times[before, 1] - outside, 0, ends - begins)
-        found[places] = np.where(between, delays, 0)
-    return found
+        least[places] = np.where(between, delays, 0)
+    return least
 
 
 def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:
     """The place of the last call of each thread that began at or before the time and had not ended; -1 without one."""
     order = np.lexsort((calls.begins, calls.threads))
     places = GroupedTimes(calls.threads[order], calls.begins[order]).last(threads, starts)
-    found = order[places]
-    return np.where((places >= 0) & (calls.ends[found] > starts), found, -1)
+    rows = order[places]
+    return np.where((places >= 0) & (calls.ends[rows] > starts), rows, -1)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.errors import CheckFileError
-from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.machine import fingerprint
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import Reference, gpu_model
@@ -55,9 +54,8 @@ class KnownStalls:
     def of_reference(cls, reference: Reference) -> KnownStalls:
         """The stalls on which all checks of ``reference`` agree."""
         found = set()
-        for place, cell in reference.cells.items():
-            ranges = (cell.ratios.get((Phase.CALL, quantile)) for quantile in PERCENTILES)
-            if cell.stalls and any(one is not None and one.low >= STALLED for one in ranges):
+        for place, cell in reference.by_place.items():
+            if cell.stalls and any(low >= STALLED for low, _ in cell.ratios.get(Phase.CALL, {}).values()):
                 found.add(place)
         return cls(frozenset(found), f"the reference {reference.name}")
 

@@ -16,10 +16,10 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import plain_name
 
 FILE = Path(__file__).with_name("call_durations.json")
-# Machines and moments differ: so many times the longest that was measured, and so much (ns) more.
+# Factor in the longest measured duration, and time (ns) added to it, up to which a duration is usual: machines differ.
 MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
 _VERSION = re.compile(r"_v\d+$")
-# Functions that do the same.
+# Functions with the duration of another one.
 _SAME = {
     "cuMemAllocHost": "cuMemHostAlloc",
     "cuMemAllocPitch": "cuMemAlloc",
@@ -32,15 +32,15 @@ _SAME = {
 
 @cache
 def _measured() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FILE.read_bytes())
-    return found
+    durations: dict[str, Any] = json.loads(FILE.read_bytes())
+    return durations
 
 
 def longest_ns(function: str, size: int | None) -> int | None:
     """The longest time (ns) that a function took by itself; None if it was not measured.
 
-    ``size`` (bytes): between two sizes that were measured, and beyond them, it grows evenly. Without one, as that of a
-    free, it is the longest of all.
+    ``size`` (bytes): between measured sizes, and beyond the largest, the duration grows evenly. Without a size, as that
+    of a free, it is the longest of all.
     """
     name = _VERSION.sub("", plain_name(function))
     rows = _measured()["functions"].get(_SAME.get(name, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from stallprobes.engine.sim.clock import Call, Wait
-from stallprobes.engine.sim.device import Function, GraphHandle, HostWord, Module, SimStream, us
+from stallprobes.engine.sim.device import GraphHandle, HostWord, LoadedFunction, Module, SimStream, us
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, SUCCESS, HostThread, call
 from stallprobes.model import Image, Text
 
@@ -26,10 +26,15 @@ def wait_for_queue(host: HostThread, stream: SimStream) -> Wait:
 
 @call("cuLaunchKernel")
 def launch_kernel(
-    host: HostThread, kernel: Function, blocks: int, threads: int, stream: SimStream, args: tuple[int, HostWord | None]
+    host: HostThread,
+    kernel: LoadedFunction,
+    blocks: int,
+    threads: int,
+    stream: SimStream,
+    args: tuple[int, HostWord | None],
 ) -> Call:
     """(kernel, blocks, threads, stream, (duration ns, word that counts starts))."""
-    if not isinstance(kernel, Function):
+    if not isinstance(kernel, LoadedFunction):
         return INVALID_HANDLE
     gpu = stream.context.gpu
     duration_ns, started = args
@@ -103,7 +108,7 @@ def module_function(host: HostThread, into: HostWord, module: Module, _name: Tex
     if not isinstance(module, Module) or not module.live:
         return INVALID_HANDLE
     yield from host.work_under(host.call_ns("cuModuleGetFunction"), host.current.lock)
-    into.put(Function(spins=False, loaded=module.on_gpu, module=module))
+    into.put(LoadedFunction(spins=False, loaded=module.on_gpu, module=module))
     return SUCCESS
 
 

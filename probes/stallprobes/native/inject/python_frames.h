@@ -1,0 +1,29 @@
+/* Frames of a Python interpreter (python_frames.c). */
+#ifndef STALLSCOPE_PYTHON_FRAMES_H
+#define STALLSCOPE_PYTHON_FRAMES_H
+
+#include <stdint.h>
+
+#include "own_memory.h"
+
+/* Whether frames of an interpreter can be read by its table of offsets. */
+enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
+/* Where the interpreter's structures have what is needed: the state of a thread, a frame, code, an object, a string of
+ * bytes, a string; and the addresses of the types of three of them. */
+struct ss_python_layout {
+    uint64_t thread_frame;
+    /* Where this is not 0, a thread has its frame in the structure to which it points there. */
+    uint64_t thread_cframe, cframe_frame;
+    uint64_t previous, executable, instruction, owner;
+    uint64_t file, name, table, first_line, instructions;
+    uint64_t type;
+    uint64_t bytes_size, bytes_text;
+    uint64_t string_state, string_length, ascii_bytes, other_bytes;
+    uint64_t code_type, string_type, bytes_type;
+};
+int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
+int ss_learn_old_python(struct ss_python_layout *layout, const char *version);
+uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
+                        char *bytes, uint32_t size, uint32_t *flags);
+
+#endif

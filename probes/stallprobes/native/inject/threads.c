@@ -1,0 +1,86 @@
+/* Threads of the library, and how they wait for each other. */
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state.h"
+#include "threads.h"
+
+/* Waits while a word has a value, at most so long. */
+void ss_wait_for_change(uint32_t *word, uint32_t value, long ns)
+{
+    struct timespec limit = {ns / 1000000000, ns % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &limit, NULL, 0);
+}
+
+void ss_wake(uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* The thread runs on the CPUs of all threads of the process, with no priority in real time: the one that started it may be
+ * kept on one CPU, which it needs. */
+static void leave_cpu(void)
+{
+    enum { NORMAL = 0, FIRST_COME = 1, ROUND_ROBIN = 2 };
+    unsigned long all[128] = {0}, own[128];
+    long policy = syscall(SYS_sched_getscheduler, 0);
+    const int priority = 0;
+    if (policy == FIRST_COME || policy == ROUND_ROBIN)
+        syscall(SYS_sched_setscheduler, 0, NORMAL, &priority);
+    struct ss_listing threads = {.descriptor = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    uint64_t thread;
+    for (const char *name; (name = ss_next_name(&threads));) {
+        long got = ss_parse_number(name, &thread) ? syscall(SYS_sched_getaffinity, (pid_t)thread, sizeof own, own) : -1;
+        for (long at = 0; at < got / (long)sizeof *own; at++)
+            all[at] |= own[at];
+    }
+    if (threads.descriptor < 0)
+        return;
+    close(threads.descriptor);
+    syscall(SYS_sched_setaffinity, 0, sizeof all, all);
+}
+
+static void *start_body(void *argument)
+{
+    void *(*body)(void *);
+    memcpy(&body, &argument, sizeof body);
+    leave_cpu();
+    return body(NULL);
+}
+
+/* A thread that takes no signal of the program, and none of its CPUs alone; ``stack_bytes`` of stack, which a program that
+ * locks its memory has in memory at once. */
+int ss_start_thread(void *(*body)(void *), size_t stack_bytes)
+{
+    void *argument;
+    memcpy(&argument, &body, sizeof argument);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes))
+        return -1;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
+                 pthread_attr_setstacksize(&attributes, stack_bytes) ||
+                 pthread_create(&thread, &attributes, start_body, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed ? -1 : 0;
+}
+
+/* The time (ns) that the calling thread has spent on a CPU. */
+uint64_t ss_thread_cpu(void)
+{
+    struct timespec time;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time))
+        return 0;
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
