@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import LOWER, index
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
-from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import (
     ANY,
     HOST,
@@ -37,6 +37,7 @@ from stallprobes.native.layouts.driver_calls import (
 )
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import DriverCall, RecordBatch, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.words import Memory
 
 HEADER = np.dtype(
     [
@@ -83,9 +84,9 @@ _ALLOCATES = {
 # CUDA_MEMCPY2D and CUDA_MEMCPY3D: words of the type and the address of each end, and of the sizes.
 _BLOCKS = {2: ((2, 3), (9, 10), (14, 15)), 3: ((4, 5), (15, 16), (22, 23, 24))}
 _TYPES = {
-    MemoryKind.PAGEABLE: 1, MemoryKind.PINNED: 1, MemoryKind.DEVICE: 2, MemoryKind.ARRAY: 3, MemoryKind.MANAGED: 1,
+    Memory.PAGEABLE: 1, Memory.PINNED: 1, Memory.DEVICE: 2, Memory.ARRAY: 3, Memory.MANAGED: 1,
 }  # fmt: skip
-_ADDRESSES = {MemoryKind.PAGEABLE: PAGEABLE, MemoryKind.PINNED: PINNED, MemoryKind.MANAGED: MANAGED}
+_ADDRESSES = {Memory.PAGEABLE: PAGEABLE, Memory.PINNED: PINNED, Memory.MANAGED: MANAGED}
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,8 @@ class CallStream:
             submitted = self._submitted.get(family, iter(())) if family is not None else iter(())
             context, stream, correlation = next(submitted, (1, None, next(self._own)))
             call = DriverCall(
-                function=function, family=family, thread=thread.id, begin_ns=begin_ns + 1, stream=stream,
-                bytes=None, source=MemoryKind.UNKNOWN, target=MemoryKind.UNKNOWN, context=context,
+                function=function, thread=thread.id, begin_ns=begin_ns + 1, stream=stream,
+                bytes=None, source=None, target=None, context=context,
                 correlation=correlation,
             )  # fmt: skip
             begin_ns += 1 + duration_ns
@@ -272,17 +273,17 @@ class _HostMemory:
         if shape.use in _ALLOCATES:
             self._allocate(row, shape, event)
 
-    def _address(self, form: int, kind: MemoryKind) -> int:
-        region = _ADDRESSES.get(kind, PAGEABLE)
+    def _address(self, form: int, kind: Memory | None) -> int:
+        region = _ADDRESSES.get(kind or Memory.PAGEABLE, PAGEABLE)
         if region != PAGEABLE and not self._allocated[region]:
-            raise ValueError(f"a copy uses {kind.name} memory before any is allocated")
+            raise ValueError(f"a copy uses {kind} memory before any is allocated")
         return region
 
     def _write_block(self, row: np.void, shape: CallShape, call: DriverCall) -> None:
         source, target, sizes = _BLOCKS[shape.dimensions]
         row["pointer"] = shape.description
         for (kind_at, address_at), kind in ((source, call.source), (target, call.target)):
-            row["block"][kind_at] = _TYPES.get(kind, 0)
+            row["block"][kind_at] = 0 if kind is None else _TYPES.get(kind, 0)
             row["block"][address_at] = self._address(HOST, kind)
         row["block"][list(sizes)] = 1
         row["block"][sizes[0]] = call.bytes or 0

@@ -12,20 +12,21 @@ from ctypes import sizeof
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 
-from stallprobes.files.codec import decoded, encoded
+from stallprobes.files.schemas import schema
 from stallprobes.foreign_text import is_printable
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
-from stallprobes.watch.document import WatchDocument, document
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
 from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.watch.reading.map_reader import MapFile
+from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 
@@ -104,12 +105,12 @@ def _places(path: Path) -> Iterator[tuple[int, int]]:
 def use(folder: Path, out: Path) -> list[str]:
     """Read a folder and make everything that ``watch`` makes of it; the problems of its files.
 
-    The document has its own types, and the recording, if it has the moment, is read.
+    The document follows its schema, and the recording, if it has the moment, is read.
     """
     live = LiveProgram(folder, WatchedProgram("program"), keep_ns=None)
     live.update(analyze=True)
     found = live.findings()
-    decoded(encoded(document(found)), WatchDocument)
+    jsonschema.validate(document(found), schema("stallscope.watch/3"))
     text = io.StringIO()
     show_watch(TextWriter(text, width=100), found, "program")
     assert all(is_printable(line) for line in text.getvalue().splitlines())

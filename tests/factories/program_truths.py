@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 
-from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.reading.words import Memory
 from stallprobes.watch.sentences import call_text
 
 # The part of a program's slow time that must have its right cause.
@@ -36,7 +36,7 @@ def secondary_context(call: ExplainedCall) -> Collection[WaitCause]:
 def pageable_copies(call: ExplainedCall) -> Collection[WaitCause]:
     """Launches wait for the copies of the other thread."""
     if call.function == LAUNCH:
-        assert call.culprit is None or (call.culprit.function, call.culprit.target) == (D2H, MemoryKind.PAGEABLE)
+        assert call.culprit is None or (call.culprit.function, call.culprit.target) == (D2H, Memory.PAGEABLE)
         return (WaitCause.PAGEABLE_COPY,)
     return (WaitCause.OWN_WORK,)
 

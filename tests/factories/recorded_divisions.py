@@ -15,8 +15,6 @@ from factories.watch_calls import process as process_of
 from factories.watch_calls import thread as thread_of
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS, CallFlag, WatchRecord, Window
 from stallprobes.records.rows import DRIVER_CALL, Rows
 from stallprobes.watch.analysis import ProcessAnalysis
@@ -30,6 +28,7 @@ from stallprobes.watch.reading.process import (
     WatchedProcess,
 )
 from stallprobes.watch.reading.record_windows import RecordWindows
+from stallprobes.watch.reading.words import MEMORY
 
 FOLDER = Path(__file__).parents[1] / "data" / "watch" / "divisions"
 # Columns that nearly always grow are kept as differences, which compress well.
@@ -91,8 +90,8 @@ class RecordedDivision:
             for thread, name in self.threads.items()
         ]
         read = process_of(*threads, now=0)
-        return replace(
-            read, started=first, clocks=last, ended_ns=last.monotonic_ns, windows=RecordWindows.of(self.windows)
+        return read.changed(
+            started=first, clocks=last, ended_ns=last.monotonic_ns, windows=RecordWindows.of(self.windows)
         )
 
     def _slow_calls(self) -> list[SlowDriverCall]:
@@ -104,14 +103,13 @@ class RecordedDivision:
             found.append(
                 SlowDriverCall(
                     function=function,
-                    family=family_of(function),
                     thread=int(row["thread"]),
                     begin_ns=int(row["began_ns"]),
                     duration_ns=int(row["returned_ns"] - row["began_ns"]),
                     stream=int(row["stream"]) if flags & CallFlag.STREAM else None,
                     bytes=int(row["bytes"]) if flags & CallFlag.BYTES else None,
-                    source=MemoryKind(int(row["source"])),
-                    target=MemoryKind(int(row["target"])),
+                    source=MEMORY.get(int(row["source"])),
+                    target=MEMORY.get(int(row["target"])),
                     context=int(row["context"]),
                     correlation=int(row["correlation"]),
                     result=0,
@@ -124,7 +122,10 @@ class RecordedDivision:
         took = (mine["returned_ns"] - mine["began_ns"]).astype(np.int64)
         return {
             self.functions[number]: CallFigures(
-                Histogram.of(of.tolist()), int(of.sum()), int((of >= DEFAULT_SLOW_NS).sum()), 0
+                total=Histogram.of(of.tolist()),
+                total_ns=int(of.sum()),
+                slow=int((of >= DEFAULT_SLOW_NS).sum()),
+                failed=0,
             )
             for number in np.unique(mine["function"]).tolist()
             for of in (took[mine["function"] == number],)
@@ -142,7 +143,7 @@ class RecordedDivision:
             records = self.records[(arrived > before) & (arrived <= until)]
             ended = number == READINGS
             analysis.feed(
-                process if ended else replace(process, ended_ns=None),
+                process if ended else process.changed(ended_ns=None),
                 RecordBatch(records, self.names, 0, 0),
                 until,
                 calls=CallBatch(calls, self.functions, 0),

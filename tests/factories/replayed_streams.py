@@ -43,12 +43,12 @@ def thread_names(process: WatchedProcess) -> dict[int, int]:
 
 def calls_of(process: WatchedProcess) -> list[list[SlowDriverCall]]:
     """The slow calls of each thread, without its id and their stacks."""
-    return [[replace(slow, thread=0, stack=0) for slow in thread.slow_calls] for thread in threads_of(process)]
+    return [[slow.changed(thread=0, stack=0) for slow in thread.slow_calls] for thread in threads_of(process)]
 
 
 def in_flight(process: WatchedProcess) -> list[list[DriverCall]]:
     """The calls in flight of each thread, without its id."""
-    return [[replace(call, thread=0) for call in thread.in_flight] for thread in threads_of(process)]
+    return [[call.changed(thread=0) for call in thread.in_flight] for thread in threads_of(process)]
 
 
 def counts_of(process: WatchedProcess) -> list[Mapping[str, tuple[list[int], int, int]]]:
@@ -74,13 +74,13 @@ def explained(watched: Watched) -> list[ExplainedCall]:
     names = thread_names(watched.process)
 
     def numbered(one: CallAlongside) -> CallAlongside:
-        return replace(one, thread=names[one.thread], thread_name="")
+        return one.changed(thread=names[one.thread], thread_name="")
 
     found = []
     for call in findings_of(watched).slow_calls:
         is_held = call.cause is WaitCause.HELD_STREAM
-        evidence = replace(call.evidence, calls=() if is_held else tuple(map(numbered, call.evidence.calls)))
+        evidence = call.evidence.changed(calls=() if is_held else tuple(map(numbered, call.evidence.calls)))
         certainty = Certainty.BESIDE if is_held else call.certainty
-        call = replace(call, thread=names[call.thread], thread_name="", evidence=evidence, stack=None)
-        found.append(replace(call, certainty=certainty))
+        call = call.changed(thread=names[call.thread], thread_name="", evidence=evidence, stack=None)
+        found.append(call.changed(certainty=certainty))
     return found

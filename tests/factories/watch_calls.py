@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from stallprobes.latency.histogram import Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
-from stallprobes.native.layouts.driver_calls import family_of
-from stallprobes.native.layouts.watch_file import CallFlag, LossKind, WatchState
+from stallprobes.native.layouts.watch_file import CallFlag, LossKind
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.reading.process import (
@@ -28,6 +27,7 @@ from stallprobes.watch.reading.process import (
     WatchedProcess,
     WatchedThread,
 )
+from stallprobes.watch.reading.words import MEMORY, ProcessState
 
 US = 1_000
 # All times begin here, so that none is 0.
@@ -61,15 +61,15 @@ def call(
 ) -> DriverCall:
     """A call in flight since ``begin``."""
     return DriverCall(
-        function=function, family=family_of(function), thread=thread, begin_ns=at_ns(begin), stream=stream, bytes=size,
-        source=source, target=target, context=context, correlation=correlation,
+        function=function, thread=thread, begin_ns=at_ns(begin), stream=stream, bytes=size,
+        source=MEMORY.get(source), target=MEMORY.get(target), context=context, correlation=correlation,
     )  # fmt: skip
 
 
 def slow(function: str, begin: float, end: float, *, result: int = 0, **of: Any) -> SlowDriverCall:
     """A finished call from ``begin`` to ``end``; ``of`` is as in ``call``."""
     begun = call(function, begin, **of)
-    return SlowDriverCall(**vars(begun), duration_ns=at_ns(end) - begun.begin_ns, result=result)
+    return SlowDriverCall(**asdict(begun), duration_ns=at_ns(end) - begun.begin_ns, result=result)
 
 
 def pageable_copy(begin: float, end: float, *, thread: int = OTHER, **of: Any) -> SlowDriverCall:
@@ -170,8 +170,10 @@ def call_batch(calls: Iterable[FinishedCall] = (), missed: int = 0) -> CallBatch
         row["began_ns"], row["returned_ns"], row["function"] = one.begin_ns, one.end_ns, numbers[one.function]
         row["stream"], row["bytes"] = one.stream or 0, one.bytes or 0
         row["flags"] = 0 if one.stream is None else int(CallFlag.STREAM)
-        for name in ("thread", "context", "correlation", "source", "target"):
+        for name in ("thread", "context", "correlation"):
             row[name] = getattr(one, name)
+        for name, memory in (("source", one.source), ("target", one.target)):
+            row[name] = 0 if memory is None else MemoryKind[memory.name]
     made = {numbers[one.function]: one.function for one in calls}
     return CallBatch(rows, made, missed)
 
@@ -191,7 +193,7 @@ def figures(durations_us: Sequence[float], failed: int = 0) -> CallFigures:
     """The figures of calls with these durations."""
     values = [round(one * US) for one in durations_us]
     count = sum(value >= SLOW_NS for value in values)
-    return CallFigures(Histogram.of(values), sum(values), count, failed)
+    return CallFigures(total=Histogram.of(values), total_ns=sum(values), slow=count, failed=failed)
 
 
 def thread(
@@ -219,7 +221,7 @@ def thread(
         name=name or f"thread-{number}",
         started_ns=at_ns(started),
         ended_ns=None if ended is None else at_ns(ended),
-        in_flight=tuple(replace(one, thread=number) for one in in_flight),
+        in_flight=tuple(one.changed(thread=number) for one in in_flight),
         figures={function: figures(values) for function, values in durations.items()},
         slow_calls=tuple(calls),
         slow_count=len(calls),
@@ -241,8 +243,9 @@ def process(
     """A process with ``threads``, read at ``now``."""
     return WatchedProcess(
         pid=100, parent_pid=1, image=0, start_ticks=5, name="train", command="python train.py",
-        state=WatchState.RECORDING, code=0, failed_function="", cupti_path="/lib/libcupti.so.13", cupti_version=130_100,
-        calls_only=calls_only, kinds=frozenset(kinds), slow_limit_ns=SLOW_NS, started=ClockPair(BASE_NS, 0),
+        state=ProcessState.RECORDING, code=0, failed_function="", cupti_path="/lib/libcupti.so.13",
+        cupti_version=130_100, calls_only=calls_only, kinds=frozenset(kinds), slow_limit_ns=SLOW_NS,
+        started=ClockPair(BASE_NS, 0),
         clocks=ClockPair(at_ns(now), 0), ended_ns=None if ended is None else at_ns(ended), threads=threads,
         losses=losses or dict.fromkeys(LossKind, 0), records=0,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from factories.time_samples import Sampled, line_stack, sample_batch
@@ -79,7 +78,7 @@ def training(seconds: int, *, ended: bool = False) -> tuple[WatchedProcess, Reco
         records.append(kernel(begin + 500, begin + 5900, name=1, correlation=2 * number + 1))
         records.append(copy(begin + 5900, begin + 5990, correlation=2 * number + 2))
     made = process(main, loader, now=now, ended=now if ended else None)
-    return replace(made, started=ClockPair(BASE_NS, round(BEGUN_S * 1e9))), batch(records)
+    return made.changed(started=ClockPair(BASE_NS, round(BEGUN_S * 1e9))), batch(records)
 
 
 def calls(seconds: int, watched: WatchedProcess) -> CallBatch:

@@ -13,10 +13,11 @@ import numpy as np
 from stallprobes.errors import WatchError
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.watch.reading.map_reader import IncompleteFile
-from stallprobes.watch.reading.process import RecordBatch, WatchedProcess, memory_kind
+from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.source import FolderSource, WatchSource
+from stallprobes.watch.reading.words import MEMORY, Memory
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class ActivityRecord:
     start_ns: int
     end_ns: int
     bytes: int
-    source: MemoryKind
-    target: MemoryKind
+    source: Memory | None
+    target: Memory | None
     detail: CopyKind | OverheadKind | SwitchOperation | int
     correlation: int
     device: int
@@ -108,8 +109,8 @@ def _record(row: Any, names: Mapping[int, str]) -> ActivityRecord:
         start_ns=int(row["start"]),
         end_ns=int(row["end"]),
         bytes=int(row["bytes"]),
-        source=memory_kind(int(row["source"])),
-        target=memory_kind(int(row["target"])),
+        source=MEMORY.get(int(row["source"])),
+        target=MEMORY.get(int(row["target"])),
         detail=detail,
         correlation=int(row["correlation"]),
         device=int(row["device"]),

@@ -14,12 +14,12 @@ from factories.program_truths import Truth, require_right_causes
 from factories.watched_folders import ActivityRecord
 from factories.watched_programs import PROGRAMS, Watched, findings_of, launches_by_record, watch, watch_python
 from stallprobes.machine.libcuda_survey import ask
-from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.native.layouts.watch_file import WatchState
+from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.environment import WatchOptions, find_cupti, library
 from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.words import Memory, ProcessState
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
@@ -56,7 +56,7 @@ def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(tmp_path: Pat
     watched = watch_read_back(tmp_path, memory, WatchOptions(cost=1.0))
     process = watched.process
     assert (process.state, process.lost_calls, process.lost_records) == (
-        WatchState.RECORDING, 0, 0,
+        ProcessState.RECORDING, 0, 0,
     )  # fmt: skip
     slow = slow_calls(watched, function)
     assert len(slow) >= ROUNDS - 2
@@ -71,7 +71,7 @@ def test_a_slow_call_is_recorded_with_the_kernel_that_it_waits_for(tmp_path: Pat
         assert number == kernels[0].stream
         assert overlapped_ns(one, kernels) >= ACCOUNTED * one.duration_ns
     copies = [record for record in watched.records if record.kind is RecordKind.COPY]
-    assert {record.target for record in copies} == {MemoryKind[memory.upper()]}
+    assert {record.target for record in copies} == {Memory[memory.upper()]}
     assert len({one.stream for one in slow}) == 1
 
 
@@ -80,7 +80,7 @@ def test_calls_alone_are_recorded_without_the_gpus_work(tmp_path: Path) -> None:
     slow = slow_calls(watched, "cuMemcpyDtoHAsync_v2")
     assert watched.records == ()
     assert len(slow) >= ROUNDS - 2
-    assert {(one.bytes, one.source, one.target) for one in slow} == {(4, MemoryKind.DEVICE, MemoryKind.PAGEABLE)}
+    assert {(one.bytes, one.source, one.target) for one in slow} == {(4, Memory.DEVICE, Memory.PAGEABLE)}
 
 
 @pytest.mark.parametrize(

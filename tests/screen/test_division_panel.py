@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from factories.watch_moments import findings
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import NO_FINDINGS
 from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import Line
@@ -19,15 +18,17 @@ from stallscope.tui.watch.layout import watch_layout
 COST = WatchCost(low=0.021, high=0.043, recorded=0.5, budget=0.05, compared=40)
 
 
-def training(sequences: int = 1, **of: object) -> WatchFindings:
-    """A training that has ended, with as many equal sequences; ``of`` replaces fields of the process."""
+def training_of(*sequences: ProgramSequence, **of: object) -> WatchFindings:
+    """A training that has ended, with these sequences; ``of`` replaces fields of the process."""
     found = findings(8, ended=True)
     (process,) = found.processes
-    assert process.division is not None
-    (one,) = process.division.sequences
-    of = {"lines": ()} | of
-    division = replace(process.division, sequences=(one,) * sequences)
-    return replace(found, processes=(replace(process, **({"division": division, "cost": COST} | of)),))  # type: ignore[arg-type]
+    return found.changed(processes=(process.changed(**({"sequences": sequences, "cost": COST} | of)),))
+
+
+def training(sequences: int = 1, **of: object) -> WatchFindings:
+    """One with as many equal sequences, without lines."""
+    (one,) = findings(8, ended=True).processes[0].sequences
+    return training_of(*(one.changed(lines=()),) * sequences, **of)
 
 
 def drawn(found: WatchFindings | None, width: int, height: int) -> list[str]:
@@ -54,17 +55,15 @@ def test_the_verdict_and_the_bar_fit_every_size(width: int, height: int) -> None
 @pytest.mark.parametrize(("width", "height"), [(80, 3), (160, 4)])
 def test_the_cost_of_watching_is_said(width: int, height: int) -> None:
     assert " watching costs 2.1–4.3 % " in "".join(f"{text} " for text in drawn(training(), width, height))
-    at_most = replace(COST, compared=0, high=0.116)
+    at_most = COST.changed(compared=0, high=0.116)
     assert "watching costs ≤ 11.6 %" in " ".join(drawn(training(cost=at_most), width, height))
     assert "watching" not in " ".join(drawn(training(cost=None), width, height))
 
 
 def test_the_longest_verdict_that_fits_is_shown() -> None:
     found = training()
-    division = found.processes[0].division
-    assert division is not None
-    one = replace(division.sequences[0], threads=(100,), second=Bound.WAIT)
-    found = training(division=replace(division, sequences=(one,)))
+    one = found.processes[0].sequences[0].changed(threads=(100,), second=Bound.WAIT)
+    found = training_of(one)
     heads = [drawn(found, width, 3)[0].split("  ")[0].strip() for width in (60, 84, 160)]
     assert heads == [
         "MainThread is host-bound.",
@@ -83,11 +82,9 @@ def test_further_sequences_have_two_lines_each_where_there_is_room() -> None:
 
 def with_lines(count: int, sequences: int = 1) -> WatchFindings:
     """The training with so many lines of the first sequence."""
-    found = training(sequences, lines=findings(8, ended=True).processes[0].lines)
-    (process,) = found.processes
-    (lines, *_) = process.lines
-    made = tuple(replace(lines.lines[0], samples=number) for number in range(count))
-    return replace(found, processes=(replace(process, lines=(replace(lines, lines=made),)),))
+    first, *others = training(sequences).processes[0].sequences
+    line = findings(8, ended=True).processes[0].sequences[0].lines[0]
+    return training_of(first.changed(lines=tuple(line.changed(samples=number) for number in range(count))), *others)
 
 
 @pytest.mark.parametrize(("height", "figures", "lines"), [(2, 0, 0), (3, 0, 0), (5, 0, 2), (8, 0, 5), (9, 1, 5)])

@@ -7,14 +7,8 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Names that still have two classes, each with its reason. To be emptied.
-EXCEPTIONS = {
-    "EngineUse": "a part of a slow call's evidence and rows of the division: they become one",
-    "WatchArguments": "the arguments of the command and, in the JSON document, those of a call",
-    "WatchError": "the exception and, in the JSON document, the call of CUPTI that failed",
-    "WatchRow": "a row of the live view and, in the JSON document, of the report",
-    "_Key": "private keys of two dictionaries",
-}
+# Names with two classes, each with its reason.
+EXCEPTIONS = {"_Key": "private keys of two dictionaries"}
 
 
 def is_layout(node: ast.ClassDef) -> bool:

@@ -73,11 +73,11 @@ def test_a_report_of_some_seconds(
     assert "no steady state" not in text
     assert f"attached to attached (process {program.pid}), of which a thread was stopped for " in done.stderr
     document = json.loads(file.read_text())
-    jsonschema.validate(document, schema("stallscope.watch/2"))
+    jsonschema.validate(document, schema("stallscope.watch/3"))
     (cost,) = document["attached"]
     assert cost["pid"] == program.pid
-    assert cost["stopped_us"] > 0
-    assert cost["held_up_us"] > 0
+    assert cost["stopped_ns"] > 0
+    assert cost["held_up_ns"] > 0
     (process,) = document["processes"]
     assert process["state"] == "recording"
     assert process["records"] > 0

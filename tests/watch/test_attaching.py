@@ -29,7 +29,7 @@ from factories.waiting import wait_until
 from factories.watched_folders import FolderContents
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState, StubState
-from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, WatchState
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from stallprobes.native.sources import ATTACHER
 from stallprobes.watch.attaching import attachment, loading
 from stallprobes.watch.attaching.attached_processes import AttachedProcesses
@@ -39,6 +39,7 @@ from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, asleep_variables
+from stallprobes.watch.reading.words import ProcessState
 
 # More than the attacher makes.
 MOST_STEPS = 80
@@ -68,7 +69,7 @@ def check(contents: FolderContents, records: bool = True, in_storm: bool = False
     """One process with calls, and with records if wanted, and nothing lost; ``in_storm`` that is left open."""
     (process,) = contents.processes
     assert (contents.problems, contents.incomplete) == ((), 0)
-    assert process.state is WatchState.RECORDING
+    assert process.state is ProcessState.RECORDING
     assert process.late
     assert process.ended_ns is not None
     assert process.calls > 0
@@ -142,13 +143,13 @@ def test_beside_many_threads_that_launch_kinds_are_switched_on(stand_in: StandIn
 def test_an_ordinary_user_attaches_to_a_program_of_their_own(stand_in: StandIn) -> None:
     with RunningProgram(stand_in, "poll", user=NOBODY) as program:
 
-        def watch() -> tuple[int, int]:
+        def watch() -> tuple[int, str]:
             attached = Attached(program.pid)
             attached.detach()
             (process,) = attached.contents().processes
             return process.pid, process.state
 
-        assert as_user(NOBODY, watch) == (program.pid, WatchState.RECORDING)
+        assert as_user(NOBODY, watch) == (program.pid, ProcessState.RECORDING)
         program.launches()
         assert program.end() == (0, "", "")
 

@@ -46,6 +46,7 @@ from stallprobes.watch.causes.order import CAUSES, cause_of
 from stallprobes.watch.causes.own_durations import longest_ns
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.process import SlowDriverCall
+from stallprobes.watch.reading.words import MEMORY, Direction, GpuWork, Memory
 from stallprobes.watch.sentences import call_text, cause_text
 
 MEDIAN_NS = 5_000
@@ -187,8 +188,8 @@ def test_a_blocking_copy_waits_for_the_kernel_in_front_and_for_itself() -> None:
     found = first([call], records)
     assert (found.cause, found.certainty, found.explained_ns) == (WaitCause.GPU_WORK, Certainty.PROVEN, 4980 * US)
     assert [(part.cause, part.ns) for part in found.also] == [(WaitCause.OWN_WORK, 8 * US)]
-    assert [(one.name, one.own, one.copy) for one in found.evidence.work] == [
-        ("add(float*)", False, None), ("", True, CopyKind.DEVICE_TO_HOST)
+    assert [(one.name, one.own, one.direction) for one in found.evidence.work] == [
+        ("add(float*)", False, None), ("", True, Direction.DEVICE_TO_HOST)
     ]  # fmt: skip
 
 
@@ -345,7 +346,7 @@ def test_a_launch_beside_a_pageable_copy_of_another_thread() -> None:
     culprit = launch.culprit
     assert culprit is not None
     assert (culprit.thread, culprit.thread_name, culprit.function, culprit.calls) == (OTHER, "loader", D2H, 1)
-    assert (culprit.overlap_ns, culprit.target) == (99_980 * US, MemoryKind.PAGEABLE)
+    assert (culprit.overlap_ns, culprit.target) == (99_980 * US, Memory.PAGEABLE)
     assert launch.explained_ns == 99_980 * US
     # The copy waited for itself.
     assert its_copy.cause is WaitCause.OWN_WORK
@@ -669,9 +670,9 @@ def test_memory_is_of_the_kind_that_the_driver_recorded(recorded: int, kind: Mem
     calls = [slow(LAUNCH, 0, 3000, correlation=5), pageable_copy(0, 2990, correlation=6)]
     work = [kernel(3000, 3100, correlation=5), copy(100, 2900, correlation=6, stream=3, target=recorded)]  # type: ignore[arg-type]
     launch, copied = explained(calls, work)
-    assert (copied.source, copied.target) == (MemoryKind.DEVICE, kind)
+    assert (copied.source, copied.target) == (Memory.DEVICE, MEMORY[kind])
     assert launch.cause is cause
-    assert explained(calls, work[:1])[1].target is MemoryKind.PAGEABLE
+    assert explained(calls, work[:1])[1].target is Memory.PAGEABLE
 
 
 def test_one_kind_of_a_call_of_several_copies_is_none_of_the_others() -> None:
@@ -680,7 +681,7 @@ def test_one_kind_of_a_call_of_several_copies_is_none_of_the_others() -> None:
         copy(at, at + 10, correlation=6, target=kind)
         for at, kind in ((1, MemoryKind.PINNED), (20, MemoryKind.PAGEABLE))
     ]
-    assert first(calls, work).target is MemoryKind.PAGEABLE
+    assert first(calls, work).target is Memory.PAGEABLE
 
 
 GATED = [slow(D2H, 0, 100_000, correlation=5, target=MemoryKind.PAGEABLE, source=MemoryKind.DEVICE)]
@@ -749,7 +750,7 @@ def test_a_peer_copy_waits_for_one_of_another_stream_that_waits_for_a_kernel() -
     assert (found.cause, found.certainty) == (WaitCause.STAGED_COPY, Certainty.PROVEN)
     # From the beginning to the end of the kernel, and the copies.
     assert found.explained_ns == (20_000 + 20 + 20 + 20) * US
-    assert [work.kind for work in found.evidence.work[:2]] == [RecordKind.KERNEL, RecordKind.COPY]
+    assert [work.kind for work in found.evidence.work[:2]] == [GpuWork.KERNEL, GpuWork.COPY]
 
 
 @pytest.mark.parametrize(
@@ -764,7 +765,7 @@ def test_a_peer_copy_waits_for_one_of_another_stream_that_waits_for_a_kernel() -
 def test_what_is_no_staged_copy_in_front_has_no_kernel_to_wait_for(records: Sequence[Mapping[str, Any]]) -> None:
     found = first([slow(SYNC, 0, 20_110, correlation=4, context=2, stream=BESIDE)], records)
     assert found.cause is not WaitCause.STAGED_COPY
-    assert RecordKind.KERNEL not in {work.kind for work in found.evidence.work}
+    assert GpuWork.KERNEL not in {work.kind for work in found.evidence.work}
 
 
 def test_calls_of_one_thread_that_overlap_as_only_in_a_damaged_file() -> None:

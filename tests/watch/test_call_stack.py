@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.watch.attribution.findings import CallSite
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
@@ -104,7 +103,7 @@ def test_a_frame_in_a_sentence(frame: StackFrame, text: str) -> None:
 
 def site(calls: int = 400, recorded: int = 400, size: int | None = 4, **changes: object) -> CallSite:
     fields = {
-        "stack": CallStack((python("step"),)), "function": "cuMemcpyDtoHAsync_v2", "family": CallFamily.COPY,
+        "stack": CallStack((python("step"),)), "function": "cuMemcpyDtoHAsync_v2",
         "bytes": size, "blocking": True, "recorded": recorded, "calls": calls, "total_ns": 5, "lost_ns": 4,
         "first_ns": SECOND, "last_ns": 2 * SECOND, "cause": WaitCause.GPU_WORK,
     }  # fmt: skip
@@ -122,7 +121,7 @@ def site(calls: int = 400, recorded: int = 400, size: int | None = 4, **changes:
         (site(5, 5, last_ns=SECOND + SECOND // 2), "5 blocking 4-byte copies from train.py:42 in step"),
         (site(3, 3, last_ns=9 * SECOND), "3 blocking 4-byte copies from train.py:42 in step"),
         (
-            site(function="cuStreamSynchronize", family=CallFamily.WAIT),
+            site(function="cuStreamSynchronize"),
             "400 calls of cuStreamSynchronize a second from train.py:42 in step",
         ),
     ],

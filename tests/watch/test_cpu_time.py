@@ -41,7 +41,7 @@ def test_whether_waits_have_a_cpu_is_not_known() -> None:
     sums.add({1: calls(CallKind.WAITS, (0, 100))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
     found = sums.off_cpu(0)
     assert found is not None
-    assert (found.low, found.high) == pytest.approx((0.4 / 0.9, 0.5 / 0.9))
+    assert (found.low, found.high) == pytest.approx((0.4 / 0.9, 0.5 / 0.9), abs=1e-6)
     long = CpuSums(0)
     long.add({1: calls(CallKind.WAITS, (0, 600))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
     assert long.off_cpu(0) is None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, figure
 from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
@@ -170,8 +169,7 @@ def test_the_interval_of_a_share_contains_it_as_often_as_it_says() -> None:
 def test_figures_without_a_sample_are_anything() -> None:
     none = int64s([])
     assert figure(none, none, 1.0).high == 1.0
-    (share, low, high) = vars(figure(int64s([5]), int64s([10]), 0.5)).values()
-    assert (share, low, high) == (0.5, 0.0, 1.0)
+    assert figure(int64s([5]), int64s([10]), 0.5) == Figure(0.5, 0.0, 1.0)
     everything = figure(int64s([5, 0]), int64s([10, 10]), 1.0)
     assert (everything.share, everything.low, everything.high) == (0.25, 0.25, 0.25)
 
@@ -207,9 +205,9 @@ def test_no_waits_have_more_of_the_price_than_their_time() -> None:
         WaitShare(function=name, calls=70, ns=ns, share=share)
         for name, ns, share in (("cuStreamSynchronize", 20, 1.0), ("cuMemcpyHtoDAsync_v2", 130, 0.0))
     )
-    assert limited([sync, copy], 100) == (replace(copy, share=0.8), replace(sync, share=0.2))
+    assert limited([sync, copy], 100) == (copy.changed(share=0.8), sync.changed(share=0.2))
     # Where their time is enough, their weights say what they cost.
     assert limited([sync, copy], 20) == (sync, copy)
     # More than all of their time is the price of none.
-    assert [one.share for one in limited([sync, copy], 300)] == pytest.approx([130 / 300, 20 / 300])
+    assert [one.share for one in limited([sync, copy], 300)] == pytest.approx([130 / 300, 20 / 300], abs=1e-6)
     assert limited([], 100) == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -14,7 +13,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
+from stallprobes.watch.division.result import ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     end_text,
@@ -27,7 +26,8 @@ from stallprobes.watch.division_text import (
     step_text,
     verdict_text,
 )
-from stallprobes.watch.document import document
+from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.report import document
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.report.text import TextWriter
@@ -38,7 +38,7 @@ EXACT = Figure(0.5, 0.5, 0.5)
 PARTS = {Part.KERNELS: 3 * SECOND, Part.SUBMITTING: SECOND, Part.HOST: 5 * SECOND, Part.QUEUED: SECOND}
 
 
-def sequence(**of: object) -> SequenceDivision:
+def sequence(**of: object) -> ProgramSequence:
     """A sequence of the main thread; ``of`` replaces fields."""
     parts = of.get("parts", PARTS)
     assert isinstance(parts, dict)
@@ -48,21 +48,18 @@ def sequence(**of: object) -> SequenceDivision:
         "submitting": 0.1, "queue_full": 0.0, "alone": True, "recorded": 1.0, "engine_known": True, "late_ns": 0,
         "verdict": Bound.HOST,
     }  # fmt: skip
-    return SequenceDivision(**(fields | of))  # type: ignore[arg-type]
+    return ProgramSequence(**(fields | of))  # type: ignore[arg-type]
 
 
-def divided(*sequences: SequenceDivision, **of: object) -> WatchFindings:
+def divided(*sequences: ProgramSequence, **of: object) -> WatchFindings:
     """The findings about a training that has ended, with another division."""
     found = findings(8, ended=True)
-    fields = {
-        "steady": True, "start_up_ns": 4 * SECOND, "start_up": {Part.LOADING: SECOND}, "recorded": 1.0,
-        "sequences": sequences, "other_threads": 0,
-    }  # fmt: skip
+    fields = {"steady": True, "start_up_ns": 4 * SECOND, "start_up": {Part.LOADING: SECOND}, "other_threads": 0}
     division = ProcessDivision(**(fields | of))  # type: ignore[arg-type]
-    return replace(found, processes=(replace(found.processes[0], division=division),))
+    return found.changed(processes=(found.processes[0].changed(division=division, sequences=sequences),))
 
 
-def process_of(*sequences: SequenceDivision) -> ProcessFindings:
+def process_of(*sequences: ProgramSequence) -> ProcessFindings:
     return divided(*sequences).processes[0]
 
 
@@ -103,9 +100,9 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     second = sequence(device=1, threads=(7,))
     assert verdict_text(second, process_of(one, second)).startswith("thread 7 on GPU 1 is host-bound")
     found = process_of(sequence(), sequence(threads=(101,)))
-    found = replace(found, threads=tuple(replace(thread, name="server") for thread in found.threads))
+    found = found.changed(threads=tuple(thread.changed(name="server") for thread in found.threads))
     assert verdict_text(sequence(threads=(101,)), found).startswith("server (thread 101) is host-bound: ")
-    more = replace(found, division=process_of(sequence(), sequence(threads=(101, 7))).division)
+    more = found.changed(sequences=(sequence(), sequence(threads=(101, 7))))
     assert verdict_text(sequence(threads=(101, 7)), more).startswith("server (thread 101, with 1 more thread) is ")
     unknown = sequence(parts={Part.HOST: 9, Part.UNKNOWN: 1}, verdict=Bound.UNKNOWN)
     assert verdict_text(unknown, process_of(unknown)) == (
@@ -136,10 +133,10 @@ def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
     found = process_of(sequence()).division
     assert found is not None
     assert start_up_text(found, True) == "Start-up took 4.00 s, of it inside calls: loading 1.00 s."
-    assert start_up_text(replace(found, start_up={}), True) == "Start-up took 4.00 s."
-    assert start_up_text(replace(found, start_up_ns=0), True) == ""
-    assert start_up_text(replace(found, steady=False), True).startswith("There was no steady state: ")
-    assert start_up_text(replace(found, steady=False), False).startswith("The start-up is not over")
+    assert start_up_text(found.changed(start_up={}), True) == "Start-up took 4.00 s."
+    assert start_up_text(found.changed(start_up_ns=0), True) == ""
+    assert start_up_text(found.changed(steady=False), True).startswith("There was no steady state: ")
+    assert start_up_text(found.changed(steady=False), False).startswith("The start-up is not over")
     assert end_text(sequence()) == ""
     ended = sequence(parts={**PARTS, Part.END: SECOND})
     assert end_text(ended) == "After its last operation on the GPU 1.00 s passed."
@@ -149,14 +146,13 @@ def test_start_up_and_end_are_a_paragraph_of_their_own() -> None:
 
 def test_threads_with_nothing_to_say_share_a_line() -> None:
     busy, idle = sequence(), sequence(threads=(200,), gpu=Figure(0.0001, 0.0001, 0.0001))
-    found = divided(busy, idle, other_threads=2).processes[0].division
-    assert found is not None
+    (found,) = divided(busy, idle, other_threads=2).processes
     shown, others = shown_sequences(found)
     assert (shown, others) == ((busy,), 3)
     assert other_threads_text(others) == "3 more threads had hardly any work on the GPU."
     assert other_threads_text(0) == ""
     # One that is alone is shown, however little it does.
-    assert shown_sequences(replace(found, sequences=(idle,)))[0] == (idle,)
+    assert shown_sequences(found.changed(sequences=(idle,)))[0] == (idle,)
 
 
 def test_a_thread_that_a_lock_blocks_has_a_line_though_the_gpu_hardly_works_for_it() -> None:
@@ -167,8 +163,7 @@ def test_a_thread_that_a_lock_blocks_has_a_line_though_the_gpu_hardly_works_for_
         for number in (200, 300, 400)
     ]
     short = sequence(threads=(500,), gpu=little, parts={Part.LOCK: SECOND // 10, Part.HOST: SECOND // 10})
-    found = divided(short, *blocked, busy).processes[0].division
-    assert found is not None
+    found = process_of(short, *blocked, busy)
     # Many threads that are blocked alike are no more worth reading than two.
     assert shown_sequences(found) == ((*blocked[:2], busy), 2)
 
@@ -209,26 +204,25 @@ def test_the_bar_is_drawn_in_ascii_too() -> None:
 def test_the_document_has_the_division() -> None:
     wait = WaitShare(function="cuStreamSynchronize", calls=3, ns=5000, share=1.0)
     ended = sequence(parts={**PARTS, Part.END: SECOND}, second=Bound.WAIT, waits=(wait,))
-    made = json.loads(json.dumps(document(divided(ended), ["python", "train.py"], 0)))
-    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
+    made = json.loads(json.dumps(document(divided(ended))))
+    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
     division = made["processes"][0]["division"]
-    assert (division["steady"], division["start_up_s"], division["start_up"]) == (
-        True, 4.0, [{"part": "loading", "us": 1e6}]
-    )  # fmt: skip
-    (one,) = division["sequences"]
-    assert sum(part["us"] for part in one["parts"]) == one["covered_us"] == 11e6
-    assert sum(part["share"] for part in one["parts"]) == pytest.approx(1)
-    assert (one["verdict"], one["second"], one["gpu_works"]["share"]) == ("host", "wait", 0.3)
-    assert one["waits"] == [{"function": "cuStreamSynchronize", "calls": 3, "us": 5.0, "share": 1.0}]
+    assert division == {
+        "steady": True, "start_up_ns": 4 * SECOND, "start_up": {"loading": SECOND}, "other_threads": 0
+    }  # fmt: skip
+    (one,) = made["processes"][0]["sequences"]
+    assert sum(one["parts"].values()) == one["covered_ns"] == 11 * SECOND
+    assert sum(one["shares"].values()) == pytest.approx(1)
+    assert (one["verdict"], one["second"], one["gpu"]["share"]) == ("host", "wait", 0.3)
+    assert one["waits"] == [{"function": "cuStreamSynchronize", "calls": 3, "ns": 5000, "share": 1.0}]
     assert one["sentence"].startswith("MainThread is host-bound")
-    nothing = document(replace(divided(), processes=(replace(divided().processes[0], division=None),)))
+    nothing = document(divided().changed(processes=(process_of().changed(division=None),)))
     assert nothing["processes"][0]["division"] is None
 
 
 def test_a_training_is_divided_from_its_readings() -> None:
     (process,) = findings(8, ended=True).processes
-    assert process.division is not None
-    (one,) = process.division.sequences
+    (one,) = process.sequences
     # Each step of 100 ms has a kernel of 5.4 ms and a copy of 0.09 ms.
     assert one.gpu.share == pytest.approx(0.0549, abs=0.001)
     assert one.verdict is Bound.HOST

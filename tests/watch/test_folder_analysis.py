@@ -151,7 +151,7 @@ def test_the_time_of_a_program_is_divided_while_it_runs_and_at_its_end(stand_in:
     analysis.poll()
     (found,) = analysis.findings().processes
     assert found.division is not None
-    (one,) = found.division.sequences
+    (one,) = found.sequences
     assert found.ended
     assert one.threads == (found.threads[0].id,)
     assert sum(one.parts.values()) == one.covered_ns > 0

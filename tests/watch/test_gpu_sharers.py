@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +12,9 @@ from stallprobes.machine import nvml
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.division_text import sharers_text
 from stallprobes.watch.gpu_sharers import PAUSE_NS, GpuSharers
+from stallprobes.watch.lines.result import ProgramSequence
 
 SECOND = 1_000_000_000
 HALF = Figure(0.5, 0.5, 0.5)
@@ -43,15 +42,14 @@ class FakeNvml:
 def process(pid: int, shared: int = 5, device: int = 0, began_s: int = 0) -> ProcessFindings:
     """A process of 10 s, of which others had the GPU for ``shared`` s."""
     parts = {Part.KERNELS: 5 * SECOND, Part.SHARED: shared * SECOND} if shared else {Part.KERNELS: 5 * SECOND}
-    sequence = SequenceDivision(
+    sequence = ProgramSequence(
         threads=(pid,), device=device, covered_ns=sum(parts.values()), parts=parts, host=HALF, gpu=HALF, price=HALF,
         submitting=0.0, queue_full=0.0, alone=True, recorded=1.0, engine_known=True, late_ns=0, verdict=Bound.SHARED,
     )  # fmt: skip
-    division = ProcessDivision(
-        steady=True, start_up_ns=0, start_up={}, recorded=1.0, sequences=(sequence,), other_threads=0
-    )
-    return replace(
-        findings(8).processes[0], pid=pid, division=division, began_ns=began_s * SECOND, duration_ns=10 * SECOND
+    return (
+        findings(8)
+        .processes[0]
+        .changed(pid=pid, sequences=(sequence,), began_ns=began_s * SECOND, duration_ns=10 * SECOND)
     )
 
 
@@ -100,5 +98,5 @@ def test_without_nvml_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_many_some_are_named() -> None:
     every = tuple(GpuSharer(pid=pid, name="python3", watched=False) for pid in range(1, 7))
-    text = sharers_text(replace(process(10), sharers=every))
+    text = sharers_text(process(10).changed(sharers=every))
     assert text.endswith("python3 (pid 4), 2 more.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -19,7 +18,7 @@ from stallprobes.watch.line_text import holding_calls, holding_text, remedy_text
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp, Holder
 from stallprobes.watch.lines.lines import lines_of
 from stallprobes.watch.lines.logged_calls import LoggedCalls
-from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import HoldingCalls, LineTime, ProgramLine, ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallscope.report.text import TextWriter
@@ -98,7 +97,7 @@ def test_held_calls_of_the_start_up_are_left_out() -> None:
     assert not held.since(at_ns(1_000_000))
 
 
-def sequences() -> tuple[SequenceLines, ...]:
+def sequences() -> tuple[ProgramSequence, ...]:
     at = (10_000.0, 30_000.0, 50_000.0, 70_000.0)
     calls = [*launches(MAIN, tuple(one + 5 for one in at)), *launches(OTHER, (50_005,)), *frees(at)]
     samples = [Sampled(at[0], at[0] + 190, 190, FREE, stack=1, thread=THIRD)]
@@ -108,11 +107,11 @@ def sequences() -> tuple[SequenceLines, ...]:
     return lines_of(sums, at_ns(0), None, {1: CLEANER, 2: line_stack(20)}, Apart().leader)
 
 
-def process_with(lines: tuple[SequenceLines, ...]) -> ProcessFindings:
+def process_with(lines: tuple[ProgramSequence, ...]) -> ProcessFindings:
     process = findings(8, ended=True).processes[0]
     named = {MAIN: "serve-0", OTHER: "serve-1", THIRD: "cleaner"}
-    threads = tuple(replace(process.threads[0], id=number, name=name) for number, name in named.items())
-    return replace(process, threads=threads, lines=lines)
+    threads = tuple(process.threads[0].changed(id=number, name=name) for number, name in named.items())
+    return process.changed(threads=threads, sequences=lines, division=None)
 
 
 def test_the_call_that_holds_up_others_is_named_with_its_line() -> None:
@@ -129,7 +128,7 @@ def test_the_call_that_holds_up_others_is_named_with_its_line() -> None:
         f"{FREE} in server.py:10 in cleaner holds up 50 calls a second of other threads, most of them {LAUNCH}: <1 % "
         "of their time."
     )
-    nameless = tuple(replace(each, place=None) for each in holding)
+    nameless = tuple(each.changed(place=None) for each in holding)
     assert holding_text(nameless, process).startswith(f"{FREE} in cleaner holds up")
 
 
@@ -137,24 +136,24 @@ def test_a_launch_that_is_held_up_is_not_advised_to_be_a_graph() -> None:
     copy = HoldingCalls(
         thread=THIRD, function=D2H, place=CLEANER.place, held=LAUNCH, calls=15, per_second=5.0, share=0.9
     )
-    of = SequenceLines(threads=(MAIN,), device=0, samples=9, ns=9, lines=(), holding=(copy,))
+    sequence = ProgramSequence(threads=(MAIN,), holding=(copy,))
     line = ProgramLine(
         place=line_stack(20).place, stack=line_stack(20), thread=MAIN, samples=9, share=Figure(0.95, 0.9, 1.0),
         cost=Figure(0.95, 0.9, 1.0), calls=LineTime(share=0.95, function=LAUNCH),
     )  # fmt: skip
-    process = process_with((of,))
-    assert remedy_text(line, process, None, of) == (
+    process = process_with((sequence,))
+    assert remedy_text(line, process, sequence) == (
         f"It waits for {D2H} in server.py:10 in cleaner. {cause_of(WaitCause.PAGEABLE_COPY).remedy}"
     )
     # It is held up for less than half of that time.
-    less = replace(of, holding=(replace(copy, share=0.2),))
-    assert remedy_text(line, process, None, less).startswith("Submit more work with each call")
+    less = sequence.changed(holding=(copy.changed(share=0.2),))
+    assert remedy_text(line, process, less).startswith("Submit more work with each call")
 
 
 def test_the_report_names_it_once_for_all_sequences() -> None:
     process = process_with(sequences())
     stream = io.StringIO()
     division = findings(8, ended=True).processes[0].division
-    found = replace(findings(8, ended=True), processes=(replace(process, division=division),))
+    found = findings(8, ended=True).changed(processes=(process.changed(division=division),))
     show_watch(TextWriter(stream, width=200), found, "python server.py")
     assert stream.getvalue().count("holds up") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from factories.watch_calls import SYNC, at_ns, batch, call, process, thread
@@ -18,7 +16,7 @@ def hung(ended: bool) -> WatchFindings:
     """A process whose only call has not returned for a second."""
     analysis = ProcessAnalysis()
     analysis.feed(process(thread(in_flight=[call(SYNC, 0)], name="hung")), batch([]), at_ns(1_000_000), {})
-    return watch_findings([replace(analysis.findings(), ended=ended)], 0, ())
+    return watch_findings([analysis.findings().changed(ended=ended)], 0, ())
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -17,14 +17,15 @@ from factories.waiting import undisturbed, wait_until
 from factories.watched_folders import ActivityRecord, activity_records, file_header, read_folder
 from factories.watched_programs import watch_python
 from stallprobes.native.layouts import watch_file as layout
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind, SwitchOperation
+from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind, SwitchOperation
 from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.native.sources import INJECTED
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.map_reader import MapFile, watch_files
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.words import Memory, ProcessState
 
 MS = 1_000_000
 CALLS_ONLY = WatchOptions(calls_only=True)
@@ -48,7 +49,7 @@ def record_list(folder: Path) -> list[ActivityRecord]:
 
 def test_every_call_of_a_hundred_threads_is_counted(stand_in: StandIn, tmp_path: Path) -> None:
     process = only(stand_in.run(tmp_path / "out", "threads", "100", "100000", options=CALLS_ONLY))
-    assert process.state is WatchState.RECORDING
+    assert process.state is ProcessState.RECORDING
     assert (process.calls, process.lost_calls) == (100 * 100_000, 0)
     assert len({thread.id for thread in process.threads}) == 100
     assert {thread.calls for thread in process.threads} == {100_000}
@@ -71,7 +72,7 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
     )
     (thread,) = process.threads
     found = [(slow.function, slow.stream, slow.bytes, slow.source, slow.target) for slow in thread.slow_calls]
-    unknown, pageable, pinned, device = MemoryKind.UNKNOWN, MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.DEVICE
+    unknown, pageable, pinned, device = None, Memory.PAGEABLE, Memory.PINNED, Memory.DEVICE
     assert found == [
         ("cuMemcpyDtoHAsync_v2", 0x11, 4096, device, pageable),
         ("cuMemcpyDtoHAsync_v2", 0x12, 96, device, pinned),
@@ -91,18 +92,18 @@ def test_a_call_is_described_by_its_arguments(stand_in: StandIn, tmp_path: Path)
 @pytest.mark.parametrize(
     ("ranges", "size", "kinds"),
     [
-        (3, 4096, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
+        (3, 4096, (Memory.PAGEABLE, Memory.PINNED, Memory.PAGEABLE)),
         # More than a callback searches: what is in no block of theirs is known all the same.
-        (900, 1 << 16, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
-        (900, 4096, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.UNKNOWN)),
+        (900, 1 << 16, (Memory.PAGEABLE, Memory.PINNED, Memory.PAGEABLE)),
+        (900, 4096, (Memory.PAGEABLE, Memory.PINNED, None)),
         # More than there is place for: nothing is sure any more.
-        (1100, 4096, (MemoryKind.UNKNOWN,) * 3),
+        (1100, 4096, (None,) * 3),
         # Larger than the filter takes.
-        (2, 1 << 38, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.PAGEABLE)),
+        (2, 1 << 38, (Memory.PAGEABLE, Memory.PINNED, Memory.PAGEABLE)),
     ],
 )
 def test_the_kind_of_host_memory_is_never_guessed(
-    stand_in: StandIn, tmp_path: Path, ranges: int, size: int, kinds: tuple[MemoryKind, ...]
+    stand_in: StandIn, tmp_path: Path, ranges: int, size: int, kinds: tuple[Memory | None, ...]
 ) -> None:
     arguments = ("ranges", str(ranges), str(size))
     process = undisturbed(
@@ -159,7 +160,7 @@ def test_activity_records_are_decoded(stand_in: StandIn, tmp_path: Path) -> None
     others = {record.kind: record for record in found if record.kind is not RecordKind.KERNEL}
     copy, peer = others[RecordKind.COPY], others[RecordKind.PEER_COPY]
     assert (copy.detail, copy.bytes, copy.source, copy.target) == (
-        CopyKind.DEVICE_TO_HOST, 64, MemoryKind.DEVICE, MemoryKind.PAGEABLE,
+        CopyKind.DEVICE_TO_HOST, 64, Memory.DEVICE, Memory.PAGEABLE,
     )  # fmt: skip
     assert (peer.detail, peer.bytes, peer.device, peer.peer) == (CopyKind.PEER, 128, 3, 4)
     assert others[RecordKind.MEMSET].bytes == 256
@@ -245,14 +246,14 @@ def test_records_that_cupti_drops_are_counted(stand_in: StandIn, tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "state", "function", "code"),
     [
-        ({"STAND_IN_SUBSCRIBE": "39"}, WatchState.CUPTI_TAKEN, "cuptiSubscribe", 39),
-        ({"STAND_IN_SUBSCRIBE": "15"}, WatchState.CUPTI_FAILED, "cuptiSubscribe", 15),
-        ({"STAND_IN_VERSION": "17"}, WatchState.CUPTI_TOO_OLD, "cuptiGetVersion", 0),
-        ({layout.CUPTI_VARIABLE: "/nonexistent/libcupti.so"}, WatchState.NO_CUPTI, "dlopen", 0),
+        ({"STAND_IN_SUBSCRIBE": "39"}, ProcessState.CUPTI_TAKEN, "cuptiSubscribe", 39),
+        ({"STAND_IN_SUBSCRIBE": "15"}, ProcessState.CUPTI_FAILED, "cuptiSubscribe", 15),
+        ({"STAND_IN_VERSION": "17"}, ProcessState.CUPTI_TOO_OLD, "cuptiGetVersion", 0),
+        ({layout.CUPTI_VARIABLE: "/nonexistent/libcupti.so"}, ProcessState.NO_CUPTI, "dlopen", 0),
     ],
 )
 def test_without_cupti_the_program_runs_and_the_file_says_why(
-    stand_in: StandIn, tmp_path: Path, settings: dict[str, str], state: WatchState, function: str, code: int
+    stand_in: StandIn, tmp_path: Path, settings: dict[str, str], state: ProcessState, function: str, code: int
 ) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
@@ -266,7 +267,7 @@ def test_the_libcupti_that_the_program_has_loaded_is_used(stand_in: StandIn, tmp
     other = tmp_path / "libcupti.so.13"
     build_cupti(other, 130_500)
     (process,) = stand_in.run(tmp_path / "out", program="profiler", cupti=other).processes
-    assert (process.cupti_version, process.state) == (VERSION, WatchState.RECORDING)
+    assert (process.cupti_version, process.state) == (VERSION, ProcessState.RECORDING)
     assert process.cupti_path == str(stand_in.folder / "libcupti.so.13")
     (process,) = stand_in.run(tmp_path / "other", "output", cupti=other).processes
     assert (process.cupti_version, process.cupti_path) == (130_500, str(other))
@@ -283,7 +284,7 @@ def test_one_that_records_context_switches_is_loaded_beside_the_programs_older_o
     if version is not None:
         build_cupti(other, version)
     (process,) = stand_in.run(tmp_path / "out", program="profiler", cupti=other).processes
-    assert (process.cupti_version, process.state) == (used, WatchState.RECORDING)
+    assert (process.cupti_version, process.state) == (used, ProcessState.RECORDING)
     assert process.cupti_path == str(other if used == 130_500 else own)
 
 
@@ -459,7 +460,7 @@ def test_a_forked_child_has_a_file_of_its_own_once_it_calls(stand_in: StandIn, t
     assert (parent.calls, child.calls) == (2, 3)
     assert [is_forked(tmp_path / "out", one) for one in (parent, child)] == [False, True]
     assert child.parent_pid == parent.pid
-    assert child.state is WatchState.RECORDING
+    assert child.state is ProcessState.RECORDING
     assert child.ended_ns is not None
 
 
@@ -524,7 +525,7 @@ def test_a_call_in_flight_is_read_while_it_waits(hung: Path) -> None:
     (thread,) = process.threads
     (call,) = thread.in_flight
     assert (call.function, call.family, call.target) == (
-        "cuMemcpyDtoHAsync_v2", CallFamily.COPY, MemoryKind.PAGEABLE,
+        "cuMemcpyDtoHAsync_v2", CallFamily.COPY, Memory.PAGEABLE,
     )  # fmt: skip
     assert process.started.monotonic_ns < call.begin_ns
     assert process.ended_ns is None
@@ -571,8 +572,8 @@ def _life(folder: Path) -> ProcessLife | None:
     return life_of(processes[0]) if processes else None
 
 
-@pytest.mark.parametrize(("memory", "kind"), [("pageable", MemoryKind.PAGEABLE), ("pinned", MemoryKind.PINNED)])
-def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory: str, kind: MemoryKind) -> None:
+@pytest.mark.parametrize(("memory", "kind"), [("pageable", Memory.PAGEABLE), ("pinned", Memory.PINNED)])
+def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory: str, kind: Memory) -> None:
     place, options = stand_in.folder, WatchOptions(slow_ns=0)
     watched = watch_python(
         tmp_path / "out", "read_back.py", str(place / "libcuda.so.1"), "3", "1000", memory,
@@ -580,7 +581,7 @@ def test_a_python_program_is_recorded(stand_in: StandIn, tmp_path: Path, memory:
     )  # fmt: skip
     (thread,) = watched.process.threads
     copies = [slow for slow in thread.slow_calls if slow.function == "cuMemcpyDtoHAsync_v2"]
-    assert [(call.bytes, call.source, call.target) for call in copies] == [(4, MemoryKind.DEVICE, kind)] * 3
+    assert [(call.bytes, call.source, call.target) for call in copies] == [(4, Memory.DEVICE, kind)] * 3
     assert [record.name for record in watched.records if record.kind is RecordKind.KERNEL] == ["busy"] * 3
     # A record belongs to the call with its number.
     numbers = [record.correlation for record in watched.records if record.kind is RecordKind.COPY]
@@ -592,11 +593,11 @@ def test_a_profiler_of_the_program_finds_cupti_taken_unless_the_library_yields(
 ) -> None:
     taken = stand_in.run(tmp_path / "taken", program="profiler")
     (process,) = taken.processes
-    assert (taken.output, process.state, process.calls) == ("39\n", WatchState.RECORDING, 2)
+    assert (taken.output, process.state, process.calls) == ("39\n", ProcessState.RECORDING, 2)
     assert process.records == 2
     yielded = stand_in.run(tmp_path / "yielded", program="profiler", options=WatchOptions(yield_to_profiler=True))
     (process,) = yielded.processes
     # Its buffers are its own, and the time is CUPTI's.
     assert (yielded.output, yielded.errors) == ("0\n1 record of its own, by CLOCK_REALTIME\n", "")
-    assert (process.state, process.calls, process.records) == (WatchState.YIELDED, 1, 1)
+    assert (process.state, process.calls, process.records) == (ProcessState.YIELDED, 1, 1)
     assert file_header(tmp_path / "yielded", process)["yielded_ns"]

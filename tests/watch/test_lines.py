@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import jsonschema
 import numpy as np
@@ -18,31 +18,30 @@ from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYN
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, CallKind
+from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
-from stallprobes.watch.document import document
 from stallprobes.watch.line_text import (
     inner_text,
     line_text,
     place_text,
     remedy_text,
-    sequence_of,
     shown_waits,
     wait_text,
     what_text,
 )
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.lines import MOST_LINES, interval, lines_of
-from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, SequenceLines, WaitPlace
+from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, ProgramSequence, WaitPlace
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
+from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
 
@@ -83,22 +82,25 @@ def sums_of(samples: Iterable[Sampled], calls: CallBatch = NO_CALLS, threads: Th
     return found
 
 
-def divided(verdict: Bound = Bound.WAIT, price: float = 0.4, **of: object) -> ProcessDivision:
-    """The division of a sequence whose waits cost ``price`` of its time."""
+def divided(verdict: Bound = Bound.WAIT, price: float = 0.4, **of: object) -> ProgramSequence:
+    """A sequence whose waits cost ``price`` of its time."""
     fields = {
         "threads": (MAIN,), "device": 0, "covered_ns": 10, "parts": {Part.HOST: 10}, "host": Figure(0.4, 0.4, 0.4),
         "gpu": Figure(0.6, 0.6, 0.6), "price": Figure(price, price, price), "submitting": 0.1, "queue_full": 0.0,
         "alone": True, "recorded": 1.0, "engine_known": True, "late_ns": 0, "verdict": verdict,
         "waits": tuple(WaitShare(function=name, calls=1, ns=5, share=of) for name, of in ((SYNC, 0.75), (COPY, 0.25))),
     }  # fmt: skip
-    sequence = SequenceDivision(**(fields | of))  # type: ignore[arg-type]
-    return ProcessDivision(
-        steady=True, start_up_ns=0, start_up={}, recorded=1.0, sequences=(sequence,), other_threads=0
-    )
+    return ProgramSequence(**(fields | of))  # type: ignore[arg-type]
 
 
-def lines(samples: Iterable[Sampled], division: ProcessDivision | None = None) -> SequenceLines:
-    (found,) = lines_of(sums_of(samples), at_ns(0), division, STACKS, one_sequence)
+def undivided(**of: object) -> ProgramSequence:
+    """A sequence without records."""
+    return ProgramSequence(**({"threads": (MAIN,)} | of))  # type: ignore[arg-type]
+
+
+def lines(samples: Iterable[Sampled], division: SequenceDivision | None = None) -> ProgramSequence:
+    divisions = None if division is None else (division,)
+    (found,) = lines_of(sums_of(samples), at_ns(0), divisions, STACKS, one_sequence)
     return found
 
 
@@ -161,17 +163,17 @@ def test_waits_are_counted_by_the_log_and_placed_by_samples_of_their_own() -> No
     ]
     # A sample of their time does not count where there are such samples.
     samples += [Sampled(2000, 2010, 5000, SYNC, stack=3), Sampled(500, 1000, 5000, COPY, stack=3)]
-    division = replace(divided(), sequences=(replace(divided().sequences[0], price=Figure(0.01, 0.0, 0.02)),))
-    (found,) = lines_of(sums_of(samples, call_batch([*short, *long])), at_ns(0), division, STACKS, one_sequence)
-    calls = {(one.place.line, one.function): one.calls for one in found.waits if one.place is not None}
+    division = divided().changed(price=Figure(0.01, 0.0, 0.02))
+    (found,) = lines_of(sums_of(samples, call_batch([*short, *long])), at_ns(0), (division,), STACKS, one_sequence)
+    calls = {(one.place.line, one.function): one.calls for one in found.wait_places if one.place is not None}
     assert calls == {
-        (10, SYNC): pytest.approx(1000 * 2 / 3), (20, SYNC): pytest.approx(1000 / 3), (30, SYNC): 0.0, (30, COPY): 10.0,
+        (10, SYNC): 666.7, (20, SYNC): 333.3, (30, SYNC): 0.0, (30, COPY): 10.0,
     }  # fmt: skip
-    first = found.waits[0]
+    first = found.wait_places[0]
     assert first.inner == STACKS[1].python[0]
     assert first.per_second == pytest.approx(first.calls / 0.999, rel=1e-2)
-    assert sum(one.price for one in found.waits) == pytest.approx(0.01)
-    assert [one.price for one in found.waits] == sorted((one.price for one in found.waits), reverse=True)
+    assert sum(one.price for one in found.wait_places) == pytest.approx(0.01, abs=1e-5)
+    assert [one.price for one in found.wait_places] == sorted((one.price for one in found.wait_places), reverse=True)
 
 
 def test_waits_without_samples_of_their_own_are_placed_by_those_of_their_time() -> None:
@@ -186,8 +188,8 @@ def test_waits_without_samples_of_their_own_are_placed_by_those_of_their_time() 
 
 def test_waits_without_any_sample_have_no_place() -> None:
     made = call_batch([slow(SYNC, 0, 10)])
-    (found,) = lines_of(sums_of([Sampled(10, 20, 900)], made), at_ns(0), divided(), STACKS, one_sequence)
-    assert [(one.place, one.inner, one.calls) for one in found.waits] == [(None, None, 1.0)]
+    (found,) = lines_of(sums_of([Sampled(10, 20, 900)], made), at_ns(0), (divided(),), STACKS, one_sequence)
+    assert [(one.place, one.inner, one.calls) for one in found.wait_places] == [(None, None, 1.0)]
     assert shown_waits(found, 3) == ()
 
 
@@ -199,15 +201,14 @@ def test_the_price_of_waiting_is_spread_over_the_lines_of_the_waits_of_each_func
         Sampled(300, 700, 1000, COPY, stack=2),
     ]
     calls = call_batch([slow(COPY, 300, 700, target=MemoryKind.PAGEABLE)])
-    (found,) = lines_of(sums_of(samples, calls), at_ns(0), divided(), STACKS, one_sequence)
+    (found,) = lines_of(sums_of(samples, calls), at_ns(0), (divided(),), STACKS, one_sequence)
     by_line = {one.place.line: one for one in found.lines if one.place is not None}
     assert by_line[10].price == pytest.approx(0.4 * 0.75 * 0.75)
     assert by_line[20].price == pytest.approx(0.4 * (0.75 * 0.25 + 0.25))
     assert by_line[30].price == 0
     # The line that costs most is the first.
     assert [one.place.line for one in found.lines if one.place is not None] == [30, 10, 20]
-    bound = replace(divided().sequences[0], verdict=Bound.GPU, price=Figure(0.0, 0.0, 0.0))
-    division = replace(divided(), sequences=(bound,))
+    division = divided().changed(verdict=Bound.GPU, price=Figure(0.0, 0.0, 0.0))
     samples[0] = samples[0]._replace(us=9000)
     assert lines(samples, division).lines[0].place == STACKS[1].place
 
@@ -421,12 +422,12 @@ def test_the_shares_of_all_lines_are_all_of_the_time(made: list[tuple[float, int
         for number, (us, stack, between) in enumerate(made)
     ]
     found = lines(samples, divided())
-    assert sum(one.share.share for one in found.lines) == pytest.approx(1)
+    assert sum(one.share.share for one in found.lines) == pytest.approx(1, abs=1e-4)
     assert found.ns == sum(round(one.us * 1000) for one in samples)
     for one in found.lines:
-        assert one.waits.share + one.calls.share + one.between.share == pytest.approx(one.share.share)
+        assert one.waits.share + one.calls.share + one.between.share == pytest.approx(one.share.share, abs=1e-5)
         assert 0 <= one.share.low <= one.share.share <= one.share.high <= 1
-    assert sum(one.price for one in found.lines) <= 0.4 + 1e-9
+    assert sum(one.price for one in found.lines) <= 0.4 + 1e-4
 
 
 def test_intervals_hold_the_share_as_often_as_they_say() -> None:
@@ -489,12 +490,14 @@ def line(**of: object) -> ProgramLine:
 LIBRARY = (InnerPlace(place=STACKS[1].python[0], cost=0.15),)
 
 
-def process_with(*sequences: SequenceLines, division: ProcessDivision | None = None) -> ProcessFindings:
-    return replace(findings(8, ended=True).processes[0], lines=sequences, division=division)
+def process_with(*sequences: ProgramSequence) -> ProcessFindings:
+    division = ProcessDivision(steady=True, start_up_ns=0, start_up={}, other_threads=0)
+    divided = any(sequence.divided for sequence in sequences)
+    return findings(8, ended=True).processes[0].changed(sequences=sequences, division=division if divided else None)
 
 
 def test_a_line_says_where_it_is_what_it_costs_and_what_is_done_there() -> None:
-    process, (sequence,) = process_with(), divided().sequences
+    process, sequence = process_with(), divided()
     assert line_text(line(), process, sequence) == (
         f"train.py:10 in step costs up to 20 % (17 to 23): waits in {SYNC} (40 % of the time)."
     )
@@ -507,11 +510,11 @@ def test_a_line_says_where_it_is_what_it_costs_and_what_is_done_there() -> None:
     )
     assert what_text(mixed, by_time=False) == f"host time before {LAUNCH} 25 %, inside {LAUNCH} 15 %"
     # Where the GPU is the limit, all time counts alike.
-    (bound,) = divided(Bound.GPU).sequences
+    bound = divided(Bound.GPU)
     assert line_text(line(cost=Figure(0.4, 0.35, 0.46)), process, bound) == (
         f"train.py:10 in step has 40 % (35 to 46) of the time: waits in {SYNC}."
     )
-    assert "(MainThread)" in line_text(line(), process, sequence, main_thread=OTHER)
+    assert "(MainThread)" in line_text(line(), process, divided(threads=(OTHER, MAIN)))
     assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
 
 
@@ -524,7 +527,7 @@ def test_a_line_that_costs_much_names_the_inner_places() -> None:
     assert inner_text(line(inner=(InnerPlace(place=kernel, cost=0.1),))) == (
         "Of it at::native::add in libtorch_cuda.so 10 %."
     )
-    nameless = replace(kernel, function="")
+    nameless = kernel.changed(function="")
     assert inner_text(line(inner=(InnerPlace(place=nameless, cost=0.1),))) == "Of it libtorch_cuda.so 10 %."
 
 
@@ -537,23 +540,22 @@ def wait(**of: object) -> WaitPlace:
 
 
 def test_waits_say_where_they_are_how_many_and_what_they_cost() -> None:
-    process, (sequence,) = process_with(), divided().sequences
+    process, sequence = process_with(), divided()
     where = "train.py:10 in step, in nn.py:7 in forward: about"
     assert wait_text(wait(), process, sequence) == (f"{where} 900 calls of {SYNC} a second, which cost less than 1 %.")
     assert wait_text(wait(price=0.12, per_second=2.04, inner=None), process, sequence) == (
         f"train.py:10 in step: about 2.0 calls of {SYNC} a second, which cost up to 12 %."
     )
-    assert wait_text(wait(), process, None) == f"{where} 900 calls of {SYNC} a second, 3 % of the time."
+    assert wait_text(wait(), process, undivided()) == f"{where} 900 calls of {SYNC} a second, 3 % of the time."
     place = StackFrame(FrameKind.NATIVE, "", "")
-    main = replace(process, threads=(replace(process.threads[0], id=MAIN, name="autograd 0"),))
+    main = process.changed(threads=(process.threads[0].changed(id=MAIN, name="autograd 0"),))
     assert wait_text(wait(place=place), main, sequence).startswith("backward pass: about")
 
 
 def test_the_report_has_three_places_of_waits() -> None:
     few = wait(price=0.0, per_second=0.2)
     waits = (wait(), few, *(wait(place=line_stack(number).place) for number in (21, 22, 23)))
-    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(line(),), waits=waits)
-    text = report(process_with(of, division=divided()))
+    text = report(process_with(divided(lines=(line(),), wait_places=waits)))
     first = text.index("Waits:")
     assert text.index("Lines that cost most:") < first
     named = " ".join(text[first:])
@@ -567,10 +569,11 @@ def test_autograds_thread_runs_the_backward_pass() -> None:
     process = process_with()
     (main, *_) = process.threads
     assert place_text(line(place=place), process) == "libtorch_cuda.so, without a line of the program"
-    process = replace(process, threads=(replace(main, id=MAIN, name="autograd 0"),))
+    process = process.changed(threads=(main.changed(id=MAIN, name="autograd 0"),))
     assert place_text(line(place=place), process) == "backward pass"
-    (sequence,) = divided().sequences
-    assert line_text(line(place=place), process, sequence, OTHER).startswith("backward pass (autograd 0) costs up to ")
+    assert line_text(line(place=place), process, divided(threads=(OTHER, MAIN))).startswith(
+        "backward pass (autograd 0) costs up to "
+    )
 
 
 def test_what_costs_most_at_a_line_is_its_innermost_frames() -> None:
@@ -581,7 +584,7 @@ def test_what_costs_most_at_a_line_is_its_innermost_frames() -> None:
     stacks = dict(enumerate((*deep, CallStack(STACKS[1].python[1:])), 1))
     times = (100, 300, 200, 5, 250, 400)
     samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in enumerate(times, 1)]
-    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (found,) = lines_of(sums_of(samples), at_ns(0), (divided(),), stacks, one_sequence)
     (one,) = found.lines
     # The line itself, and the two library lines with most of the time.
     assert [(inner.place.line, round(inner.cost * sum(times))) for inner in one.inner] == [
@@ -590,7 +593,7 @@ def test_what_costs_most_at_a_line_is_its_innermost_frames() -> None:
         (5, 250),
     ]
     alone = [Sampled(0, 5, 100, LAUNCH, between=True, stack=6)]
-    (found,) = lines_of(sums_of(alone), at_ns(0), divided(), stacks, one_sequence)
+    (found,) = lines_of(sums_of(alone), at_ns(0), (divided(),), stacks, one_sequence)
     assert found.lines[0].inner == ()
 
 
@@ -601,7 +604,7 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
         for number, name in enumerate(libraries, 1)
     }
     samples = [Sampled(0, 5, us, LAUNCH, between=True, stack=number) for number, us in ((1, 300), (2, 100))]
-    (found,) = lines_of(sums_of(samples), at_ns(0), divided(), stacks, one_sequence)
+    (found,) = lines_of(sums_of(samples), at_ns(0), (divided(),), stacks, one_sequence)
     (one,) = found.lines
     assert one.place is not None
     assert (one.place.file, one.place.function, one.share.share) == ("/lib/site-packages/libtorch_cuda.so", "", 1.0)
@@ -632,36 +635,28 @@ def test_compiled_code_of_all_packages_is_one_place() -> None:
     ],
 )
 def test_the_remedy_fits_what_costs_most(made: ProgramLine, verdict: Bound, words: str) -> None:
-    (sequence,) = divided(verdict).sequences
+    sequence = divided(verdict)
     text = remedy_text(made, process_with(), sequence)
     assert text.startswith(words)
     assert bool(text) == bool(words)
 
 
 def test_the_document_has_the_lines() -> None:
-    division = divided()
-    of = SequenceLines(
-        threads=(MAIN,),
-        device=0,
-        samples=50,
-        ns=250_000_000,
-        lines=(line(inner=LIBRARY), line(place=None, stack=None)),
-        waits=(wait(),),
-    )
-    process = process_with(of, division=division)
-    assert sequence_of(of, process) is division.sequences[0]
-    found = replace(findings(8, ended=True), processes=(process,))
+    known = (line(inner=LIBRARY), line(place=None, stack=None))
+    process = process_with(divided(samples=50, ns=250_000_000, lines=known, wait_places=(wait(),)))
+    found = findings(8, ended=True).changed(processes=(process,))
     made = json.loads(json.dumps(document(found), allow_nan=False))
-    jsonschema.validate(made, schema("stallscope.watch/2"), cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
     (read,) = made["processes"]
-    (sequence,) = read["lines"]
-    assert (sequence["threads"], sequence["gpu"], sequence["samples"], sequence["us"]) == ([MAIN], 0, 50, 250_000.0)
+    (sequence,) = read["sequences"]
+    assert (sequence["threads"], sequence["device"], sequence["samples"]) == ([MAIN], 0, 50)
+    assert sequence["ns"] == 250_000_000
     first, second = sequence["lines"]
     assert first["place"]["line"] == 10
     assert first["waits"] == {"share": 0.4, "function": SYNC}
     assert first["inner"] == [{"place": first["inner"][0]["place"], "cost": 0.15}]
     assert first["cost"]["share"] == 0.2
-    (waits,) = sequence["waits"]
+    (waits,) = sequence["wait_places"]
     assert (waits["per_second"], waits["price"], waits["inner"]["line"]) == (900.4, 0.001, 7)
     assert waits["sentence"].endswith("which cost less than 1 %.")
     assert (first["price"], first["share"]) == (0.2, {"share": 0.4, "low": 0.35, "high": 0.46})
@@ -672,7 +667,7 @@ def test_the_document_has_the_lines() -> None:
 
 def report(process: ProcessFindings, width: int = 80) -> list[str]:
     stream = io.StringIO()
-    found = replace(findings(8, ended=True), processes=(process,))
+    found = findings(8, ended=True).changed(processes=(process,))
     show_watch(TextWriter(stream, width=width), found, "python train.py")
     return stream.getvalue().splitlines()
 
@@ -680,8 +675,7 @@ def report(process: ProcessFindings, width: int = 80) -> list[str]:
 def test_the_report_has_five_lines_with_each_remedy_once_and_fits_a_screen() -> None:
     made = tuple(line(place=line_stack(number).place) for number in range(10, 17))
     small = line(place=line_stack(99).place, cost=Figure(0.004, 0.0, 0.01))
-    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=(*made[:3], small, *made[3:]))
-    text = report(process_with(of, division=divided()))
+    text = report(process_with(divided(lines=(*made[:3], small, *made[3:]))))
     first = text.index("Lines that cost most:")
     assert sum(" in step costs up to 20 %" in one for one in text) == 5
     assert not any("train.py:99" in one for one in text)
@@ -697,16 +691,14 @@ def test_a_report_about_a_sequence_fits_a_screen_whatever_there_is_to_say() -> N
         line(place=line_stack(number, "g" * 40).place, inner=inner, waits=LineTime(share=0.4, function=function))
         for number, function in enumerate((SYNC, COPY, H2D, "cuMemFree_v2", SYNC), 10)
     )
-    of = SequenceLines(threads=(MAIN,), device=0, samples=50, ns=250_000_000, lines=made)
-    text = report(process_with(of, division=divided()))
+    text = report(process_with(divided(lines=made)))
     assert any("train.py:11" in one for one in text)
     assert not any("train.py:14" in one for one in text)
     assert text.index("", text.index("Lines that cost most:")) <= 40
 
 
 def test_the_lines_of_a_program_whose_work_is_not_recorded_have_no_price() -> None:
-    of = SequenceLines(threads=(MAIN,), device=None, samples=9, ns=9, lines=(line(price=0.0),))
-    text = report(process_with(of))
+    text = report(process_with(undivided(lines=(line(price=0.0),))))
     assert "Lines with most of the time:" in text
     assert "costs up to" not in " ".join(text)
     assert "train.py:10 in step has 20 % (17 to 23) of the time" in " ".join(text)
@@ -731,14 +723,14 @@ def test_samples_of_functions_without_a_name_are_other_calls() -> None:
 )
 def test_what_helps_a_line_fits_what_its_slow_waits_were_for(cause: WaitCause, words: str) -> None:
     site = CallSite(
-        stack=STACKS[1], function=SYNC, family=CallFamily.WAIT, bytes=None, blocking=False, recorded=9, calls=9,
+        stack=STACKS[1], function=SYNC, bytes=None, blocking=False, recorded=9, calls=9,
         total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
     )  # fmt: skip
-    process = replace(process_with(), sites=(site,))
-    sequence = divided().sequences[0]
+    process = process_with().changed(sites=(site,))
+    sequence = divided()
     assert remedy_text(line(), process, sequence).startswith(words)
     # Another line's, or another function's.
-    other = replace(process, sites=(replace(site, stack=STACKS[2]), replace(site, function=COPY)))
+    other = process.changed(sites=(site.changed(stack=STACKS[2]), site.changed(function=COPY)))
     assert remedy_text(line(), other, sequence).startswith("Submit the next work before this wait")
 
 
@@ -747,10 +739,10 @@ def test_a_line_that_waits_for_a_staged_copy_says_so_also_where_the_gpu_works_al
     cause: WaitCause, staged: bool
 ) -> None:
     site = CallSite(
-        stack=STACKS[1], function=SYNC, family=CallFamily.WAIT, bytes=None, blocking=False, recorded=9, calls=9,
+        stack=STACKS[1], function=SYNC, bytes=None, blocking=False, recorded=9, calls=9,
         total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
     )  # fmt: skip
-    text = remedy_text(line(), replace(process_with(), sites=(site,)), divided(Bound.GPU).sequences[0])
+    text = remedy_text(line(), process_with().changed(sites=(site,)), divided(Bound.GPU))
     assert text.startswith("The GPU has work meanwhile")
     assert (f"It waits for {cause_of(WaitCause.STAGED_COPY).clause}." in text) is staged
 
@@ -765,10 +757,10 @@ def test_a_line_that_waits_for_a_staged_copy_says_so_also_where_the_gpu_works_al
 )
 def test_what_helps_a_line_fits_what_held_up_its_calls(cause: WaitCause, words: str) -> None:
     site = CallSite(
-        stack=STACKS[1], function=LAUNCH, family=CallFamily.LAUNCH, bytes=None, blocking=False, recorded=9, calls=9,
+        stack=STACKS[1], function=LAUNCH, bytes=None, blocking=False, recorded=9, calls=9,
         total_ns=90, lost_ns=80, first_ns=1, last_ns=2, cause=cause,
     )  # fmt: skip
     calls = LineTime(share=0.8, function=LAUNCH)
     made = line(waits=LineTime(), calls=calls, between=LineTime(), price=0.0)
-    sequence = divided(Bound.LOCK).sequences[0]
-    assert remedy_text(made, replace(process_with(), sites=(site,)), sequence).startswith(words)
+    sequence = divided(Bound.LOCK)
+    assert remedy_text(made, process_with().changed(sites=(site,)), sequence).startswith(words)

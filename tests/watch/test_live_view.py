@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from factories.watch_calls import D2H, LAUNCH, MAIN, SYNC, at_ns, call, figures, process, slow, thread
 from factories.watch_moments import findings, moments
 from stallprobes.watch.live import live_view
@@ -60,7 +58,7 @@ def test_a_call_in_flight_has_a_row_and_an_age_that_grows() -> None:
 
 def test_no_call_of_a_process_that_has_ended_is_in_flight() -> None:
     live, killed = LiveRows(), process(thread(in_flight=[call(SYNC, 100)], fast_us={LAUNCH: [5.0]}))
-    live.use(replace(findings(1), processes=(replace(findings(1).processes[0], ended=True),)))
+    live.use(findings(1).changed(processes=(findings(1).processes[0].changed(ended=True),)))
     found = live.rows([killed], at_ns(S))
     assert {row.key.function: row.begin_ns for row in found} == {LAUNCH: None, SYNC: None}
 

@@ -30,6 +30,7 @@ from stallprobes.watch.reading.folder import check_folder, create_folder
 from stallprobes.watch.reading.map_reader import MOST, MOST_IN_RECORD, IncompleteFile, MapFile
 from stallprobes.watch.reading.process import RecordBatch, WatchedProcess
 from stallprobes.watch.reading.stack_reader import StackReader
+from stallprobes.watch.reading.words import ProcessState
 from stallprobes.wording.watch_wording import state_problem
 
 PID = 4321
@@ -101,7 +102,7 @@ def test_the_flags_say_which_frames_are_recorded(path: Path) -> None:
 
 def test_a_file_is_read_as_typed_values(path: Path) -> None:
     process, batch = read(path)
-    assert (process.pid, process.image, process.state) == (PID, 0, WatchState.RECORDING)
+    assert (process.pid, process.image, process.state) == (PID, 0, ProcessState.RECORDING)
     assert (process.name, process.command, state_problem(process)) == ("train", "python train.py", None)
     assert (process.kinds, process.calls, process.lost_calls) == (frozenset({1, 10}), 5, 0)
     (thread,) = process.threads

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,7 +122,7 @@ def test_a_program_that_is_not_watched_keeps_its_ranges(stand_in: StandIn, tmp_p
 
 def test_a_sentence_names_the_range() -> None:
     analysis = ProcessAnalysis()
-    call = replace(slow(LAUNCH, 0, 5000), range="forward")
+    call = slow(LAUNCH, 0, 5000).changed(range="forward")
     analysis.feed(process(thread(calls=[call])), batch([]), at_ns(10_000))
     (found,) = analysis.findings().slow_calls
     assert "cuLaunchKernel in thread-100 (thread 100), in the NVTX range forward, took 5.0" in call_text(found)

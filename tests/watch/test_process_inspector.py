@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, process, slow, thread
-from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
@@ -58,7 +56,7 @@ def answering(folder: Path, *threads: dict[str, object]) -> Path:
 
 def python_process(*threads: WatchedThread) -> WatchedProcess:
     """A process with an interpreter that cannot write its frames itself."""
-    return replace(process(*threads), python="3.13.1", name="python")
+    return process(*threads).changed(python="3.13.1", name="python")
 
 
 def waiting_thread(begin_us: float = 0) -> WatchedThread:
@@ -160,7 +158,7 @@ def test_what_is_missing_without_py_spy_is_said(tmp_path: Path, monkeypatch: pyt
     (problem,) = inspector.reading(read).problems
     assert problem.startswith("py-spy is not installed (pip install py-spy): ")
     # A compiled program needs none.
-    compiled = replace(read, python="")
+    compiled = read.changed(python="")
     assert inspector.reading(compiled).problems == ()
 
 
@@ -203,15 +201,15 @@ def test_where_a_thread_is_in_the_kernel(
 
 def test_a_sentence_about_a_call_in_flight_says_where_it_waits() -> None:
     found = CallInFlight(
-        function=LAUNCH, family=None, thread=MAIN, thread_name="main", begin_ns=0, age_ns=2_000_000_000, stream=None,
-        bytes=None, source=MemoryKind.UNKNOWN, target=MemoryKind.UNKNOWN, context=1, correlation=1, depth=0,
+        function=LAUNCH, thread=MAIN, thread_name="main", begin_ns=0, age_ns=2_000_000_000, stream=None,
+        bytes=None, source=None, target=None, context=1, correlation=1, depth=0,
         stack=CallStack((frame(),)), kernel_wait="futex_wait_queue",
     )  # fmt: skip
     assert in_flight_text(found) == (
         "cuLaunchKernel in main (thread 100) has not returned for 2.00 s; it was called from train.py:42 in step; its "
         "thread waits in the kernel (futex_wait_queue)."
     )
-    assert in_flight_text(replace(found, kernel_wait=RUNNING)).endswith("; its thread runs on a CPU.")
+    assert in_flight_text(found.changed(kernel_wait=RUNNING)).endswith("; its thread runs on a CPU.")
 
 
 @contextmanager

@@ -24,12 +24,12 @@ from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, ranks_text, verdict_text
-from stallprobes.watch.document import document
+from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.ranks.result import Partners, SequenceRanks
 from stallprobes.watch.reading.folder import create_folder
+from stallprobes.watch.report import document
 from stallprobes.watch.sentences import cause_text
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
@@ -89,14 +89,13 @@ def buckets(slow: int | None = None, by: str = "host") -> Program:
     return program
 
 
-def sequence_of(process: ProcessFindings) -> SequenceDivision:
-    assert process.division is not None
-    (found,) = process.division.sequences
+def sequence_of(process: ProcessFindings) -> ProgramSequence:
+    (found,) = process.sequences
     return found
 
 
 def ranks_of(process: ProcessFindings) -> SequenceRanks:
-    (found,) = process.ranks
+    (found,) = (sequence.ranks for sequence in process.sequences if sequence.ranks is not None)
     return found
 
 
@@ -343,7 +342,7 @@ def test_processes_that_do_not_communicate_are_no_ranks(folder: Path) -> None:
     found = WatchedRanks(folder, runs, environments=environments).found()
     assert ranks_texts(found.processes) == [HOST_SENTENCE]
     loader = by_rank(found)[2]
-    assert (loader.rank, loader.ranks) == (None, ())
+    assert (loader.rank, [sequence.ranks for sequence in loader.sequences]) == (None, [None])
     assert [process.rank and process.rank.size for process in by_rank(found)] == [2, 2, None]
 
 
@@ -433,10 +432,10 @@ def test_a_slow_call_names_the_rank_for_which_its_work_waited(folder: Path) -> N
             cause_text(call),
         )
     assert second.slow_calls == ()
-    made = document(watch_findings([first], 0), None)
-    jsonschema.validate(made, schema("stallscope.watch/2"))
+    made = document(watch_findings([first], 0))
+    jsonschema.validate(made, schema("stallscope.watch/3"))
     work = made["processes"][0]["slow_calls"][0]["evidence"]["work"]
-    assert [(one["rank"], round(one["rank_us"] / 1000)) for one in work] == [("rank 1", 5), (None, 0)]
+    assert [(one["rank"], round(one["rank_ns"] / 1e6)) for one in work] == [("rank 1", 5), ("", 0)]
 
 
 def test_few_rounds_are_no_evidence(folder: Path) -> None:
@@ -446,15 +445,15 @@ def test_few_rounds_are_no_evidence(folder: Path) -> None:
 
 def test_the_document_and_the_report_say_it(folder: Path) -> None:
     found = WatchedRanks(folder, run_ranks(steps(1))).found()
-    made = document(found, ["torchrun", "train.py"], 0)
-    jsonschema.validate(made, schema("stallscope.watch/2"))
+    made = document(found)
+    jsonschema.validate(made, schema("stallscope.watch/3"))
     first = json.loads(json.dumps(made))["processes"][0]
     assert first["rank"] == {"number": 0, "size": 2, "variable": "RANK"}
-    (sequence,) = first["division"]["sequences"]
+    (sequence,) = first["sequences"]
     ranks = sequence["ranks"]
     assert (ranks["partners"], ranks["sentence"]) == ("watched", HOST_SENTENCE)
     assert ranks["waits"][0]["delay"]["place"]["line"] == SLOW_LINE
-    assert {"rank-wait", "communication"} <= {part["part"] for part in sequence["parts"]}
+    assert {"rank-wait", "communication"} <= sequence["parts"].keys()
     stream = io.StringIO()
     show_watch(TextWriter(stream, width=100), found, "torchrun train.py", full=False)
     text = stream.getvalue()

@@ -197,7 +197,7 @@ def test_a_slow_call_while_records_were_off_is_blamed_on_nothing() -> None:
 def waits(begins_ms: Sequence[int], stack: int, **of: Any) -> list[SlowDriverCall]:
     """Waits of 5 ms that one line makes."""
     made = (slow(SYNC, 1000 * at, 1000 * at + 5000, correlation=10 * at + 9, stream=0, **of) for at in begins_ms)
-    return [replace(one, stack=stack) for one in made]
+    return [one.changed(stack=stack) for one in made]
 
 
 def waited_for(begins_ms: Sequence[int], length_us: int) -> list[Any]:
@@ -369,10 +369,12 @@ def _causes(calls: Sequence[Any], found: RecordWindows, records: Sequence[Any] =
 
 def _process(found: RecordWindows, calls: int, **fields: Any) -> WatchedProcess:
     """A process that began when the windows of a test do, with a thread that made ``calls``."""
-    made = {LAUNCH: CallFigures(Histogram.of_counts(_counts(calls), 4000), 4000 * calls, 0, 0)}
+    made = {
+        LAUNCH: CallFigures(total=Histogram.of_counts(_counts(calls), 4000), total_ns=4000 * calls, slow=0, failed=0)
+    }
     one = replace(thread(), started_ns=0, ended_ns=None, figures=made)
-    whole = replace(process(one), started=ClockPair(0, 0), **{"records": 0, "stacks_ns": 0, **fields})
-    return replace(whole, windows=found, budget=0.05)
+    whole = process(one).changed(started=ClockPair(0, 0), **{"records": 0, "stacks_ns": 0, **fields})
+    return whole.changed(windows=found, budget=0.05)
 
 
 def _counts(calls: int) -> Any:

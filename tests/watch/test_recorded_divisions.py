@@ -90,7 +90,7 @@ def test_the_verdicts_are_those_that_are_known(name: str) -> None:
     assert process.division is not None
     names = {thread.id: thread.name for thread in process.threads}
     # Of threads with one name, that which makes most calls.
-    sequences = reversed(process.division.sequences)
+    sequences = reversed(process.sequences)
     verdicts = {names[thread]: one.verdict for one in sequences for thread in one.threads if thread in names}
     assert {thread: verdicts[thread] for thread in TRUTHS[name]} == TRUTHS[name]
 
@@ -125,17 +125,13 @@ def test_a_host_function_in_another_stream_is_what_holds_a_copy() -> None:
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_nearly_all_of_the_time_is_in_a_named_part(name: str) -> None:
-    division = found(name).division
-    assert division is not None
-    assert all(one.share(Part.UNKNOWN) < 0.05 for one in division.sequences)
+    assert all(one.share(Part.UNKNOWN) < 0.05 for one in found(name).sequences)
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_figures_are_those_of_a_plain_sum(name: str) -> None:
     """The GPU's part is the union of its work, the host's the time outside calls that wait and only wait."""
-    data, division = recorded(name), found(name).division
-    assert division is not None
-    sequence = division.sequences[0]
+    data, sequence = recorded(name), found(name).sequences[0]
     first, last = (one.monotonic_ns for one in data.clocks)
     work = data.records[np.isin(data.records["kind"], (RecordKind.KERNEL, RecordKind.COPY, RecordKind.MEMSET))]
     calls = data.calls[np.isin(data.calls["thread"], sequence.threads)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from factories.watch_calls import process, rows_of
@@ -25,7 +23,7 @@ def watched(count: int, settled: dict[int, int] | None = None) -> WatchedProcess
         row["began_ns"] = 1 + LENGTH * number
         row["ended_ns"] = 1 + LENGTH * (number + 1) if number < count - 1 else 0
         row["records"], row["settled_ns"] = number % 2, (settled or {}).get(number, 0)
-    return replace(process(), windows=RecordWindows.of(rows))
+    return process().changed(windows=RecordWindows.of(rows))
 
 
 def calls(*begins: int) -> CallBatch:

@@ -104,7 +104,7 @@ def test_a_program_compiled_with_lines_is_named_by_line(stand_in: StandIn, tmp_p
     (folder := tmp_path / "out").mkdir(mode=0o700)
     environment = stand_in.environment(folder) | {"LD_LIBRARY_PATH": str(stand_in.folder)}
     subprocess.run([program, "short-steps", "200"], env=environment, check=True, capture_output=True)
-    (lines,) = findings_of(folder).lines
+    (lines,) = findings_of(folder).sequences
     text = (SOURCES / "host.c").read_text().splitlines()
     named = [one.place for one in lines.lines if one.place is not None and one.place.source]
     assert named

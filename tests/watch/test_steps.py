@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -162,11 +160,10 @@ def test_the_time_to_a_range_that_was_not_read_is_no_step() -> None:
 
 
 def test_a_step_by_ranges_in_a_sentence() -> None:
-    division = RecordedDivision.load(FOLDER / "image_training.npz").findings().division
-    assert division is not None
-    sequence = division.sequences[0]
+    sequences = RecordedDivision.load(FOLDER / "image_training.npz").findings().sequences
+    sequence = sequences[0]
     assert sequence.step is not None
-    named = replace(sequence, step=replace(sequence.step, range="step #", function="", bytes=0))
+    named = sequence.changed(step=sequence.step.changed(range="step #", function="", bytes=0))
     assert step_text(named).startswith('A step, from one NVTX range "step #" to the next, takes 14')
 
 
@@ -175,8 +172,7 @@ def test_a_step_by_ranges_in_a_sentence() -> None:
 )
 def test_steps_of_real_programs_are_as_long_as_they_say(name: str, ms: float) -> None:
     """By the rates that the programs printed: 71.4 and 89.6 steps a second, 51.1 fits a second."""
-    division = RecordedDivision.load(FOLDER / f"{name}.npz").findings().division
-    assert division is not None
-    step = division.sequences[0].step
+    sequences = RecordedDivision.load(FOLDER / f"{name}.npz").findings().sequences
+    step = sequences[0].step
     assert step is not None
     assert step.ns == pytest.approx(ms * MS, rel=0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,7 +188,7 @@ def test_a_blocking_stream_waits_for_another_one_through_the_legacy_default_stre
 def test_a_copy_without_a_stream_is_one_in_the_legacy_default_stream() -> None:
     first, kernels = launches(LEGACY, OTHERS)
     made = [(CREATE, -900, OTHERS, 0), *first, (LAUNCH, -30, OTHERS, 0)]
-    wait = replace(slow("cuMemcpyDtoH_v2", 0, 5010, correlation=NOW + 1), stream=None)
+    wait = slow("cuMemcpyDtoH_v2", 0, 5010, correlation=NOW + 1).changed(stream=None)
     kernels += [copy(4000, 4002, correlation=NOW + 1, stream=NUMBER[LEGACY]), work(-25, 4000, OTHERS, -30)]
     (found,) = explained([wait], made, kernels)
     assert (found.cause, found.certainty) == (WaitCause.GPU_WORK, Certainty.PROVEN)

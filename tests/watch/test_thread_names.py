@@ -64,7 +64,7 @@ PIN_LOOP = frame("_pin_memory_loop", f"{TORCH}/utils/data/_utils/pin_memory.py")
 
 def python_process(*threads: WatchedThread, python: str = "3.12.1") -> WatchedProcess:
     """A process with an interpreter, whose system's name is python3."""
-    return replace(process(*threads), python=python, name="python3")
+    return process(*threads).changed(python=python, name="python3")
 
 
 def started(*inner: StackFrame) -> CallStack:
@@ -122,12 +122,12 @@ def test_a_stack_without_its_outermost_frames_does_not_name_a_thread() -> None:
     inner = (frame("forward"), frame("serve"))
     assert run_function(CallStack(inner, complete=False)).name == ""
     # Only native frames are missing.
-    assert run_function(replace(started(*inner), complete=False)).name == "serve"
+    assert run_function(CallStack(started(*inner).python, complete=False)).name == "serve"
 
 
 def test_names_of_threads_by_the_best_source() -> None:
     stacks = {1: started(frame("load")), 2: started(frame("serve"), CONTEXT)}
-    calls = [replace(slow(SYNC, 0, 2000, thread=103), stack=1)]
+    calls = [slow(SYNC, 0, 2000, thread=103).changed(stack=1)]
     read = python_process(
         thread(MAIN, name="python3"), thread(OTHER, name="python3"), thread(102, name="pt_autograd_0"),
         thread(103, calls, name="python3"), thread(104, name="python3"), thread(105, name="python3", stack=2),
@@ -142,7 +142,7 @@ def test_names_of_threads_by_the_best_source() -> None:
         "pt_main_thread", "serve", "data loader (worker)",
     ]  # fmt: skip
     # A compiled program has roles, and the system's names.
-    compiled = names(ThreadNames().named(replace(read, python=""), stacks))
+    compiled = names(ThreadNames().named(read.changed(python=""), stacks))
     assert compiled[:4] == ["python3", "python3", "autograd 0", "python3"]
 
 
@@ -150,7 +150,7 @@ def test_a_name_of_the_users_code_is_kept_and_replaces_that_of_a_library() -> No
     stacks = {1: started(frame("loop", f"{TORCH}/a.py")), 2: started(frame("serve"), CONTEXT)}
     made = ThreadNames()
     first = thread(OTHER, name="python3", stack=1)
-    later = replace(first, slow_calls=(replace(slow(SYNC, 0, 2000, thread=OTHER), stack=2),))
+    later = replace(first, slow_calls=(slow(SYNC, 0, 2000, thread=OTHER).changed(stack=2),))
     assert names(made.named(python_process(first), stacks)) == ["loop"]
     assert names(made.named(python_process(later), stacks)) == ["serve"]
     assert names(made.named(python_process(first), stacks)) == ["serve"]

@@ -93,11 +93,9 @@ def test_findings_have_the_lines_of_short_waits_and_what_they_cost(stand_in: Sta
     analysis = FolderAnalysis(tmp_path / "out")
     analysis.poll()
     (process,) = analysis.findings().processes
-    assert process.division is not None
-    (sequence,), (lines,) = process.division.sequences, process.lines
-    assert lines.threads == sequence.threads
-    assert sum(line.share.share for line in lines.lines) == pytest.approx(1)
-    named = {line.place.function: line for line in lines.lines if line.place is not None}
+    (sequence,) = process.sequences
+    assert sum(line.share.share for line in sequence.lines) == pytest.approx(1)
+    named = {line.place.function: line for line in sequence.lines if line.place is not None}
     wait = named["wait_for_step"]
     assert wait.waits.function == "cuStreamSynchronize"
     assert wait.price == pytest.approx(sequence.price.share)
@@ -110,7 +108,7 @@ def test_findings_have_the_lines_of_short_waits_and_what_they_cost(stand_in: Sta
     )
     assert wait.share.low - 0.1 < share < wait.share.high + 0.1
     # On a busy machine the program may lose its CPU before another call.
-    assert "cuLaunchKernel" in {line.between.function for line in lines.lines if line.between.share}
+    assert "cuLaunchKernel" in {line.between.function for line in sequence.lines if line.between.share}
 
 
 def test_waits_that_take_hardly_any_time_have_samples_of_their_own(stand_in: StandIn, tmp_path: Path) -> None:

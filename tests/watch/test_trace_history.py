@@ -105,7 +105,7 @@ def test_tenures_and_overheads() -> None:
 def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
     kept = WatchTraceHistory()
     for pid in (100, 200):
-        one = replace(process(thread(pid, [slow(D2H, 0, 5000, thread=pid)], name="MainThread")), pid=pid)
+        one = process(thread(pid, [slow(D2H, 0, 5000, thread=pid)], name="MainThread")).changed(pid=pid)
         kept.feed(one, batch([kernel(10, 20)]), slow_batch(one), at_ns(6000))
     made = kept.trace()
     assert [probe.name for probe in made.probes] == ["train 100 MainThread", "train 200 MainThread"]
@@ -175,7 +175,7 @@ def test_times_without_records_are_marked_stored_and_written() -> None:
     begin_ns, end_ns = at_ns(300_000), at_ns(600_000)
     rows = np.zeros(2, dtype_of(Window))
     rows["began_ns"], rows["ended_ns"], rows["records"] = (at_ns(0), begin_ns), (begin_ns, end_ns), (1, 0)
-    watched = replace(watched, windows=RecordWindows.of(rows))
+    watched = watched.changed(windows=RecordWindows.of(rows))
     kept.feed(watched, records, slow_batch(watched), at_ns(SECOND_US))
     made = kept.trace()
     assert made.unrecorded == ((begin_ns, end_ns),)

@@ -80,7 +80,7 @@ def watch(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pyte
 def read(path: Path) -> dict[str, Any]:
     """The document in ``path``, which follows its schema."""
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("stallscope.watch/2"))
+    jsonschema.validate(document, schema("stallscope.watch/3"))
     return document
 
 
@@ -256,7 +256,7 @@ def test_calls_are_reported_as_text_and_json(watch: Watch, stand_in: StandIn, tm
     assert document["program"] == [str(stand_in.folder / "host"), "copies"]
     assert (document["exit_code"], document["problems"]) == (0, [])
     (process,) = document["processes"]
-    assert (process["state"], process["slow_us"], process["calls"]) == ("recording", 1500, 15)
+    assert (process["state"], process["slow_limit_ns"], process["calls"]) == ("recording", 1_500_000, 15)
     slow = [(call["function"], call["bytes"], call["source"], call["target"]) for call in process["slow_calls"]]
     # A busy machine may make a short call slow.
     assert [one for one in slow if one[0] == "cuMemcpyDtoHAsync_v2"] == [
@@ -374,7 +374,7 @@ def test_programs_that_are_started_elsewhere(
     assert "cuMemcpyDtoHAsync_v2 in hung" in report
     document = read(file)
     assert (document["program"], document["exit_code"]) == (None, None)
-    assert [process["slow_us"] for process in document["processes"]] == [1500, 1500]
+    assert [process["slow_limit_ns"] for process in document["processes"]] == [1_500_000, 1_500_000]
 
 
 def test_a_folder_that_others_can_read_is_refused(watch: Watch, tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from stallprobes.errors import FileNotWritten, RecordingError
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 from stallprobes.recording.recording import Recording
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.document import document
 from stallprobes.watch.live import recorder as recorders
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchMoment
 from stallprobes.watch.live.recorder import WatchRecorder
 from stallprobes.watch.live.recording import LEAD, WatchRecording, is_watch_recording
+from stallprobes.watch.report import document
 from stallprobes.watch.sentences import call_text
 from stallscope.cli.watching.session import finish_recording
 
@@ -199,8 +199,8 @@ def test_a_moment_that_no_reader_accepts_is_left_out_and_counted(tmp_path: Path,
     recorder = WatchRecorder(path)
     recorder.put(written[0], output(1))
     (process, *_) = written[1].findings.processes
-    odd = replace(process, slow_calls=tuple(replace(call, duration_ns=-1) for call in process.slow_calls))
-    recorder.put(replace(written[1], findings=replace(written[1].findings, processes=(odd,))), output(2))
+    odd = process.changed(slow_calls=tuple(call.changed(duration_ns=-1) for call in process.slow_calls))
+    recorder.put(replace(written[1], findings=written[1].findings.changed(processes=(odd,))), output(2))
     recorder.put(written[2], output(3))
     recorder.close()
     assert (recorder.problem, recorder.written, recorder.left_out) == ("", 2, 1)
@@ -288,7 +288,7 @@ def test_what_comes_before_a_damaged_moment_is_the_report(recorded: Path, tmp_pa
     done = command_line.run("replay", str(file), "--json")
     assert done.returncode == 5
     assert done.stderr == f"stallscope: {recording.damage}; everything before that place was read\n"
-    assert json.loads(done.stdout)["schema"] == "stallscope.watch/2"
+    assert json.loads(done.stdout)["schema"] == "stallscope.watch/3"
 
 
 def process_of(line: Any) -> Any:

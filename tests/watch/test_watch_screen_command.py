@@ -75,13 +75,13 @@ def test_a_program_that_ends_stays_on_the_screen_with_its_calls_and_exit_code(
     assert f"recorded to {record}" in text
     assert folders(settings) == []
     document = json.loads(report.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema("stallscope.watch/2"))
+    jsonschema.validate(document, schema("stallscope.watch/3"))
     assert (document["exit_code"], document["program"][0]) == (7, "sh")
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert {"cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2"} <= {event["name"] for event in events}
     replayed = stallscope_command("replay", str(record), "--json")
     again = json.loads(replayed.stdout)
-    jsonschema.validate(again, schema("stallscope.watch/2"))
+    jsonschema.validate(again, schema("stallscope.watch/3"))
     assert [call["sentence"] for call in again["processes"][0]["slow_calls"]] == [
         call["sentence"] for call in document["processes"][0]["slow_calls"]
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,10 +25,10 @@ from factories.watch_calls import (
     thread,
 )
 from stallprobes.foreign_text import is_printable
-from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.words import ProcessState
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import command_title, show_watch
 
@@ -104,8 +103,8 @@ def test_in_ascii_nothing_else_is_printed() -> None:
 
 
 def test_names_that_the_program_chose_reach_no_terminal_raw() -> None:
-    one = replace(stalling(name=HOSTILE, other=HOSTILE), name=HOSTILE, command=HOSTILE)
-    both = report(one, replace(one, pid=2, state=WatchState.CUPTI_FAILED, failed_function=HOSTILE, code=3))
+    one = stalling(name=HOSTILE, other=HOSTILE).changed(name=HOSTILE, command=HOSTILE)
+    both = report(one, one.changed(pid=2, state=ProcessState.CUPTI_FAILED, failed_function=HOSTILE, code=3))
     assert all(is_printable(line) for line in both.splitlines())
 
 
@@ -128,9 +127,9 @@ def test_a_program_without_cuda_says_so() -> None:
     ]
 
 
-@pytest.mark.parametrize("state", [state for state in WatchState if state is not WatchState.RECORDING])
-def test_what_was_not_recorded_is_said(state: WatchState) -> None:
-    one = replace(found(process(ended=10)), state=state)
+@pytest.mark.parametrize("state", [state for state in ProcessState if state is not ProcessState.RECORDING])
+def test_what_was_not_recorded_is_said(state: ProcessState) -> None:
+    one = found(process(ended=10)).changed(state=state)
     lines = report(one, width=200).splitlines()
     assert lines[lines.index("Not recorded") + 1].startswith("  train (pid 100): ")
 

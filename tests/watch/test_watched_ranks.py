@@ -69,11 +69,11 @@ def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
         number = processes[process.pid]
         assert process.rank is not None
         assert (process.rank.number, process.rank.size) == (number, 2)
-        (communicates,) = process.ranks
+        (sequence,) = process.sequences
+        communicates = sequence.ranks
+        assert communicates is not None
         assert communicates.partners is Partners.WATCHED
         assert communicates.matched >= 0.95 * communicates.collectives > 0
-        assert process.division is not None
-        (sequence,) = process.division.sequences
         assert communicates.waiting is not None
         truths[number] = waited_share(came, number, ends[number], sequence.steady_ns)
         assert communicates.waiting.share == pytest.approx(truths[number], abs=0.02)
@@ -85,8 +85,7 @@ def test_ranks_that_run_are_matched_and_their_waits_are_those_that_they_had(
         (text,) = ranks_texts(found.processes)
         assert text.startswith("rank 0 waits in NCCL for rank 1, which is host-bound")
         first = next(process for process in found.processes if processes[process.pid] == 0)
-        assert first.division is not None
-        assert first.division.sequences[0].verdict is Bound.COMMUNICATION
+        assert first.sequences[0].verdict is Bound.COMMUNICATION
         # The record of each wait names its stream, whose work was in front of it.
         waits = [call for call in first.slow_calls if call.function == "cuStreamSynchronize"]
         assert [call.cause for call in waits].count(WaitCause.GPU_WORK) > len(waits) / 2 > 0
@@ -113,5 +112,6 @@ def test_a_rank_alone_says_that_nobody_else_is_watched(stand_in: StandIn, tmp_pa
     alone.communicate()
     analysis.poll()
     (process,) = analysis.findings().processes
-    (communicates,) = process.ranks
+    communicates = process.sequences[0].ranks
+    assert communicates is not None
     assert (communicates.partners, communicates.waiting) == (Partners.NONE, None)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--json",
     "as_json",
     is_flag=True,
-    help="Write the report of a watched program as JSON (schema stallscope.watch/2), without a screen.",
+    help="Write the report of a watched program as JSON (schema stallscope.watch/3), without a screen.",
 )
 @click.option(
     "--trace",

@@ -218,7 +218,7 @@ class WatchCommand(MeasuringCommand):
     flag_value=_STDOUT,
     type=options.OUTPUT_FILE,
     metavar="[FILE]",
-    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/2). Without PROGRAM and "
+    help="Also write the report, with all histograms, to FILE as JSON (schema stallscope.watch/3). Without PROGRAM and "
     "FILE: write the list of processes to stdout as JSON (schema stallscope.processes/2).",
 )
 @options.force()

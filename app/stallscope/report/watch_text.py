@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.units import duration_ns, format_count, in_ms, in_us, plural
 from stallprobes.watch.attribution.findings import (
     CallRow,
@@ -19,9 +18,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.division.parts import Part
-from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import (
     end_text,
     figures_text,
@@ -39,14 +36,13 @@ from stallprobes.watch.line_text import (
     holding_text,
     inner_text,
     line_text,
-    lines_of_sequence,
     lines_title,
     remedy_text,
     shown_lines,
     shown_waits,
     wait_text,
 )
-from stallprobes.watch.lines.result import SequenceLines
+from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
 from stallprobes.watch.rank_text import process_words, ranks_texts
 from stallprobes.watch.sentences import (
@@ -106,13 +102,9 @@ def show_watch(
     out: TextWriter,
     findings: WatchFindings,
     title: str,
-    notes: Sequence[str] = (),
     full: bool = True,
-    attached: Sequence[AttachingCost] = (),
 ) -> None:
-    """``findings`` about the program ``title``. ``notes`` are further sentences about what is missing.
-
-    ``attached`` is what it cost to attach to processes that ran.
+    """``findings`` about the program ``title``.
 
     ``full``: with the time lost by cause and place, the slow calls one by one, and a table of functions per thread.
     A program without a steady state, which its lines say little of, has the first two in any case.
@@ -123,11 +115,11 @@ def show_watch(
     _headline(out, findings, title, several)
     if full or not steady:
         _waiting(out, findings, places, several)
-    missing = [*notes, *findings.problems]
+    missing = list(findings.problems)
     missing += (text for process in findings.processes for text in not_recorded(process, several))
     out.section("Not recorded", dict.fromkeys(missing), "warn")
     _costs(out, findings.processes, several)
-    for cost in attached[:_MOST_LISTED]:
+    for cost in findings.attached[:_MOST_LISTED]:
         out.line()
         out.paragraph(attaching_text(cost))
     if full or not steady:
@@ -161,7 +153,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
 def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place], several: bool) -> None:
     """The time that threads lost to slow calls, by cause."""
     calls = sum(process.calls for process in findings.processes)
-    if any(process.division is not None or process.lines for process in findings.processes):
+    if any(process.division is not None or process.sequences for process in findings.processes):
         out.line()
     waiting = sorted((place for place in places if place[0].lost_ns), key=lambda place: -place[0].lost_share)
     shown = [place for place in waiting if place[0].lost_share >= _LEAST_SHARE][:_MOST_HEADLINES] or waiting[:1]
@@ -180,12 +172,10 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
     shown = [process for process in processes if process.division is not None]
     for process in shown[:_MOST_HEADLINES]:
         assert process.division is not None
-        sequences, others = shown_sequences(process.division)
+        sequences, others = shown_sequences(process)
         for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
-            lines = lines_of_sequence(sequence, process)
-            most = _MOST_OF_OTHERS if number else _MOST_OF_FIRST
-            _lines(out, lines, sequence, process, *most)
+            _lines(out, sequence, process, *(_MOST_OF_OTHERS if number else _MOST_OF_FIRST))
         for holding in holding_calls(process)[:_MOST_HOLDING]:
             text = process_prefix(process, several) + holding_text(holding, process)
             out.paragraph(text, indent="  ", first="", style="warn")
@@ -197,31 +187,30 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         )
         if any(last):
             out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
-    undivided = [process for process in processes if process.division is None and process.lines]
+    undivided = [process for process in processes if process.division is None and process.sequences]
     for process in undivided[:_MOST_HEADLINES]:
-        _lines(out, process.lines[0], None, process, *_MOST_OF_FIRST, process_prefix(process, several))
+        _lines(out, process.sequences[0], process, *_MOST_OF_FIRST, process_prefix(process, several))
 
 
 def _lines(
     out: TextWriter,
-    lines: SequenceLines | None,
-    sequence: SequenceDivision | None,
+    sequence: ProgramSequence,
     process: ProcessFindings,
     most: int,
     most_waits: int,
     prefix: str = "",
 ) -> None:
     """The first lines of a sequence that have room, each with its inner places, and each remedy once."""
-    shown = shown_lines(lines, most)
-    if lines is None or not shown:
+    shown = shown_lines(sequence, most)
+    if not shown:
         return
     out.paragraph(f"{prefix}{lines_title(sequence)}:", style="strong")
     said: set[str] = set()
-    room = _ROOM_OF_LINES - (0 if sequence is None else out.height(step_text(sequence), "  "))
+    room = _ROOM_OF_LINES - out.height(step_text(sequence), "  ")
     for number, line in enumerate(shown):
-        remedy = remedy_text(line, process, sequence, lines)
+        remedy = remedy_text(line, process, sequence)
         texts = (
-            (line_text(line, process, sequence, lines.threads[0]), "  ", ""),
+            (line_text(line, process, sequence), "  ", ""),
             (inner_text(line), None, ""),
             ("" if remedy in said else remedy, None, "dim"),
         )
@@ -232,13 +221,13 @@ def _lines(
             if text:
                 out.paragraph(text, indent="    ", first=first, style=style)
         said.add(remedy)
-    if waits := shown_waits(lines, most_waits):
+    if waits := shown_waits(sequence, most_waits):
         out.paragraph("Waits:", style="strong")
     for wait in waits:
         out.paragraph(wait_text(wait, process, sequence), indent="    ", first="  ")
 
 
-def _sequence(out: TextWriter, sequence: SequenceDivision, process: ProcessFindings, prefix: str) -> None:
+def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindings, prefix: str) -> None:
     style = sequence.verdict.traits.style
     out.paragraph(
         prefix + verdict_text(sequence, process), indent="  ", first="", style="" if style == "dim" else style
@@ -291,7 +280,7 @@ def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
 
 
 def _site(site: CallSite) -> str:
-    function = f" ({site.function})" if site.family is CallFamily.COPY else ""
+    function = f" ({site.function})" if site.is_copy else ""
     most = "without a known cause" if site.cause is WaitCause.UNATTRIBUTED else f"to {cause_of(site.cause).word}"
     return f"{site_text(site)}{function}: {duration_ns(site.lost_ns)} lost, most of it {most}"
 

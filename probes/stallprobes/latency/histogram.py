@@ -364,6 +364,11 @@ class Histogram:
         """The maximum in ns, then the number and the count of each bucket in use."""
         return [self.max_ns, *self.used.T.ravel().tolist()]
 
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of ``pairs``, as documents have them."""
+        return {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}
+
     @property
     def used(self) -> Int64s:
         """The buckets in use, ascending, and their counts: int64[2, n]."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
 
+from stallprobes.files.codec import attributes
 from stallprobes.latency.histogram import MIDDLE, Histogram, index
 from stallprobes.native.layouts.driver_calls import family_of
 from stallprobes.native.layouts.watch_file import DEFAULT_SLOW_NS
@@ -39,10 +40,10 @@ from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
-from stallprobes.watch.division.result import ProcessDivision
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.lines.lines import lines_of
-from stallprobes.watch.lines.result import SequenceLines
+from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.process import (
@@ -57,7 +58,6 @@ from stallprobes.watch.reading.process import (
     SlowDriverCall,
     WatchedProcess,
     WatchedThread,
-    shared_fields,
 )
 from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
@@ -187,9 +187,10 @@ class ProcessAnalysis:
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
         lost = united(one for thread in threads for one in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
-        division = None if self._divider is None else self._divider.division()
+        division, sequences = self._sequences(process)
         return ProcessFindings(
-            **shared_fields(process, ProcessHead),
+            **attributes(process, ProcessHead),
+            losses={kind.name.lower().replace("_", "-"): count for kind, count in process.losses.items()},
             began_ns=process.started.monotonic_ns,
             duration_ns=max(end_ns - process.started.monotonic_ns, 0),
             ended=process.ended_ns is not None,
@@ -203,7 +204,7 @@ class ProcessAnalysis:
             sites=sums.sites.sites_by_time(_unkept(threads)),
             cost=cost_of(process, end_ns),
             division=division,
-            lines=self._lines(process, division),
+            sequences=sequences,
         )
 
     def _gaps(self, process: WatchedProcess, lost: Iterable[TimeLost], sites: SiteSums, end_ns: int) -> Iterator[str]:
@@ -220,12 +221,17 @@ class ProcessAnalysis:
             divided_share=1.0 if self._divider is None else self._divider.divided_share,
         )
 
-    def _lines(self, process: WatchedProcess, division: ProcessDivision | None) -> tuple[SequenceLines, ...]:
-        if self._samples is None or self._divider is None:
-            return ()
-        begin_ns = self._divider.steady_ns or process.started.monotonic_ns
+    def _sequences(self, process: WatchedProcess) -> tuple[ProcessDivision | None, tuple[ProgramSequence, ...]]:
+        """The division of the process, and its sequences with their lines."""
+        divider = self._divider
+        if divider is None:
+            return None, ()
+        division, divided = divider.division() or (None, None)
+        if self._samples is None:
+            return division, tuple(ProgramSequence(**attributes(one, SequenceDivision)) for one in divided or ())
+        begin_ns = divider.steady_ns or process.started.monotonic_ns
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
-        return lines_of(self._samples, begin_ns, division, self._stacks, self._divider.leader, self._ended, roles)
+        return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 
     def kernels(self) -> OtherWork:
         """Its kernels, as far as they are held, for other processes that wait for it. After the first reading."""
@@ -359,7 +365,13 @@ def watch_findings(
     found = tuple(sorted(processes, key=lambda process: (process.began_ns, process.pid)))
     end_ns = max((process.began_ns + process.duration_ns for process in found), default=0)
     first_ns = min((process.began_ns for process in found), default=0)
-    return WatchFindings(began_at_ns, end_ns - first_ns, found, tuple(problems))
+    return WatchFindings(
+        began_at_ns=began_at_ns,
+        began_ns=first_ns,
+        duration_ns=end_ns - first_ns,
+        problems=tuple(problems),
+        processes=found,
+    )
 
 
 def _with_stack(call: ExplainedCall, outside: CallStack | None) -> ExplainedCall:
@@ -367,7 +379,7 @@ def _with_stack(call: ExplainedCall, outside: CallStack | None) -> ExplainedCall
     if outside is None or (call.stack is not None and call.stack.python):
         return call
     native = call.stack.native if call.stack is not None else outside.native
-    return replace(call, stack=replace(outside, native=native))
+    return call.changed(stack=CallStack(outside.python, native, outside.complete))
 
 
 def _unkept(threads: Iterable[ThreadFindings]) -> Mapping[str, int]:
@@ -410,7 +422,7 @@ def _row(function: str, figures: CallFigures, slow_ns: int, kept: KeptCalls) -> 
     unkept = max(figures.slow - kept.calls, 0)
     rest_ns = _unkept_ns(figures.total, slow_ns, median_ns, unkept, kept.excess_ns)
     return CallRow(
-        **vars(figures),
+        **attributes(figures, CallFigures),
         function=function,
         family=family_of(function),
         median_ns=median_ns,

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, family_of, function_of
 from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
@@ -22,7 +21,6 @@ _KindKey = tuple[str, int | None, bool]
 class _SiteSum:
     """Slow calls of one kind with one stack."""
 
-    family: CallFamily | None
     stack: CallStack
     first_ns: int
     last_ns: int
@@ -59,8 +57,7 @@ class SiteSums:
 
     def add(self, call: ExplainedCall) -> None:
         """Add a slow call."""
-        pageable = MemoryKind.PAGEABLE in (call.source, call.target)
-        kind = call.function, call.bytes, function_of(call.function).kind_of(pageable) is CallKind.COPIES
+        kind = call.function, call.bytes, function_of(call.function).kind_of(call.pageable) is CallKind.COPIES
         if call.stack is None or not call.stack.own:
             self.without[kind] += 1
             return
@@ -69,7 +66,7 @@ class SiteSums:
         if site is None:
             if len(self.sites) == MOST_SITES:
                 return
-            site = self.sites[key] = _SiteSum(call.family, call.stack, call.begin_ns, call.end_ns)
+            site = self.sites[key] = _SiteSum(call.stack, call.begin_ns, call.end_ns)
         site.add(call, call.stack)
 
     def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
@@ -96,10 +93,10 @@ def _site(kind: _KindKey, one: _SiteSum, times: float) -> CallSite:
     function, size, blocking = kind
     return CallSite(
         stack=one.stack,
+        place=one.stack.place,
         function=function,
-        family=one.family,
         bytes=size,
-        blocking=blocking and one.family is CallFamily.COPY,
+        blocking=blocking and family_of(function) is CallFamily.COPY,
         recorded=one.calls,
         calls=round(one.calls * times),
         total_ns=round(one.total_ns * times),

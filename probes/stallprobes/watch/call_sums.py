@@ -68,7 +68,8 @@ class CallSums:
         """The time that a thread lost, by cause and culprit."""
         thread = self._threads.get(slot)
         for key, sums in () if thread is None else thread.lost.items():
-            yield TimeLost(*key, *sums)
+            calls, ns, proven_ns = sums
+            yield TimeLost(*key, calls, ns, proven_ns)
 
 
 def _add(sums: dict[_Key, list[int]], key: _Key, first: int, second: int, third: int) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
 
-from stallprobes.files.codec import Unsigned
+from stallprobes.files.codec import Document, Share, Unsigned, about
 from stallprobes.native.layouts.watch_file import RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-Share = Annotated[float, Meta(ge=0, le=1)]
 # Comparisons of windows below which nothing is measured: then the 95 % interval of the median is all of them.
 LEAST_COMPARED = 6
 # Calls of a window below which it shows no rate.
@@ -23,35 +20,29 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 250)
 
 
-@dataclass(frozen=True)
-class AttachingCost:
-    """What attaching to the process ``pid`` cost it.
+class AttachingCost(Document):
+    """What attaching to a process that ran cost it."""
 
-    A thread of it was stopped for ``stopped_ns`` to load the library, 0 where that was there already; a call was held
-    up for ``held_up_ns`` at most, when the recording began or ended.
-    """
-
-    pid: int
-    stopped_ns: int
-    held_up_ns: int
+    pid: Unsigned
+    stopped_ns: Annotated[
+        Unsigned,
+        about("For so long, one of its threads was stopped to load the library; 0 where that was there already."),
+    ]
+    held_up_ns: Annotated[Unsigned, about("A call was held up for so long at most when the recording began or ended.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchCost:
-    """What watching costs a process, as shares (0 to 1) of the time of the thread that makes most calls.
+class WatchCost(Document, kw_only=True):
+    """What watching costs a process, as shares of the time of the thread that makes most calls.
 
-    It lies between ``low`` and ``high``, with 95 % confidence where windows with records were ``compared`` with those
-    without beside them, so many times: then it is the cost since records were off first, after the start of the
-    program. Without comparisons, ``high`` is the most that so many calls and records cost. It contains the time of the
-    switches between windows, for which a call may be held up. ``recorded`` is the share of all time with records,
-    ``budget`` what it may cost, 1 for everything.
+    With comparisons, it is the cost since records were off first, after the start of the program. It contains the time
+    of the switches between windows, for which a call may be held up.
     """
 
     low: Share
-    high: Share
-    recorded: Share
-    budget: Share
-    compared: Unsigned
+    high: Annotated[Share, about("With low the 95 % interval; without comparisons the most that it can be.")]
+    compared: Annotated[Unsigned, about("Comparisons of windows with records and without; 0: not measured.")]
+    recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
+    budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
 
 
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:

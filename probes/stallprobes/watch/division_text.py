@@ -11,13 +11,8 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
-from stallprobes.watch.rank_text import (
-    LEAST_COMMUNICATION,
-    blamed_of,
-    partners_text,
-    short_waits_clause,
-    waits_clause,
-)
+from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
 # Sequences with less of the operations' time than this share of the first one's are counted together.
 _LEAST_GPU_SHARE = 0.005
@@ -47,30 +42,29 @@ def figure_text(figure: Figure) -> str:
     return f"{percent(figure.share)} ({100 * figure.low:.0f} to {100 * figure.high:.0f})"
 
 
-def sequence_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+def sequence_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
     """The threads of a sequence, with its GPU where the process uses several: ``MainThread (with 1 more thread)``.
 
     The first thread has its id too where another sequence begins with one of its name.
     """
     names = {thread.id: thread.name for thread in process.threads}
-    sequences = () if process.division is None else process.division.sequences
     first = sequence.threads[0] if sequence.threads else 0
     name = names.get(first, "")
-    same = {one.threads[:1] for one in sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
+    same = {one.threads[:1] for one in process.sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
     words = [f"thread {first}"] if len(same) > 1 and name else []
     if len(sequence.threads) > 1:
         words.append(f"with {plural(len(sequence.threads) - 1, 'more thread')}")
     text = name or thread_text(first, name)
     text += f" ({', '.join(words)})" if words else ""
-    return text + (f" on GPU {sequence.device}" if _several_gpus(process) else "")
+    return text + (f" on GPU {sequence.device}" if len({one.device for one in process.sequences}) > 1 else "")
 
 
-def verdict_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+def verdict_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
     """The verdict about a sequence: ``MainThread is host-bound: the GPU waits for the host.``"""
     return verdict_texts(sequence, process)[0]
 
 
-def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple[str, ...]:
+def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[str, ...]:
     """The verdict about a sequence in sentences of which each later one is shorter and says less."""
     who = sequence_text(sequence, process)
     if sequence.verdict is Bound.UNKNOWN:
@@ -79,7 +73,7 @@ def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple
         short = f"What bounds {who} is not known"
         return f"{short}: {why} was not recorded.", f"{short}."
     short = f"{who} is {sequence.verdict.word}"
-    blamed = blamed_of(sequence, process) if sequence.verdict is Bound.COMMUNICATION else None
+    blamed = sequence.blamed if sequence.verdict is Bound.COMMUNICATION else None
     clause = sequence.verdict.traits.clause
     if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
         clause = "it waits in NCCL for ranks that are late in turn"
@@ -93,16 +87,16 @@ def verdict_texts(sequence: SequenceDivision, process: ProcessFindings) -> tuple
     return (*reasons, f"{short}.")
 
 
-def ranks_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
     """What a sequence waits for in communication, where its verdict does not say it, and what of that is not known; ""
     where it hardly communicates."""
     texts = []
-    blamed = blamed_of(sequence, process)
+    blamed = sequence.blamed
     if blamed is not None and sequence.verdict is not Bound.COMMUNICATION:
         clause = waits_clause(blamed).replace("in NCCL", f"in NCCL {figure_text(blamed.share)} of the time", 1)
         texts.append(f"It {clause}.")
     if sequence.share(*COMMUNICATION_PARTS) >= LEAST_COMMUNICATION:
-        texts.append(partners_text(sequence, process))
+        texts.append(partners_text(sequence.ranks, process))
     return " ".join(filter(None, texts))
 
 
@@ -165,16 +159,20 @@ def end_text(sequence: SequenceDivision) -> str:
     return f"After its last operation on the GPU {duration_ns(end_ns)} passed." if end_ns else ""
 
 
-def shown_sequences(division: ProcessDivision) -> tuple[tuple[SequenceDivision, ...], int]:
-    """The sequences that are worth lines of their own, and the number of threads beside them."""
-    most = max((one.steady_ns for one in division.sequences), default=0)
-    worth = [one for one in division.sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most]
-    others = (one for one in division.sequences if one not in worth)
-    worth += islice((one for one in others if _blocked_ns(one) >= _LEAST_BLOCKED_SHARE * most), _MOST_BLOCKED)
-    shown = tuple(one for one in division.sequences if one in worth) or division.sequences[:1]
-    left_out = {thread for one in division.sequences if one not in shown for thread in one.threads}
+def shown_sequences(process: ProcessFindings) -> tuple[tuple[ProgramSequence, ...], int]:
+    """The sequences that are worth lines of their own, and the number of threads beside them; none without a
+    division."""
+    if process.division is None:
+        return (), 0
+    sequences = process.sequences
+    most = max((one.steady_ns for one in sequences), default=0)
+    worth = {id(one) for one in sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most}
+    others = (one for one in sequences if id(one) not in worth and _blocked_ns(one) >= _LEAST_BLOCKED_SHARE * most)
+    worth.update(map(id, islice(others, _MOST_BLOCKED)))
+    shown = tuple(one for one in sequences if id(one) in worth) or sequences[:1]
     named = {thread for one in shown for thread in one.threads}
-    return shown, len(left_out - named) + division.other_threads
+    left_out = {thread for one in sequences for thread in one.threads} - named
+    return shown, len(left_out) + process.division.other_threads
 
 
 def _blocked_ns(sequence: SequenceDivision) -> int:
@@ -218,8 +216,3 @@ def _off_cpu(sequence: SequenceDivision) -> str:
     if off is None or off.share < _LEAST_OFF_CPU or sequence.share(Part.HOST) < _LEAST_OFF_CPU:
         return ""
     return f" Between calls, the host is off the CPU for {figure_text(off)} of the time: input, locks or sleep."
-
-
-def _several_gpus(process: ProcessFindings) -> bool:
-    division = process.division
-    return division is not None and len({one.device for one in division.sequences}) > 1

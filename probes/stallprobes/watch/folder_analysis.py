@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -232,7 +232,7 @@ class FolderAnalysis:
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     found = reading.analysis.findings()
     # A process that was killed has not noted its end.
-    return replace(found, ended=True) if reading.ended and process.ended_ns is None else found
+    return found.changed(ended=True) if reading.ended and process.ended_ns is None else found
 
 
 def _last_sign(process: WatchedProcess) -> int:

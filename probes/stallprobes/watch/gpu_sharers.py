@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from stallprobes.errors import NvmlUnavailable
@@ -48,7 +47,7 @@ class GpuSharers:
     def named(self, processes: Iterable[ProcessFindings]) -> tuple[ProcessFindings, ...]:
         """``processes``, those of which others take time-slices with the names of these."""
         every = tuple(processes)
-        return tuple(replace(one, sharers=self._of(one, every)) if is_shared(one) else one for one in every)
+        return tuple(one.changed(sharers=self._of(one, every)) if is_shared(one) else one for one in every)
 
     def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
         watched = [other for other in every if other.pid != process.pid and _share_a_gpu(process, other)]
@@ -60,18 +59,15 @@ class GpuSharers:
 
 def is_shared(process: ProcessFindings) -> bool:
     """Whether others' time-slices take a part of the time of one of the process's sequences."""
-    division = process.division
-    return division is not None and any(one.share(Part.SHARED) >= LEAST_SHARE for one in division.sequences)
+    return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 
 def _share_a_gpu(one: ProcessFindings, other: ProcessFindings) -> bool:
     """Whether both worked on GPUs with the same number at the same time."""
-    if one.division is None or other.division is None:
-        return False
-    same = {each.device for each in one.division.sequences} & {each.device for each in other.division.sequences}
+    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (one, other))
     first_ns = max(one.began_ns, other.began_ns)
     last_ns = min(one.began_ns + one.duration_ns, other.began_ns + other.duration_ns)
-    return bool(same) and first_ns < last_ns
+    return bool(own & others) and first_ns < last_ns
 
 
 def _by_gpu(module: Any) -> Iterable[dict[int, str]]:

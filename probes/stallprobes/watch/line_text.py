@@ -14,12 +14,10 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, SequenceLines, WaitPlace
-from stallprobes.watch.rank_text import blamed_of
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
@@ -66,15 +64,13 @@ def what_text(line: ProgramLine, by_time: bool) -> str:
     return ", ".join(f"{text} {percent(share)}{more}" for share, text, more in named)
 
 
-def line_text(
-    line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None, main_thread: int | None = None
-) -> str:
+def line_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
     """A line of ``sequence`` in a sentence: its place, what it costs or its share of the time, and what is done there.
 
-    The thread is named unless it is ``main_thread``, the first one of the sequence.
+    The thread is named unless it is the first one of the sequence.
     """
     where, by_time = place_text(line, process), count_alike(sequence)
-    if main_thread not in (None, line.thread) and line.place is not None:
+    if line.thread != sequence.threads[0] and line.place is not None:
         where += f" ({_name_of(line.thread, process) or thread_text(line.thread, '')})"
     figure = f"has {figure_text(line.cost)} of the time" if by_time else f"costs up to {figure_text(line.cost)}"
     return f"{where} {figure}: {what_text(line, by_time)}."
@@ -93,13 +89,13 @@ def inner_place_text(one: InnerPlace, line: ProgramLine) -> str:
     return f"{_inner(one.place, line)} {percent(one.cost)}"
 
 
-def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None) -> str:
+def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
     """A line of ``sequence`` in few words, what it costs or its share of the time first:
     `` 41 % train.py:42 in step: waits in cuStreamSynchronize``."""
     return f"{percent(line.cost.share):>5} {place_text(line, process)}: {what_text(line, count_alike(sequence))}"
 
 
-def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: SequenceDivision | None) -> str:
+def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequence) -> str:
     """Waits in a sentence: ``train.py:42 in step, in loss.py:7 in item: about 900 calls of cuStreamSynchronize a
     second, which cost up to 1 %.``"""
     where = _where(wait.place, wait.thread, process)
@@ -130,76 +126,56 @@ def holding_text(holding: Sequence[HoldingCalls], process: ProcessFindings) -> s
 def holding_calls(process: ProcessFindings) -> list[tuple[HoldingCalls, ...]]:
     """The calls that hold up those of other threads, each with what it is to every sequence, most time first."""
     found: dict[tuple[int, str], list[HoldingCalls]] = {}
-    for lines in process.lines:
-        for one in lines.holding:
+    for sequence in process.sequences:
+        for one in sequence.holding:
             found.setdefault((one.thread, one.function), []).append(one)
     return sorted(map(tuple, found.values()), key=lambda of: -sum(one.share for one in of))
 
 
-def shown_waits(lines: SequenceLines | None, most: int) -> tuple[WaitPlace, ...]:
+def shown_waits(sequence: ProgramSequence, most: int) -> tuple[WaitPlace, ...]:
     """The first waits of a sequence that cost something or are many, at most so many."""
-    waits = () if lines is None else lines.waits
-    named = (one for one in waits if one.place is not None)
-    return tuple(one for one in named if one.price >= _LEAST_SHOWN or one.per_second >= 1)[:most]
+    named = (waits for waits in sequence.wait_places if waits.place is not None)
+    return tuple(waits for waits in named if waits.price >= _LEAST_SHOWN or waits.per_second >= 1)[:most]
 
 
-def shown_lines(lines: SequenceLines | None, most: int) -> tuple[ProgramLine, ...]:
+def shown_lines(sequence: ProgramSequence, most: int) -> tuple[ProgramLine, ...]:
     """The first lines of a sequence that are worth one, at most so many."""
-    return tuple(line for line in lines.lines if line.cost.share >= _LEAST_SHOWN)[:most] if lines is not None else ()
+    return tuple(line for line in sequence.lines if line.cost.share >= _LEAST_SHOWN)[:most]
 
 
-def lines_title(sequence: SequenceDivision | None) -> str:
-    """The title of the lines of ``sequence``, None where no work of the GPU was recorded."""
+def lines_title(sequence: ProgramSequence) -> str:
+    """The title of the lines of ``sequence``."""
     return "Lines with most of the time" if count_alike(sequence) else "Lines that cost most"
 
 
-def remedy_text(
-    line: ProgramLine, process: ProcessFindings, sequence: SequenceDivision | None, lines: SequenceLines | None = None
-) -> str:
-    """What helps against the largest cost of a line of ``sequence``, by its cause; "" where nothing is known.
-
-    ``lines`` are all of the sequence, with the calls of other threads that hold up its own.
-    """
+def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
+    """What helps against the largest cost of a line of ``sequence``, by its cause; "" where nothing is known."""
     if line.place is None:
         return ""
-    for one in () if lines is None else lines.holding:
+    for one in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
         if inside and one.held == line.calls.function and one.share >= line.calls.share / 2:
             return f"It waits for {_holder(one, process)}. {_of_call(one.function)}"
-    if sequence is not None and sequence.verdict is Bound.GPU:
+    if sequence.verdict is Bound.GPU:
         # The program is no faster without such a wait, but what comes behind it is.
         by_waits = line.waits.share > max(line.between.share, line.calls.share)
         staged = _of_cause(line, line.waits.function, process, (WaitCause.STAGED_COPY,)) if by_waits else ""
         return f"{_GPU_REMEDY} {staged}".rstrip()
-    if sequence is not None and sequence.verdict is Bound.COMMUNICATION and sequence.gpu.share >= sequence.host.share:
-        blamed = blamed_of(sequence, process)
+    if sequence.verdict is Bound.COMMUNICATION and sequence.gpu.share >= sequence.host.share:
+        blamed = sequence.blamed
         return (
             _COMMUNICATION_REMEDY
             if blamed is None
             else f"The GPU waits for {printable(blamed.name)}: make that faster."
         )
-    waits = line.waits.share if sequence is None else line.price
+    waits = line.price if sequence.divided else line.waits.share
     if line.between.share > waits and line.between.share >= line.calls.share:
         return _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
-    if sequence is not None and line.price < _LEAST_PRICE:
+    if sequence.divided and line.price < _LEAST_PRICE:
         return _GPU_REMEDY
     return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
-
-
-def lines_of_sequence(sequence: SequenceDivision, process: ProcessFindings) -> SequenceLines | None:
-    """The lines of a sequence of ``process``; None without any."""
-    keys = sequence.threads, sequence.device
-    return next((one for one in process.lines if (one.threads, one.device) == keys), None)
-
-
-def sequence_of(lines: SequenceLines, process: ProcessFindings) -> SequenceDivision | None:
-    """The division of the sequence of ``lines``; None without one."""
-    if process.division is None:
-        return None
-    keys = lines.threads, lines.device
-    return next((one for one in process.division.sequences if (one.threads, one.device) == keys), None)
 
 
 def _where(place: StackFrame | None, thread: int, process: ProcessFindings) -> str:

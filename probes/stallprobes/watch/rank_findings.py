@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFinding
 from stallprobes.watch.division.binned_sums import Figure, figure
 from stallprobes.watch.division.collectives import is_nccl
 from stallprobes.watch.division.parts import ORDER, Bound, Part
-from stallprobes.watch.division.result import SequenceDivision
-from stallprobes.watch.lines.result import ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import ProgramLine, ProgramSequence
 from stallprobes.watch.ranks.book import (
     COMMUNICATES,
     LEAST_MATCHED,
@@ -59,14 +58,8 @@ class _Sequence:
     series: the time in which only its kernels run, of that in rounds, and of that waiting."""
 
     process: ProcessFindings
-    division: SequenceDivision
+    division: ProgramSequence
     figures: SequenceFigures
-
-    @property
-    def lines(self) -> SequenceLines | None:
-        """Its lines."""
-        same = (one for one in self.process.lines if one.threads == self.division.threads)
-        return next((one for one in same if one.device in (None, self.division.device)), None)
 
 
 class RankFindings:
@@ -99,15 +92,13 @@ class RankFindings:
             described = {}
             own = {key: one for key, one in sequences.items() if one.process is process}
             for key, one in own.items():
-                described[one.division.threads, one.division.device] = SequenceRanks(
-                    threads=one.division.threads,
-                    device=one.division.device,
+                described[id(one.division)] = SequenceRanks(
                     partners=_partners(one, sequences, known),
                     collectives=one.figures.collectives,
                     matched=one.figures.matched,
                     waiting=_waiting(one),
                     waits=tuple(
-                        replace(wait, delay=_delay(one, pair, sequences[pair.late], book, blamed))
+                        wait.changed(delay=_delay(one, pair, sequences[pair.late], book, blamed))
                         if wait.blamed
                         else wait
                         for wait, pair in waits[key].items()
@@ -121,7 +112,7 @@ class RankFindings:
                 for call in process.slow_calls:
                     before = self._calls.get((of, id(call)))
                     calls[of, id(call)] = before or (call, self._with_ranks(call, streams, names))
-                made = replace(made, slow_calls=tuple(calls[of, id(call)][1] for call in process.slow_calls))
+                made = made.changed(slow_calls=tuple(calls[of, id(call)][1] for call in process.slow_calls))
             found.append(made)
         # Those whose waits are not known yet are looked at again.
         self._calls = {
@@ -143,11 +134,11 @@ class RankFindings:
             )
             # A wait of microseconds is none worth a word.
             if known is not None and known[0] in names and known[1] >= _LEAST_OF_WORK * one.overlap_ns:
-                one = replace(one, rank=printable(names[known[0]]), rank_ns=min(known[1], one.overlap_ns))
+                one = one.changed(rank=printable(names[known[0]]), rank_ns=min(known[1], one.overlap_ns))
             work.append(one)
         if tuple(work) == call.evidence.work:
             return call
-        return replace(call, evidence=replace(call.evidence, work=tuple(work)))
+        return call.changed(evidence=call.evidence.changed(work=tuple(work)))
 
     def _is_open(self, call: ExplainedCall, process: ProcessKey) -> bool:
         """Whether waits of a call's work may become known yet."""
@@ -158,11 +149,11 @@ class RankFindings:
 
 def _sequences(process: ProcessFindings, book: RankBook, begins: Mapping[ProcessKey, int]) -> Iterator[_Sequence]:
     key = process.pid, process.image
-    if process.division is None or key not in begins:
+    if key not in begins:
         return
     for known in book.sequences:
         if known.process == key:
-            same = (one for one in process.division.sequences if one.device == known.device)
+            same = (one for one in process.sequences if one.device == known.device)
             division = next((one for one in same if known.leader in one.threads), None)
             if division is not None and division.steady_ns:
                 yield _Sequence(process, division, book.figures(known, begins[key]))
@@ -268,30 +259,27 @@ def _partners(one: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks:
     return Partners.UNMATCHED if beside else Partners.NONE
 
 
-def _described(
-    process: ProcessFindings, ranks: Mapping[tuple[tuple[int, ...], int], SequenceRanks], rank: Rank | None
-) -> ProcessFindings:
-    """A process with its ranks, and with the time in which it waits for others as a part of its time."""
-    if process.division is None or not ranks:
+def _described(process: ProcessFindings, ranks: Mapping[int, SequenceRanks], rank: Rank | None) -> ProcessFindings:
+    """A process with its rank, and with the ``ranks`` of its sequences by their identity."""
+    if not ranks:
         return process
-    sequences = []
-    for sequence in process.division.sequences:
-        found = ranks.get((sequence.threads, sequence.device))
-        waiting = None if found is None else found.waiting
-        sequences.append(sequence if waiting is None else _with_rank_wait(sequence, waiting.share))
-    division = replace(process.division, sequences=tuple(sequences))
-    return replace(process, division=division, rank=rank, ranks=tuple(ranks.values()))
+    sequences = (_with_ranks(sequence, ranks.get(id(sequence))) for sequence in process.sequences)
+    return process.changed(sequences=tuple(sequences), rank=rank)
 
 
-def _with_rank_wait(sequence: SequenceDivision, share: float) -> SequenceDivision:
-    """A sequence of whose communication a share of its time is waiting."""
+def _with_ranks(sequence: ProgramSequence, ranks: SequenceRanks | None) -> ProgramSequence:
+    """A sequence with its ranks, and with the time in which it waits for others as a part of its time."""
+    if ranks is None:
+        return sequence
+    sequence = sequence.changed(ranks=ranks)
+    share = 0.0 if ranks.waiting is None else ranks.waiting.share
     waits_ns = min(round(share * sequence.steady_ns), sequence.parts.get(Part.COMMUNICATION, 0))
     if not waits_ns:
         return sequence
     parts = dict(sequence.parts)
     parts[Part.COMMUNICATION] -= waits_ns
     parts[Part.RANK_WAIT] = waits_ns
-    return replace(sequence, parts={part: parts[part] for part in ORDER if parts.get(part)})
+    return sequence.changed(parts={part: parts[part] for part in ORDER if parts.get(part)})
 
 
 # Why a rank is late.
@@ -318,15 +306,15 @@ def _delay(
         return RankDelay(bound=None)
     found = RankDelay(bound=bound, share=min(times[bound] / longer, 1.0))
     if bound is Bound.GPU:
-        return replace(found, kernel=_kernel(waiting, late, book))
+        return found.changed(kernel=_kernel(waiting, late, book))
     if bound is Bound.COMMUNICATION:
         other = blamed.get(late.figures.key)
         known = other is not None and (other.pid, other.device) != (waiting.process.pid, waiting.division.device)
-        return replace(found, rank=other.name if other is not None and known else "")
+        return found.changed(rank=other.name if other is not None and known else "")
     off = late.division.off_cpu
     asleep = bound is Bound.HOST and off is not None and 2 * off.low >= late.division.share(Part.HOST) > 0
     place, function = _line(waiting, late, bound)
-    return replace(found, place=place, function=function, off_cpu=asleep)
+    return found.changed(place=place, function=function, off_cpu=asleep)
 
 
 def _kernel(waiting: _Sequence, late: _Sequence, book: RankBook) -> str:
@@ -344,13 +332,9 @@ def _kernel(waiting: _Sequence, late: _Sequence, book: RankBook) -> str:
 
 def _line(waiting: _Sequence, late: _Sequence, bound: Bound) -> tuple[StackFrame | None, str]:
     """The line at which ``late`` has most time more than ``waiting``, and the function there; None where none has."""
-    mine, others = late.lines, waiting.lines
-    if mine is None:
-        return None, ""
-    usual = {} if others is None else {line.place: _time(line, bound) for line in others.lines}
-    more = {
-        line: _time(line, bound) - usual.get(line.place, 0.0) for line in mine.lines if line.place is not None
-    }  # fmt: skip
+    usual = {line.place: _time(line, bound) for line in waiting.division.lines}
+    lines = (line for line in late.division.lines if line.place is not None)
+    more = {line: _time(line, bound) - usual.get(line.place, 0.0) for line in lines}
     longer = sum(share for share in more.values() if share > 0)
     most = max(more, key=lambda line: more[line], default=None)
     if most is None or not more[most] >= _LEAST_NAMED * longer > 0:

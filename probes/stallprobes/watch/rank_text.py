@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from stallprobes.foreign_text import printable
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, SequenceRanks
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
@@ -27,18 +26,6 @@ def process_words(process: ProcessHead) -> str:
 def rank_name(process: ProcessFindings) -> str:
     """The name of a rank as the subject of a sentence: ``rank 0``, else ``python (pid 4711)``."""
     return process_words(process) if process.rank is None else f"rank {process.rank.number}"
-
-
-def ranks_of(sequence: SequenceDivision, process: ProcessFindings) -> SequenceRanks | None:
-    """How a sequence communicates; None where it does not."""
-    same = (one for one in process.ranks if one.device == sequence.device)
-    return next((one for one in same if one.threads == sequence.threads), None)
-
-
-def blamed_of(sequence: SequenceDivision, process: ProcessFindings) -> RankWait | None:
-    """The rank that slows a sequence down; None without one."""
-    ranks = ranks_of(sequence, process)
-    return None if ranks is None else ranks.blamed
 
 
 def waits_clause(wait: RankWait) -> str:
@@ -65,9 +52,14 @@ def late_clause(delay: RankDelay | None) -> str:
     return text + (_OFF_CPU if delay.off_cpu else "")
 
 
-def partners_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+def communication_text(ranks: SequenceRanks, process: ProcessFindings) -> str:
+    """The rank that slows a sequence down, and what is not known, in sentences; "" without either."""
+    blamed = "" if ranks.blamed is None else f"{rank_name(process)} {waits_clause(ranks.blamed)}."
+    return " ".join(filter(None, (blamed, partners_text(ranks, process))))
+
+
+def partners_text(ranks: SequenceRanks | None, process: ProcessFindings) -> str:
     """What is not known of those with whom a sequence communicates, in a sentence; "" where nothing is missing."""
-    ranks = ranks_of(sequence, process)
     if ranks is None or ranks.partners is Partners.WATCHED:
         return ""
     if ranks.partners is Partners.SOME:
@@ -86,9 +78,9 @@ def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
     ``rank 0 and rank 2 wait in NCCL for rank 1, which is host-bound before train.py:31 in step.``"""
     found: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
     for process in processes:
-        for ranks in process.ranks:
-            if ranks.blamed is not None:
-                found.setdefault((ranks.blamed.name, ranks.blamed.sure), []).append((process, ranks.blamed))
+        for sequence in process.sequences:
+            if (blamed := sequence.blamed) is not None:
+                found.setdefault((blamed.name, blamed.sure), []).append((process, blamed))
     texts = []
     for waits in sorted(found.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
         waits.sort(key=lambda one: (one[0].rank is None, 0 if one[0].rank is None else one[0].rank.number))

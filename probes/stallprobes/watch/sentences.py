@@ -6,7 +6,6 @@ import os.path
 from collections.abc import Iterable, Iterator
 
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
@@ -110,11 +109,11 @@ def stack_text(stack: CallStack) -> str:
 
 def site_text(site: CallSite) -> str:
     """The calls of a place: ``400 blocking 4-byte copies a second from train.py:42 in step``."""
-    about = "about " if site.estimated else ""
-    rate = site.rate
+    about = "about " if site.calls > site.recorded else ""
+    rate = site.per_second
     often = rate is not None and rate >= 1
     count = round(rate) if often and rate is not None else site.calls
-    if site.family is CallFamily.COPY:
+    if site.is_copy:
         size = "" if site.bytes is None else size_text(site.bytes).replace("bytes", "byte").replace(" ", "-") + " "
         what = f"{'blocking ' if site.blocking else ''}{size}{'copy' if count == 1 else 'copies'}"
     else:

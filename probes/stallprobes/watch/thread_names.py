@@ -135,7 +135,7 @@ class ThreadNames:
             one if one.name == name else replace(one, name=name)
             for one, name in zip(process.threads, names, strict=True)
         )
-        return replace(process, threads=tuple(threads))
+        return process.changed(threads=tuple(threads))
 
     def _name(
         self, process: WatchedProcess, thread: WatchedThread, inherited: Set[str], stacks: Mapping[int, CallStack]

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.units import format_count
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.process import ProcessHead
+from stallprobes.watch.reading.words import ProcessState
 
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
 PROFILER_FINDS_IT_TAKEN_MEANWHILE = "a profiler of its own finds CUPTI taken until stallscope detaches"
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
 _STATES = {
-    WatchState.STARTING: "its recording had not begun",
-    WatchState.NO_CUPTI: "libcupti was not found, so nothing was recorded; install it: pip install nvidia-cuda-cupti",
-    WatchState.CUPTI_TOO_OLD: "its libcupti is older than that of CUDA 12.0, so nothing was recorded; install a newer "
-    "one",
-    WatchState.CUPTI_TAKEN: "another tool uses CUPTI in it, so nothing was recorded; run it without nsys, ncu, "
+    ProcessState.STARTING: "its recording had not begun",
+    ProcessState.NO_CUPTI: "libcupti was not found, so nothing was recorded; install it: pip install nvidia-cuda-cupti",
+    ProcessState.CUPTI_TOO_OLD: "its libcupti is older than that of CUDA 12.0, so nothing was recorded; install a "
+    "newer one",
+    ProcessState.CUPTI_TAKEN: "another tool uses CUPTI in it, so nothing was recorded; run it without nsys, ncu, "
     "compute-sanitizer or a profiler of its own",
-    WatchState.CUPTI_FAILED: "CUPTI cannot be used in it, so nothing was recorded",
-    WatchState.YIELDED: "nothing was recorded since its own profiler began",
+    ProcessState.CUPTI_FAILED: "CUPTI cannot be used in it, so nothing was recorded",
+    ProcessState.YIELDED: "nothing was recorded since its own profiler began",
 }
-_WITH_RECORDS = (WatchState.RECORDING, WatchState.YIELDED)
+_WITH_RECORDS = (ProcessState.RECORDING, ProcessState.YIELDED)
 
 
 def state_problem(process: ProcessHead) -> str | None:
@@ -31,7 +31,7 @@ def state_problem(process: ProcessHead) -> str | None:
 
     None while that is not known, or if all is well.
     """
-    if process.state in (WatchState.STARTING, WatchState.RECORDING):
+    if process.state in (ProcessState.STARTING, ProcessState.RECORDING):
         return None
     return f"{process_words(process)}: {_state(process)}"
 

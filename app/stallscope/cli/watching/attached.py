@@ -18,6 +18,7 @@ from stallprobes.watch.attaching.attachment import ATTACH_S, DETACH_S, Attachmen
 from stallprobes.watch.attaching.in_flight import ThreadInDriver
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target, family
+from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.cost import AttachingCost
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.live_program import LiveProgram
@@ -212,7 +213,7 @@ class AttachedWatch:
             self._report_wanted = False
             with Output.on_stderr() as out:
                 found = self.live.findings()
-                show_watch(out, found, self._target.title, self.notes(), self._files.full, self.costs())
+                show_watch(out, self._noted(found), self._target.title, self._files.full)
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def look_for_children(self) -> None:
@@ -238,20 +239,24 @@ class AttachedWatch:
                     progress.begin("waiting for py-spy", at_most_s=_PY_SPY_S)
                     self._spied.wait(_PY_SPY_S)
                 read_to_the_end(self.live, progress)
-            found = self.live.findings()
-            problems = self.notes()
+            found = self._noted(self.live.findings())
             # A file that cannot be written costs neither the others nor the report.
             with kept(self.failures, FileNotWritten):
-                self._files.save_report(found, None, None, problems, self.costs(), progress=progress)
+                self._files.save_report(found, progress)
             with kept(self.failures, FileNotWritten):
                 self._files.save_trace(self.live, found, progress)
             with kept(self.failures, FileNotWritten):
                 finish_recording(self.live, self.recorder)
         with Output() as out:
-            show_watch(out, found, self._target.title, problems, self._files.full, self.costs())
+            show_watch(out, found, self._target.title, self._files.full)
         for failure in self.failures:
             diagnostics.print_failure(failure)
         return WatchExit.FAILED if self.failures else 0
+
+    def _noted(self, found: WatchFindings) -> WatchFindings:
+        """``found`` with what attaching cost the processes, and ``notes``."""
+        costs = (AttachingCost(one.pid, one.stopped_ns, one.held_up_ns) for one in self._attachments.values())
+        return found.with_problems(self.notes()).changed(attached=tuple(costs))
 
     def notes(self) -> list[str]:
         """Sentences on processes that were not attached, on what was lost, and on calls that had begun before."""
@@ -262,10 +267,6 @@ class AttachedWatch:
             *(f"{problem[:1].upper()}{problem[1:]}" for problem in self._processes.problems),
             *self._begun_before(),
         ]
-
-    def costs(self) -> list[AttachingCost]:
-        """What attaching cost the processes."""
-        return [AttachingCost(one.pid, one.stopped_ns, one.held_up_ns) for one in self._attachments.values()]
 
     def remove(self) -> None:
         """Give up what was taken for the processes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +11,9 @@ from stallprobes.machine.nvml import version_of
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.cost import AttachingCost
-from stallprobes.watch.document import document
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.trace_history import KEEP_NS
+from stallprobes.watch.report import document
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
@@ -41,21 +39,12 @@ class WatchFiles:
         """How much of the program is kept for traces, None for everything."""
         return KEEP_NS if self.trace is None else None
 
-    def save_report(
-        self,
-        found: WatchFindings,
-        words: Sequence[str] | None = None,
-        exit_code: int | None = None,
-        problems: Sequence[str] = (),
-        attached: Sequence[AttachingCost] = (),
-        *,
-        progress: Progress,
-    ) -> None:
+    def save_report(self, found: WatchFindings, progress: Progress) -> None:
         """Write the report. Raises FileNotWritten."""
         if self.json is not None:
             progress.begin(f"writing {self.json.name}")
             text = io.StringIO()
-            Output(text).json(document(found, words, exit_code, problems, attached))
+            Output(text).json(document(found))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
     def save_trace(self, live: LiveProgram, found: WatchFindings, progress: Progress) -> None:
@@ -71,8 +60,7 @@ class WatchFiles:
             }
             writing = progress.shower(f"writing {self.trace.name}")
             chrome.save([TitledTrace(trace)], self.trace, about, force=self.force, progress=writing)
-            first_ns = min((process.began_ns for process in found.processes), default=0)
-            lost_s = max(live.history.left_out_ns - first_ns, 0) / 1e9
+            lost_s = max(live.history.left_out_ns - found.began_ns, 0) / 1e9
             left_out = (
                 f"; it leaves out records and calls of the first {lost_s:.1f} s, which were too many" if lost_s else ""
             )

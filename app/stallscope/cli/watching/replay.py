@@ -11,7 +11,7 @@ from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns
-from stallprobes.watch import document as watch_document
+from stallprobes.watch import report
 from stallprobes.watch.live.recording import WatchRecording
 from stallprobes.wording.watch_wording import still_running
 from stallscope.cli.process.foreground import shell_exit_code
@@ -28,7 +28,8 @@ def document(recording: WatchRecording, progress: Callable[[float], None] = lamb
     if code is not None:
         problems += [still_running(one) for one in moment.findings.processes if not one.ended]
     exit_code = None if code is None else shell_exit_code(code)
-    return watch_document.document(moment.findings, program.words or None, exit_code, problems)
+    findings = moment.findings.with_problems(problems)
+    return report.document(findings.changed(program=program.words or None, exit_code=exit_code))
 
 
 def save_traces(

@@ -124,7 +124,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
             found = live.findings()
             # A file that cannot be written costs neither the others nor the report.
             with kept(failed, FileNotWritten):
-                files.save_report(found, progress=progress)
+                files.save_report(found, progress)
             with kept(failed, FileNotWritten):
                 files.save_trace(live, found, progress)
             with kept(failed, FileNotWritten):
@@ -310,7 +310,7 @@ class ProgramWatch:
         """Write the report so far to stderr."""
         self.poll()
         with self._failureskept():
-            self._print(self.live.findings())
+            self._print(self.live.findings().with_problems(self._problems))
 
     def end(self, code: int, output: OutputLines | None = None) -> int:
         """Write the last report to stderr, and the files; returns the exit code of the command.
@@ -324,12 +324,12 @@ class ProgramWatch:
             self._problems += [still_running(one) for one in self.live.running]
             with self._failureskept():
                 progress.begin("analyzing the program's calls")
-                found = self.live.findings()
+                found = self.live.findings().with_problems(self._problems)
                 progress.end()
                 self._print(found)
                 # A file that cannot be written does not cost the others.
                 with self._failureskept():
-                    self._files.save_report(found, self._words, code, self._problems, progress=progress)
+                    self._files.save_report(found.changed(program=tuple(self._words), exit_code=code), progress)
                 with self._failureskept():
                     self._files.save_trace(self.live, found, progress)
             with self._failureskept():
@@ -349,7 +349,7 @@ class ProgramWatch:
         # Where nobody reads stderr, the program's exit code is still of use.
         with suppress(CommandError, ClosedPipeError), Output.on_stderr() as out:
             out.line()
-            show_watch(out, found, command_title(self._words), self._problems, self._files.full)
+            show_watch(out, found, command_title(self._words), self._files.full)
 
     def _announce_problem(self, process: WatchedProcess) -> None:
         key = process.pid, process.image

@@ -11,8 +11,8 @@ from textual.reactive import var
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
-from stallprobes.watch.line_text import lines_of_sequence, short_line_text, shown_lines
-from stallprobes.watch.lines.result import ProgramLine
+from stallprobes.watch.line_text import short_line_text, shown_lines
+from stallprobes.watch.lines.result import ProgramLine, ProgramSequence
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.sentences import short_cost_text
 from stallprobes.wording.watch_wording import process_prefix
@@ -41,7 +41,7 @@ class ShownLine:
     """A line of the program with its sequence and process."""
 
     line: ProgramLine
-    sequence: SequenceDivision
+    sequence: ProgramSequence
     process: ProcessFindings
 
     @property
@@ -67,8 +67,7 @@ class DivisionView:
     def program_lines(self) -> list[ShownLine]:
         """The lines of the program of the first sequence that are worth one."""
         for sequence, process, _ in _sequences(self.findings):
-            lines = shown_lines(lines_of_sequence(sequence, process), _MOST_LINES)
-            return [ShownLine(line, sequence, process) for line in lines]
+            return [ShownLine(line, sequence, process) for line in shown_lines(sequence, _MOST_LINES)]
         return []
 
     def drawn_lines(self, height: int) -> list[ShownLine]:
@@ -124,7 +123,7 @@ class DivisionPanel(LineWidget):
         return fit([("▸", "accent"), (cut(text[1:], width - 1), "focus")], width, "focus")
 
 
-def _sequences(findings: WatchFindings | None) -> Iterator[tuple[SequenceDivision, ProcessFindings, str]]:
+def _sequences(findings: WatchFindings | None) -> Iterator[tuple[ProgramSequence, ProcessFindings, str]]:
     """The sequences worth a line, each with its process and the words that name that: ranks in their order, then the
     busiest process first."""
     processes = () if findings is None else findings.processes
@@ -133,7 +132,7 @@ def _sequences(findings: WatchFindings | None) -> Iterator[tuple[SequenceDivisio
             prefix = process_prefix(process, len(processes) > 1)
             # Before the steady state begins, it is all of the run so far.
             prefix = prefix if process.division.steady or process.ended else f"{prefix}So far: "
-            for sequence in shown_sequences(process.division)[0]:
+            for sequence in shown_sequences(process)[0]:
                 yield sequence, process, prefix
 
 

@@ -7,7 +7,6 @@ from stallprobes.watch.division_text import figures_text, parts_text, percent, r
 from stallprobes.watch.line_text import (
     inner_place_text,
     line_text,
-    lines_of_sequence,
     place_text,
     remedy_text,
     shown_waits,
@@ -24,7 +23,6 @@ _MOST_WAITS = 6
 def explained_line(shown: ShownLine) -> PrintableText:
     """Everything known about a line, what it costs first."""
     line, sequence, process = shown.line, shown.sequence, shown.process
-    lines = lines_of_sequence(sequence, process)
     text = PrintableText()
     text.append(f"{place_text(line, process)}\n\n", "bold reverse")
     samples = f"By {line.samples} samples of the time of its sequence, of which it has {percent(line.share.share)}."
@@ -33,9 +31,9 @@ def explained_line(shown: ShownLine) -> PrintableText:
     section(text, "What it costs", f"{line_text(line, process, sequence)}{of_step}\n{samples}")
     inner = [f"- {inner_place_text(one, line)}" for one in line.inner]
     section(text, "Where, by the innermost frame", "\n".join(inner))
-    waits = [one for one in shown_waits(lines, _MOST_WAITS) if one.place == line.place]
+    waits = [one for one in shown_waits(sequence, _MOST_WAITS) if one.place == line.place]
     section(text, "Its waits", "\n".join(f"- {wait_text(one, process, sequence)}" for one in waits))
-    section(text, "What helps", remedy_text(line, process, sequence, lines))
+    section(text, "What helps", remedy_text(line, process, sequence))
     if line.stack is not None:
         frames = line.stack.python or line.stack.native
         section(

@@ -135,14 +135,13 @@ class SlowCallLog(LineWidget):
 def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:
     """Head, sentence, row and style of each call."""
     several = len(findings.processes) > 1
-    begin_ns = min((process.began_ns for process in findings.processes), default=0)
     for flight, process in calls_in_flight(findings):
         text = process_prefix(process, several) + in_flight_text(flight, process.ended)
         yield "at its end" if process.ended else "in flight", text, _key(process, flight), "bad"
     for number, (call, process) in enumerate(slow_calls(findings)):
         if number == _MOST:
             return
-        head = f"{(call.begin_ns - begin_ns) / 1e9:.3f} s"
+        head = f"{(call.begin_ns - findings.began_ns) / 1e9:.3f} s"
         # Records of the GPU's work arrive later than the call returns.
         open_ = call.cause is WaitCause.UNATTRIBUTED and now_ns - call.end_ns < SETTLED_NS and not process.ended
         text = took_text(call) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")

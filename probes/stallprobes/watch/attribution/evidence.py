@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import CopyKind, RecordKind
-from stallprobes.watch.attribution.findings import CallAlongside, EngineUse, WaitEvidence, WorkInFront
+from stallprobes.files.codec import attributes
+from stallprobes.native.layouts.cupti import RecordKind
+from stallprobes.watch.attribution.findings import CallAlongside, OthersTime, WaitEvidence, WorkInFront
 from stallprobes.watch.attribution.gpu_waits import GpuWaits, Neighbours
 from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.other_processes import OthersWork, OtherWork, nobody, user_of
@@ -18,13 +19,13 @@ from stallprobes.watch.attribution.other_threads import CulpritCalls
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.intervals import GroupMembers, Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all
-from stallprobes.watch.reading.process import DriverCall, shared_fields
+from stallprobes.watch.reading.process import DriverCall
+from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 
 # Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
 MOST_PIECES = 4096
 MOST_GROUPS = 8
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
-_DIRECTIONS = {int(kind): kind for kind in CopyKind}
 
 
 class EvidenceReader:
@@ -120,22 +121,16 @@ class EvidenceReader:
         columns = (asked, longest, same, covered[asked], calls.ends[longest] - calls.begins[longest])
         for place, culprit, count, ns, duration_ns in zip(*(column.tolist() for column in columns), strict=True):
             call = calls.calls[culprit]
-            fields = shared_fields(call, DriverCall)
-            fields.update(
-                thread_name=self._thread_names.get(call.thread, ""),
-                calls=count,
-                duration_ns=duration_ns,
-                overlap_ns=ns,
-            )
-            beside = CallAlongside.made(fields)
-            found[place] = WaitEvidence(ns, calls=(beside,))
+            own = {"thread_name": self._thread_names.get(call.thread, ""), "duration_ns": duration_ns}
+            fields = attributes(call, DriverCall) | own
+            found[place] = WaitEvidence(ns, calls=(CallAlongside(**fields, calls=count, overlap_ns=ns),))
         return found
 
     def _own(self, at: int) -> Int64s:
         first, last = self._own_calls.searchsorted((at, at + 1))
         return self._own_rows[first:last]
 
-    def _engine(self, at: int) -> tuple[EngineUse, ...]:
+    def _engine(self, at: int) -> tuple[OthersTime, ...]:
         """The contexts that had the graphics engine meanwhile, the longest first."""
         waits, begin_ns, end_ns = self._waits, int(self._calls.begins[at]), int(self._waits.engine_until[at])
         used: dict[int | None, int] = {}
@@ -151,7 +146,7 @@ class EvidenceReader:
         if waits.process[at]:
             process = user_of(self._other_work, self._device(at), begin_ns, end_ns)
         return tuple(
-            EngineUse(context, ns, process if context is None else "")
+            OthersTime(context, ns, process if context is None else "")
             for context, ns in sorted(used.items(), key=lambda item: -item[1])
         )
 
@@ -191,9 +186,9 @@ class EvidenceReader:
         functions = demangle_all(names.values())
         return tuple(
             WorkInFront(
-                kind=RecordKind(kind),
+                kind=GPU_WORK[kind],
                 name=functions[names[name]],
-                copy=_DIRECTIONS.get(direction, CopyKind.UNKNOWN) if kind in _COPIES else None,
+                direction=DIRECTIONS.get(direction, Direction.UNKNOWN) if kind in _COPIES else None,
                 context=context,
                 stream=stream,
                 count=count,

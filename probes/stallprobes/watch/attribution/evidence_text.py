@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, RecordKind
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.findings import CallAlongside, WorkInFront
 from stallprobes.watch.reading.kernel_names import short_name
+from stallprobes.watch.reading.words import Direction, Memory
 
 # Pieces of evidence that a sentence names.
 MOST_NAMED = 3
 _DIRECTIONS = {
-    CopyKind.HOST_TO_DEVICE: "H2D copy",
-    CopyKind.DEVICE_TO_HOST: "D2H copy",
-    CopyKind.DEVICE_TO_DEVICE: "D2D copy",
-    CopyKind.PEER: "peer copy",
+    Direction.HOST_TO_DEVICE: "H2D copy",
+    Direction.DEVICE_TO_HOST: "D2H copy",
+    Direction.DEVICE_TO_DEVICE: "D2D copy",
+    Direction.PEER: "peer copy",
 }
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -28,9 +28,9 @@ def size_text(size: int) -> str:
 
 def work_text(work: WorkInFront) -> str:
     """Work in front of a call: ``reduce_kernel (3 times, 15.1 ms)``."""
-    name = short_name(work.name) if work.name else work.kind.word
-    if work.kind in (RecordKind.COPY, RecordKind.PEER_COPY):
-        name = _DIRECTIONS.get(work.copy or CopyKind.UNKNOWN, "copy")
+    name = short_name(work.name) if work.name else work.kind
+    if work.direction is not None:
+        name = _DIRECTIONS.get(work.direction, "copy")
         name += f" of {size_text(work.bytes)}" if work.count == 1 else f" of {size_text(work.bytes)} in all"
     times = f"{work.count} times, " if work.count > 1 else ""
     rank = f", of that {duration_ns(work.rank_ns)} waiting for {work.rank}" if work.rank else ""
@@ -45,7 +45,7 @@ def thread_text(thread: int, name: str) -> str:
 def alongside_text(call: CallAlongside) -> str:
     """Calls of another thread: ``cuMemcpyDtoHAsync_v2 of 256 MiB to pageable memory in loader (thread 101)``."""
     size = f" of {size_text(call.bytes)}" if call.bytes is not None else ""
-    kinds = " from pageable memory" if call.source is MemoryKind.PAGEABLE else ""
-    kinds += " to pageable memory" if call.target is MemoryKind.PAGEABLE else ""
+    kinds = " from pageable memory" if call.source is Memory.PAGEABLE else ""
+    kinds += " to pageable memory" if call.target is Memory.PAGEABLE else ""
     times = f"{call.calls} calls of " if call.calls > 1 else ""
     return f"{times}{call.function}{size}{kinds} in {thread_text(call.thread, call.thread_name)}"

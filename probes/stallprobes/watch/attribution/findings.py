@@ -1,26 +1,38 @@
 """Findings about a watched program: rows of calls, calls in flight, slow calls with their causes, and time lost.
 
-Plain values: screen, text report and JSON document are made of them. Times are nanoseconds on CLOCK_MONOTONIC.
+Screen, text report and JSON document are made of them: they are the members of the JSON object. Times are nanoseconds
+on CLOCK_MONOTONIC. What ``report`` sets, as sentences and percentiles, is empty before.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from stallprobes.files.codec import Unsigned
-from stallprobes.native.layouts.cupti import CopyKind, RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
-from stallprobes.watch.cost import WatchCost
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from stallprobes.files.codec import (
+    Document,
+    Latency,
+    Natural,
+    Ratio,
+    Share,
+    Text,
+    Unsigned,
+    about,
+    attributes,
+)
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.watch.attribution.wait_cause import Cause, Certainty, Sureness, WaitCause
+from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
-from stallprobes.watch.lines.result import SequenceLines
-from stallprobes.watch.ranks.result import SequenceRanks
-from stallprobes.watch.reading.call_stack import CallStack
+from stallprobes.watch.lines.result import ProgramSequence, Stack
+from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 from stallprobes.watch.reading.process_rank import Rank
+from stallprobes.watch.reading.words import Direction, GpuWork
 
 # A cause, and the id and the name of the culprit.
 LossKey = tuple[WaitCause, int | None, str]
@@ -32,112 +44,85 @@ _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
 LEAST_RATE_NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class WorkInFront:
-    """Work of the GPU during a slow call: all pieces with one name, kind, context and stream.
+class WorkInFront(Document, kw_only=True):
+    """Work of the GPU during a slow call: all pieces with one name, kind, context and stream."""
 
-    ``name`` is a kernel's demangled name, "" for other work. ``copy`` is the direction of a copy. ``count`` pieces took
-    ``total_ns``, of that ``overlap_ns`` within the call. ``own``: the slow call submitted it. ``rank`` is the other one
-    for which it waits for ``rank_ns`` within the call, "" without one.
-    """
-
-    kind: RecordKind
-    name: str
-    copy: CopyKind | None
+    kind: GpuWork
+    name: Annotated[Text, about("Name of the kernel; empty for other work.")]
+    direction: Annotated[Direction | None, about("Of copies; null for other work.")]
     context: Unsigned
-    stream: Unsigned
+    stream: Annotated[Unsigned, about("CUPTI's number of the stream.")]
     count: Unsigned
     total_ns: Unsigned
-    overlap_ns: Unsigned
+    overlap_ns: Annotated[Unsigned, about("Time within the call.")]
     bytes: Unsigned = 0
-    own: bool = False
-    rank: str = ""
-    rank_ns: Unsigned = 0
+    own: Annotated[bool, about("Whether the slow call submitted it.")] = False
+    rank: Annotated[Text, about("The other rank for which it waits, for a kernel of NCCL; empty without one.")] = ""
+    rank_ns: Annotated[Unsigned, about("For how long it does so within the call.")] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallAlongside(DriverCall):
-    """The longest call of another thread during a slow call, for all ``calls`` of its function in that time.
+class CallAlongside(DriverCall, kw_only=True):
+    """Calls of one function in another thread during a slow call: the longest, and what all have in common with it."""
 
-    ``overlap_ns`` is the time that the slow call and any of them had in common.
-    """
-
-    calls: Unsigned
+    calls: Annotated[Unsigned, about("Their number.")]
     duration_ns: Unsigned
-    overlap_ns: Unsigned
+    overlap_ns: Annotated[Unsigned, about("Time that the slow call and any of them had in common.")]
 
 
-@dataclass(frozen=True)
-class EngineUse:
-    """Time within a slow call in which others had the graphics engine: ``context``, or None for another process.
+class OthersTime(Document):
+    """Time within a slow call in which another context had the graphics engine."""
 
-    ``process`` names that with its kernel, as by ``other_processes.user_of``, "" where it is not watched.
-    """
-
-    context: Unsigned | None
+    context: Annotated[Unsigned | None, about("Null: another process.")]
     ns: Unsigned
-    process: str = ""
+    process: Annotated[
+        Text, about("The other process with the kernel that ran longest; empty where it is not watched too.")
+    ] = ""
 
 
-@dataclass(frozen=True)
-class WaitEvidence:
-    """What shows the cause of a slow call; empty where there is none.
+class WaitEvidence(Document):
+    """What shows the cause of a slow call; empty where there is none."""
 
-    ``overhead_ns`` is the time of the call's overhead records of the cause, ``run_delay_ns`` the least time for which
-    the thread was ready to run and had no CPU. ``overlap_ns`` is the part of the call that everything together covers.
-    ``known_by`` is the check or reference that shows that the pair stalls, "" without one. ``alike`` counts the calls
-    like it by which the cause is known, 0 if it is known otherwise.
-    """
-
-    overlap_ns: Unsigned = 0
+    overlap_ns: Annotated[Unsigned, about("The part of the call that the evidence covers.")] = 0
     work: tuple[WorkInFront, ...] = ()
     calls: tuple[CallAlongside, ...] = ()
-    engine: tuple[EngineUse, ...] = ()
-    overhead_ns: Unsigned = 0
-    run_delay_ns: Unsigned = 0
-    known_by: str = ""
-    alike: Unsigned = 0
+    engine: Annotated[tuple[OthersTime, ...], about("Others that had the graphics engine meanwhile.")] = ()
+    overhead_ns: Annotated[Unsigned, about("Time of the call's overhead records of the cause.")] = 0
+    run_delay_ns: Annotated[Unsigned, about("The least time for which the thread was ready to run and had no CPU.")] = 0
+    known_by: Annotated[Text, about("The check or reference that shows that the pair stalls; empty without one.")] = ""
+    alike: Annotated[Unsigned, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")] = 0
 
 
 NO_EVIDENCE = WaitEvidence()
 
 
-@dataclass(frozen=True)
-class PartOfWait:
+class PartOfWait(Document):
     """A part of a slow call with another cause than the main one, of the same certainty."""
 
-    cause: WaitCause
+    cause: Cause
     ns: Unsigned
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplainedCall(FinishedCall):
-    """A slow call and its cause.
+class ExplainedCall(FinishedCall, kw_only=True):
+    """A call that took at least the limit, and its cause."""
 
-    ``excess_ns`` is its duration less the row's median. ``explained_ns`` of it have the cause, the rest is
-    unattributed, except the parts in ``also``. ``certainty`` is None without a cause. ``nested``: another slow call of
-    the thread contains it, so that its time counts there. ``stack`` is where the program made it, None if not recorded.
-    """
-
-    excess_ns: Unsigned
-    cause: WaitCause
-    certainty: Certainty | None
-    explained_ns: Unsigned
+    excess_ns: Annotated[Unsigned, about("The duration less the median of its row.")]
+    cause: Cause
+    certainty: Sureness | None
+    explained_ns: Annotated[Unsigned, about("The part of the excess that the cause explains.")]
     evidence: WaitEvidence = NO_EVIDENCE
-    nested: bool = False
-    also: tuple[PartOfWait, ...] = ()
-    stack: CallStack | None = None
+    nested: Annotated[
+        bool, about("Whether another slow call of the thread contains it, so that its time counts there.")
+    ] = False
+    also: Annotated[
+        tuple[PartOfWait, ...], about("Other parts of the excess with their causes; the rest is unattributed.")
+    ] = ()
+    stack: Stack = None
+    sentence: Text = ""
 
     @classmethod
-    def of(cls, call: FinishedCall, **others: Any) -> ExplainedCall:
+    def made(cls, call: FinishedCall, **others: Any) -> ExplainedCall:
         """``call`` with the fields that it has not, or has otherwise."""
-        # As ``made``, without a copy of all fields.
-        found = cls.__new__(cls)
-        fields = vars(found)
-        fields.update(vars(call))
-        fields.update(others)
-        found.__post_init__()
-        return found
+        return cls(**attributes(call, FinishedCall) | others)
 
     def __post_init__(self) -> None:
         if not self.evidence.calls and self.cause.is_other_thread:
@@ -178,86 +163,94 @@ def function_of(calls: Iterable[ExplainedCall], cause: WaitCause, thread: int | 
     return max(times, key=lambda function: times[function], default="")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallInFlight(DriverCall):
-    """A call in flight. ``depth`` counts the calls of its thread that contain it.
-
-    ``beside`` are calls in flight of other threads that last for at least 80 % of its age, the longest first.
-    ``stack`` is where the program made it, ``kernel_wait`` the function of the kernel in which its thread waits; None
-    and "" where they are not known, as for a call that has only begun.
-    """
+class CallInFlight(DriverCall, kw_only=True):
+    """A call that has not returned."""
 
     age_ns: Unsigned
-    depth: Unsigned
-    cause: WaitCause = WaitCause.UNATTRIBUTED
-    beside: tuple[CallAlongside, ...] = ()
-    stack: CallStack | None = None
-    kernel_wait: str = ""
+    depth: Annotated[Unsigned, about("Number of calls of its thread that contain it.")]
+    cause: Cause = WaitCause.UNATTRIBUTED
+    beside: Annotated[
+        tuple[CallAlongside, ...],
+        about("Calls in flight of other threads that last for at least 80 % of its age, the longest first."),
+    ] = ()
+    stack: Stack = None
+    kernel_wait: Annotated[
+        Text,
+        about(
+            "Function or system call of the kernel in which the thread waits; running: on a CPU; empty if not known."
+        ),
+    ] = ""
+    sentence: Text = ""
 
 
-@dataclass(frozen=True)
-class CallSite:
-    """Slow calls of one function and size that the same frames of the program's own code made.
+class CallSite(Document, kw_only=True):
+    """Slow calls of one function and size that the same frames of the program's own code made."""
 
-    ``stack`` is that of the last one. ``recorded`` calls have such a stack. ``calls`` adds a share of those of the
-    function and size that have none, as do ``total_ns``, the time inside the calls, and ``lost_ns``, most of it to
-    ``cause``. ``first_ns`` is the begin of the first, ``last_ns`` the last time at which one returned. ``blocking``:
-    copies that return only when the data is there.
-    """
-
-    stack: CallStack
-    function: str
-    family: CallFamily | None
+    function: Text
     bytes: Unsigned | None
-    blocking: bool
-    recorded: Unsigned
-    calls: Unsigned
+    blocking: Annotated[bool, about("Whether they are copies that return only when the data is there.")]
+    stack: Annotated[CallStack, about("Place in the list of the process of the stack of the last one.")]
+    place: Annotated[StackFrame | None, about("The innermost frame of the program's own code.")] = None
+    calls: Annotated[
+        Unsigned,
+        about("Including a share of the calls of the function and size that have no stack, as in the times."),
+    ]
+    recorded: Annotated[Unsigned, about("Calls that have such a stack.")]
+    per_second: Annotated[
+        Ratio | None, about("From the begin of the first to the return of the last; null for less than a second.")
+    ] = None
+    first_ns: Annotated[Unsigned, about("When the first began, on CLOCK_MONOTONIC.")]
+    last_ns: Annotated[Unsigned, about("When the last one returned.")]
     total_ns: Unsigned
     lost_ns: Unsigned
-    first_ns: Unsigned
-    last_ns: Unsigned
-    cause: WaitCause
+    cause: Annotated[Cause, about("That of most of the time lost.")]
+    sentence: Text = ""
 
     @property
-    def estimated(self) -> bool:
-        """Whether calls without a stack are among ``calls``."""
-        return self.calls > self.recorded
+    def is_copy(self) -> bool:
+        """Whether its function copies."""
+        return family_of(self.function) is CallFamily.COPY
 
-    @property
-    def rate(self) -> float | None:
-        """Calls per second; None for less than a second."""
+    def __post_init__(self) -> None:
         span_ns = self.last_ns - self.first_ns
-        return self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None
+        force_setattr(self, "per_second", self.calls * 1e9 / span_ns if span_ns >= LEAST_RATE_NS else None)
+        super().__post_init__()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CallRow(CallFigures):
-    """All calls of one function in one thread.
+class CallRow(CallFigures, kw_only=True, eq=False):
+    """All calls of one function in one thread."""
 
-    ``median_ns`` is that of ``total``; where it is not below the limit, that of the calls below the limit, 0 without
-    any. ``lost_ns`` is the excess of the slow calls. ``unkept`` slow calls were overwritten before they were read;
-    ``unkept_ns`` is their excess by the histogram.
-    """
-
-    function: str
+    function: Text
     family: CallFamily | None
-    median_ns: Unsigned
-    lost_ns: Unsigned
-    unkept: Unsigned
-    unkept_ns: Unsigned
+    calls: Natural = 0
+    p50_ns: Latency | None = None
+    p99_ns: Latency | None = None
+    max_ns: Latency | None = None
+    median_ns: Annotated[
+        Unsigned,
+        about(
+            "The duration above which time is lost: the median, or that of the calls below the limit where most calls "
+            "are slow."
+        ),
+    ]
+    lost_ns: Annotated[Unsigned, about("The excess of the slow calls.")]
+    unkept: Annotated[Unsigned, about("Slow calls that were overwritten before they were read.")]
+    unkept_ns: Annotated[Unsigned, about("Their excess by the histogram.")]
 
 
-@dataclass(frozen=True)
-class TimeLost:
-    """Time that slow calls lost to one cause. ``thread`` and ``thread_name`` are those of the culprit, None and "" for
-    causes other than a call of another thread. ``proven_ns`` of ``ns`` are proven or known, the rest is beside."""
+class TimeLost(Document):
+    """Time that slow calls lost to one cause."""
 
-    cause: WaitCause
-    thread: Unsigned | None
-    thread_name: str
+    cause: Cause
+    thread: Annotated[Unsigned | None, about("Thread of the calls that are the cause; null for other causes.")]
+    thread_name: Text
     calls: Unsigned
     ns: Unsigned
-    proven_ns: Unsigned
+    proven_ns: Annotated[
+        Unsigned,
+        about("The part whose cause is proven, or known by what the function does or by a check or reference."),
+    ]
+    remedy: Annotated[Text, about("What helps; empty where nothing is known.")] = ""
 
     @property
     def key(self) -> LossKey:
@@ -268,102 +261,123 @@ class TimeLost:
 def united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
     """The time of several threads by cause and culprit, the most first."""
     sums: dict[LossKey, LossSum] = {}
-    for one in losses:
-        calls, ns, proven_ns = sums.get(one.key, (0, 0, 0))
-        sums[one.key] = calls + one.calls, ns + one.ns, proven_ns + one.proven_ns
-    found = (TimeLost(*key, *sum_) for key, sum_ in sums.items())
-    return tuple(sorted((one for one in found if one.ns), key=lambda one: -one.ns))
+    for loss in losses:
+        calls, ns, proven_ns = sums.get(loss.key, (0, 0, 0))
+        sums[loss.key] = calls + loss.calls, ns + loss.ns, proven_ns + loss.proven_ns
+    lost = (TimeLost(*key, *sum_) for key, sum_ in sums.items() if sum_[1])
+    return tuple(sorted(lost, key=lambda loss: -loss.ns))
 
 
-@dataclass(frozen=True, eq=False)
-class ThreadFindings:
-    """A thread: its rows, the most time first, its calls in flight, and its time lost by cause, the most first.
-
-    In a process of more than a thousand threads, several share one; ``owners`` is their number, and ``id`` and ``name``
-    are the last one's. ``alive_ns`` is the time from the first call to the thread's end, or until now.
-    """
+class ThreadFindings(Document, kw_only=True, eq=False):
+    """A thread."""
 
     id: Unsigned
-    name: str
-    owners: Unsigned
-    alive_ns: Unsigned
+    name: Text
+    owners: Annotated[
+        Unsigned, about("Number of threads that share the row, above a thousand; id and name are the last one's.")
+    ]
+    alive_ns: Annotated[Unsigned, about("From its first call to its end, or until now.")]
     ended: bool
-    rows: tuple[CallRow, ...]
-    in_flight: tuple[CallInFlight, ...]
+    headline: Text = ""
+    lost_ns: Natural = 0
+    lost_share: Annotated[Share, about("Of its time.")] = 0.0
+    lost: Annotated[tuple[TimeLost, ...], about("The most time first.")]
     slow_calls: Unsigned
-    lost: tuple[TimeLost, ...]
+    rows: Annotated[tuple[CallRow, ...], about("The most time lost first.")]
+    in_flight: tuple[CallInFlight, ...]
 
-    @property
-    def lost_ns(self) -> int:
-        """Time lost to all causes together."""
-        return sum(one.ns for one in self.lost)
-
-    @property
-    def lost_share(self) -> float:
-        """The share (0 to 1) of its time that was lost."""
-        return min(self.lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0
+    def __post_init__(self) -> None:
+        lost_ns = sum(loss.ns for loss in self.lost)
+        force_setattr(self, "lost_ns", lost_ns)
+        force_setattr(self, "lost_share", min(lost_ns / self.alive_ns, 1.0) if self.alive_ns else 0.0)
+        super().__post_init__()
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuSharer:
-    """A process on the GPU of a watched one. ``watched``: it is watched too."""
+class GpuSharer(Document, kw_only=True):
+    """A process on the GPU of another one."""
 
     pid: Unsigned
-    name: str
+    name: Text
     watched: bool
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProcessFindings(ProcessHead):
-    """Findings about a watched process.
+class ProcessFindings(ProcessHead, kw_only=True, eq=False):
+    """A process of the program."""
 
-    ``slow_calls`` are those that were kept, oldest first; ``dropped_slow_calls`` older ones are only counted in
-    ``lost``. ``gaps`` are sentences that say which evidence is missing, and why. ``missed_records`` were overwritten
-    before they were read. ``sites`` are the places in the program's code that made slow calls, the most time lost
-    first. ``cost`` is what watching costs the process, ``division`` what bounds it; None where that is not known.
-    ``lines`` are where the time of each sequence of the division passes; without a division, that of threads that
-    hardly ever make calls at the same time. ``sharers`` are processes that may have had the time-slices of others.
-    ``rank`` is its rank where it communicates with others, None where that is not known; ``ranks`` is how its sequences
-    do.
-    """
-
-    began_ns: Unsigned
+    began_ns: Annotated[Unsigned, about("On CLOCK_MONOTONIC.")]
     duration_ns: Unsigned
     ended: bool
-    threads: tuple[ThreadFindings, ...]
-    slow_calls: tuple[ExplainedCall, ...]
-    dropped_slow_calls: Unsigned
-    lost: tuple[TimeLost, ...]
-    calls: Unsigned
-    missed_records: Unsigned
-    gaps: tuple[str, ...] = ()
-    sites: tuple[CallSite, ...] = ()
+    calls: Natural
+    losses: Annotated[Mapping[Text, Natural], about("Calls and records that were not recorded, by reason.")]
+    missed_records: Annotated[Unsigned, about("Records that were overwritten before they were read.")]
+    gaps: Annotated[tuple[Text, ...], about("Evidence that is missing, and why.")] = ()
     cost: WatchCost | None = None
-    division: ProcessDivision | None = None
-    lines: tuple[SequenceLines, ...] = ()
-    sharers: tuple[GpuSharer, ...] = ()
-    rank: Rank | None = None
-    ranks: tuple[SequenceRanks, ...] = ()
+    division: Annotated[ProcessDivision | None, about("Null where no work of the GPU was recorded.")] = None
+    sequences: Annotated[
+        tuple[ProgramSequence, ...],
+        about(
+            "Those with most calls first. Without a division, threads that hardly ever make calls at the same time, "
+            "those with most samples first."
+        ),
+    ] = ()
+    sharers: Annotated[
+        tuple[GpuSharer, ...],
+        about("Processes that may have had the time-slices of others, where these take time."),
+    ] = ()
+    rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
+    lost_ns: Annotated[Natural, about("Of all threads.")] = 0
+    unattributed_ns: Annotated[Natural, about("The part of it without a cause.")] = 0
+    lost: tuple[TimeLost, ...]
+    threads: Annotated[tuple[ThreadFindings, ...], about("The most time lost first.")]
+    slow_calls: Annotated[tuple[ExplainedCall, ...], about("The last ones, oldest first.")]
+    dropped_slow_calls: Annotated[Unsigned, about("Older ones, which are counted in the time lost alone.")]
+    sites: Annotated[
+        tuple[CallSite, ...],
+        about("Slow calls by the stack of the program's own code, the most time lost first."),
+    ] = ()
+    stacks: Annotated[
+        tuple[StackFrames, ...],
+        about("The different stacks, innermost frames first, which others name by their place in this list."),
+    ] = ()
 
-    @property
-    def lost_ns(self) -> int:
-        """Time that all threads together lost."""
-        return sum(one.ns for one in self.lost)
-
-    @property
-    def unattributed_ns(self) -> int:
-        """The part of it without a cause."""
-        return sum(one.ns for one in self.lost if one.cause is WaitCause.UNATTRIBUTED)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unattributed = (loss.ns for loss in self.lost if loss.cause is WaitCause.UNATTRIBUTED)
+        force_setattr(self, "unattributed_ns", sum(unattributed))
+        force_setattr(self, "lost_ns", sum(loss.ns for loss in self.lost))
 
 
-@dataclass(frozen=True, eq=False)
-class WatchFindings:
-    """Findings about all processes of a watched program, and a sentence for each file that could not be read.
+class WatchFindings(Document, kw_only=True, eq=False):
+    """Output of `stallscope watch --json`: the driver calls of a program, and what each slow one waited for. Times and
+    durations are nanoseconds, times of events are on CLOCK_MONOTONIC. Unknown values are null."""
 
-    ``began_at_ns`` is CLOCK_REALTIME, ``duration_ns`` the time from the first process's start until now or the end.
-    """
-
-    began_at_ns: Unsigned
-    duration_ns: Unsigned
+    schema: Literal["stallscope.watch/3"] = "stallscope.watch/3"
+    program: Annotated[
+        tuple[Text, ...] | None, about("The words of the command; null where it was started elsewhere.")
+    ] = None
+    exit_code: Annotated[
+        Natural | None,
+        about(
+            "Of the program, 128 + n if signal n ended it; null where it was started elsewhere, or where a recording "
+            "ends before it."
+        ),
+    ] = None
+    began_at: Annotated[
+        Text | None,
+        Meta(
+            description="Begin of the watch, UTC; null without a process that used CUDA.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ] = None
+    began_at_ns: Annotated[Unsigned, about("Begin of the watch, since 1970.")]
+    began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
+    duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
+    problems: Annotated[tuple[Text, ...], about("A sentence for whatever could not be recorded or read.")] = ()
+    attached: Annotated[
+        tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
+    ] = ()
     processes: tuple[ProcessFindings, ...]
-    problems: tuple[str, ...] = ()
+
+    def with_problems(self, problems: Iterable[str]) -> WatchFindings:
+        """The findings with further problems, which are the first."""
+        return self.changed(problems=(*problems, *self.problems))

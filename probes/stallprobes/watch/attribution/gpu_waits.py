@@ -14,10 +14,11 @@ from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind, Waits
 from stallprobes.traces.delay import LONGEST_CHANGE_NS
 from stallprobes.watch.attribution.gpu_work import WorkTable
-from stallprobes.watch.attribution.slow_calls import CallTable, column_of
+from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
+from stallprobes.watch.reading.words import Memory
 
 # Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
 # it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
@@ -152,11 +153,11 @@ def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArr
         return pageable, pageable
     owned = copies & (work.last_of_call >= 0)
     for end in ("source", "target"):
-        kinds = column_of(calls.calls, end)
+        kinds = [getattr(call, end) for call in calls.calls]
+        pageable |= copies & [kind is Memory.PAGEABLE for kind in kinds]
         # The library may not know the kind of a program's memory; the driver does.
-        unknown = owned & (kinds == int(MemoryKind.UNKNOWN))
-        kinds[unknown] = work.rows[end][work.last_of_call[unknown]]
-        pageable |= copies & (kinds == int(MemoryKind.PAGEABLE))
+        unknown = owned & [kind is None for kind in kinds]
+        pageable[unknown] |= work.rows[end][work.last_of_call[unknown]] == int(MemoryKind.PAGEABLE)
     always = calls.by_function(lambda each: each.kind) == int(CallKind.COPIES)
     return pageable, copies & (pageable | always)
 

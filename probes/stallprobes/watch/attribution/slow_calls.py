@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -14,13 +14,12 @@ from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
 from stallprobes.native.layouts.driver_calls import DriverFunction, function_of
 from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
+from stallprobes.watch.reading.words import MEMORY, Memory
 
 # Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
 _WRAP = 1 << 32
 _HALF = 1 << 31
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
-# Kinds of memory in a record that are those of the memory, not of what is known of it.
-_RECORDED_KINDS = {int(kind) for kind in MemoryKind} - {int(MemoryKind.UNKNOWN)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +112,7 @@ def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) 
     The library takes host memory for pageable that it never saw allocated or registered, such as that of cuMemCreate
     and of memory pools. ``records`` are in the layout of the file.
     """
-    asked = {call.correlation: at for at, call in enumerate(calls) if MemoryKind.PAGEABLE in (call.source, call.target)}
+    asked = {call.correlation: at for at, call in enumerate(calls) if call.pageable}
     copies = records[np.isin(records["kind"], _COPIES)] if asked else records[:0]
     # Nearly all copies from or to pageable memory are recorded as such.
     other = (copies["source"] != int(MemoryKind.PAGEABLE)) & (copies["target"] != int(MemoryKind.PAGEABLE))
@@ -121,17 +120,17 @@ def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) 
     found = list(calls)
     for number in np.intersect1d(numbers[other], [number for number in asked if number]).tolist():
         own, call = copies[numbers == number], found[asked[number]]
-        found[asked[number]] = replace(
-            call, source=_recorded(call.source, own["source"]), target=_recorded(call.target, own["target"])
+        found[asked[number]] = call.changed(
+            source=_recorded(call.source, own["source"]), target=_recorded(call.target, own["target"])
         )
     return found
 
 
-def _recorded(known: MemoryKind, kinds: NDArray[Any]) -> MemoryKind:
+def _recorded(known: Memory | None, kinds: NDArray[Any]) -> Memory | None:
     """The kind of an end of a call: ``known`` by the library, or that of all records of its copies (``kinds``)."""
     # One copy of several says nothing of the others.
-    clear = known is MemoryKind.PAGEABLE and (kinds == kinds[0]).all() and int(kinds[0]) in _RECORDED_KINDS
-    return MemoryKind(int(kinds[0])) if clear else known
+    clear = known is Memory.PAGEABLE and (kinds == kinds[0]).all()
+    return MEMORY.get(int(kinds[0]), known) if clear else known
 
 
 def column_of(calls: Sequence[FinishedCall], name: str) -> Int64s:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
+from stallprobes.files.codec import about
 from stallprobes.native.layouts.driver_calls import HostTask
 
 
@@ -55,12 +57,7 @@ class WaitCause(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How the cause of a slow call is known.
-
-    ``PROVEN``: by records of the call itself. ``KNOWN``: by what the function does, or by overlap in time where a
-    check or reference shows that the pair stalls. ``ALIKE``: work of the GPU was not recorded then, and nearly all
-    calls like it whose work was recorded have the cause. ``BESIDE``: by overlap in time alone.
-    """
+    """How the cause of a slow call is known. The values are those of the JSON document."""
 
     PROVEN = "proven"
     KNOWN = "known"
@@ -75,8 +72,23 @@ class Certainty(StrEnum):
         return "probably because of" if self is Certainty.ALIKE else "because of"
 
 
+Sureness = Annotated[
+    Certainty,
+    about(
+        "proven: by records of the call itself. known: by what the function does, or by overlap in time where a check "
+        "or reference shows that the pair stalls. alike: work of the GPU was not recorded then, and nearly all calls "
+        "like it whose work was recorded have the cause. beside: by overlap in time alone. Null without a cause."
+    ),
+]
 _OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
 OTHER_THREAD = frozenset(_OF_TASKS.values())
+Cause = Annotated[
+    WaitCause,
+    about(
+        "What a call waited for, in order of evidence. "
+        + " ".join(f"{cause}: {cause.clause}{' in another thread' * cause.is_other_thread}." for cause in WaitCause)
+    ),
+]
 # Rank of each cause: stronger evidence comes first.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
 CAUSES_BY_RANK = tuple(WaitCause)
@@ -85,9 +97,3 @@ CAUSES_BY_RANK = tuple(WaitCause)
 def cause_of_task(task: HostTask) -> WaitCause | None:
     """The cause that a task of the driver is, for its own call or for those of other threads; None without a task."""
     return _OF_TASKS.get(task)
-
-
-def described() -> str:
-    """All causes with what they are, for a reader of the JSON documents."""
-    causes = (f"{cause}: {cause.clause}{' in another thread' * cause.is_other_thread}." for cause in WaitCause)
-    return f"What a call waited for, in order of evidence. {' '.join(causes)}"

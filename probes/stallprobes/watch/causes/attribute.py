@@ -44,7 +44,7 @@ def attribute(
         open_ &= calls.excess > 0
     names, stacks = recorded.thread_names, recorded.stacks
     return tuple(
-        ExplainedCall.of(
+        ExplainedCall.made(
             call,
             thread_name=names.get(call.thread, ""),
             excess_ns=ns,

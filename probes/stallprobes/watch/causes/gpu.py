@@ -7,8 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily, Waits, family_of, plain_name
+from stallprobes.native.layouts.driver_calls import CallFamily, Waits, plain_name
 from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_text
 from stallprobes.watch.attribution.findings import CallAlongside, ExplainedCall, PartOfWait, WaitEvidence
@@ -255,14 +254,13 @@ def _held(facts: Facts, at: int) -> Answer:
     row, function = behind.holders[0], behind.functions[0]
     holder = CallAlongside(
         function=function,
-        family=family_of(function),
         thread=int(row["thread"]),
         thread_name=facts.recorded.thread_names.get(int(row["thread"]), ""),
         begin_ns=int(row["began_ns"]),
         stream=int(row["stream"]),
         bytes=None,
-        source=MemoryKind.UNKNOWN,
-        target=MemoryKind.UNKNOWN,
+        source=None,
+        target=None,
         context=int(row["context"]),
         correlation=int(row["correlation"]),
         calls=1,

@@ -12,20 +12,20 @@ from stallprobes.matrix.matrix import Matrix
 from stallprobes.matrix.reference import Reference, gpu_model
 from stallprobes.matrix.reference_choice import reference_of_gpu
 from stallprobes.model import Phase
-from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.watch.reading.process import DriverCall
+from stallprobes.watch.reading.words import Memory
 
 # The NULL stream as a handle: 0, or CU_STREAM_LEGACY.
 NULL_STREAMS = frozenset({0, 1})
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
-_COPY_ROWS = {
-    (MemoryKind.DEVICE, MemoryKind.DEVICE): "d2d",
-    (MemoryKind.DEVICE, MemoryKind.PINNED): "d2h-pinned",
-    (MemoryKind.PINNED, MemoryKind.DEVICE): "h2d-pinned",
-    (MemoryKind.DEVICE, MemoryKind.PAGEABLE): "d2h-pageable",
+_COPY_ROWS: dict[tuple[Memory | None, Memory | None], str] = {
+    (Memory.DEVICE, Memory.DEVICE): "d2d",
+    (Memory.DEVICE, Memory.PINNED): "d2h-pinned",
+    (Memory.PINNED, Memory.DEVICE): "h2d-pinned",
+    (Memory.DEVICE, Memory.PAGEABLE): "d2h-pageable",
 }
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
-from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.files.codec import attributes
 from stallprobes.native.layouts.driver_calls import HostTask, function_of
 from stallprobes.watch.attribution.evidence_text import MOST_NAMED, alongside_text
 from stallprobes.watch.attribution.findings import CallAlongside, CallInFlight, ExplainedCall
@@ -17,6 +16,7 @@ from stallprobes.watch.causes.facts import Facts, Flags
 from stallprobes.watch.causes.known_stalls import NULL_STREAMS
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.reading.process import DriverCall, OutsideReading, WatchedProcess, WatchedThread
+from stallprobes.watch.reading.words import Memory
 
 
 def _named_calls(call: ExplainedCall) -> Iterator[str]:
@@ -27,7 +27,7 @@ def _named_calls(call: ExplainedCall) -> Iterator[str]:
 
 def _pageable_columns(call: DriverCall) -> Iterator[str]:
     """The columns of a check with copies such as ``call``."""
-    if call.source is MemoryKind.PAGEABLE:
+    if call.source is Memory.PAGEABLE:
         yield "h2d-pageable-large"
         return
     yield "d2h-pageable-fresh"
@@ -83,7 +83,7 @@ def _held_up(cause: CallCause, facts: Facts, at: int) -> Answer:
     ns, culprit = evidence.overlap_ns, evidence.calls[0]
     known = facts.known
     if known is not None and known.contains(facts.slow[at], cause.columns(culprit), culprit):
-        return Answer(cause.name, Certainty.KNOWN, ns, replace(evidence, known_by=known.source))
+        return Answer(cause.name, Certainty.KNOWN, ns, evidence.changed(known_by=known.source))
     return Answer(cause.name, Certainty.BESIDE, ns, evidence)
 
 
@@ -98,7 +98,7 @@ def calls_in_flight(
         age_ns = max(now_ns - call.begin_ns, 0)
         beside = sorted(_beside(process, thread, call, age_ns, now_ns), key=lambda culprit: -culprit[1].duration_ns)
         yield CallInFlight(
-            **(vars(call) | {"thread_name": thread.name}),
+            **(attributes(call, DriverCall) | {"thread_name": thread.name}),
             age_ns=age_ns,
             depth=depth,
             cause=beside[0][0] if beside else WaitCause.UNATTRIBUTED,
@@ -116,8 +116,7 @@ def _beside(
         return
     for other in process.threads:
         for culprit in other.in_flight[:1]:
-            pageable = MemoryKind.PAGEABLE in (culprit.source, culprit.target)
-            holds = function_of(culprit.function).holds(pageable)
+            holds = function_of(culprit.function).holds(culprit.pageable)
             cause = cause_of_task(holds)
             overlap_ns = min(now_ns - culprit.begin_ns, age_ns)
             if other is thread or cause is None or overlap_ns < OVERLAP_SHARE * age_ns:
@@ -129,7 +128,7 @@ def _beside(
             yield (
                 cause,
                 CallAlongside(
-                    **(vars(culprit) | {"thread_name": other.name}),
+                    **(attributes(culprit, DriverCall) | {"thread_name": other.name}),
                     calls=1,
                     duration_ns=max(now_ns - culprit.begin_ns, 0),
                     overlap_ns=overlap_ns,

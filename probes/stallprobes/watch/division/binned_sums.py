@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
-from msgspec import Meta
 
+from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
@@ -16,12 +13,10 @@ BIN_NS = 1_000_000_000
 MOST_BINS = 4096
 # Of the normal distribution, for an interval of 95 %.
 _DEVIATIONS = 1.96
-Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A share (0 to 1) of the time, with its 95 % interval, which is the share itself where all time was recorded."""
+class Figure(Document):
+    """A share of the time with its 95 % interval, which is the share itself where all of the time was recorded."""
 
     share: Share
     low: Share

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.native.layouts.watch_file import LossKind, WatchRecord, WatchState
+from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
@@ -51,13 +50,14 @@ from stallprobes.watch.division.pending import (
     without_returned_copies,
 )
 from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, EngineTenures, EngineUse, away, recorded
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
 from stallprobes.watch.division.steps import StepBook
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.words import ProcessState
 
 # Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
 LAG_NS = 1_000_000_000
@@ -241,7 +241,7 @@ class ProcessDivider:
         self._functions.update(calls.functions)
         self._note_start_up(self._start_up, records.rows, calls)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
-        if process.state is WatchState.YIELDED:
+        if process.state is ProcessState.YIELDED:
             # Nothing is recorded from then on.
             ended = self._ended = True
             ends = [self._calls["end"], self._operations["end"]]
@@ -253,7 +253,7 @@ class ProcessDivider:
         self._fed_ns = now_ns
         self._steps.add(calls, process.ranges, self.steady_ns or 0)
 
-    def division(self) -> ProcessDivision | None:
+    def division(self) -> DividedProcess | None:
         """The division so far; None where no work was recorded."""
         process, start_up = self._process, self._start_up
         if process is None or start_up is None or not self._sequences:
@@ -261,7 +261,7 @@ class ProcessDivider:
         steady_ns = self.steady_ns
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
         keys = _in_order(self._sequences)
-        found = [(one, self._result(one, *key, begin_ns)) for key in keys for one in (self._sequences[key],)]
+        sequences = (self._result(self._sequences[key], *key, begin_ns) for key in keys)
         submitting = {thread for one in self._sequences.values() for thread in one.threads}
         kinds = {
             Part.LOADING: CallKind.LOADS,
@@ -270,14 +270,13 @@ class ProcessDivider:
             Part.FREE: CallKind.FREES,
             Part.HOST_MEMORY: CallKind.HOST_MEMORY,
         }
-        return ProcessDivision(
+        division = ProcessDivision(
             steady=steady_ns is not None,
             start_up_ns=0 if steady_ns is None else steady_ns - start_up.began_ns,
             start_up={part: ns for part, kind in kinds.items() if (ns := start_up.time_of(kind, begin_ns))},
-            recorded=max((each.recorded for _, each in found), default=0.0),
-            sequences=tuple(each for _, each in found if each.covered_ns),
             other_threads=len(self._threads - submitting),
         )
+        return DividedProcess(division, tuple(sequence for sequence in sequences if sequence.covered_ns))
 
     def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
         """The kernels that communicate since the last time that this was asked, by first thread and GPU of their
@@ -553,7 +552,7 @@ class ProcessDivider:
             engine_known=self._knows_engine(device),
             left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
         )
-        return replace(found, step=self._steps.step_of(found.threads))
+        return found.changed(step=self._steps.step_of(found.threads))
 
     def _knows_engine(self, device: int) -> bool:
         """Whether times in which others have a GPU are known."""

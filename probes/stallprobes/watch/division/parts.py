@@ -9,12 +9,8 @@ from enum import StrEnum
 class Part(StrEnum):
     """What an instant of a sequence's wall time on a GPU is; each instant is one. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works; ``RANK_WAIT``: in a kernel that waits for one of another rank to start,
-    which ``ranks`` takes out of communication. ``SHARED``: another context or process had the GPU. The others are
-    parts of gaps, each of which ends with the next operation of the sequence on the GPU. ``QUEUED``: that was
-    submitted, and did not start yet. ``SUBMITTING``: inside calls that do not block. ``HOST``: between calls.
-    ``WAKE_UP``: inside a wait whose work had ended. ``COPY`` to ``BLOCKED``: inside a call that blocked, by its cause.
-    ``END``: after the last operation. ``UNKNOWN``: records or calls are missing.
+    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. From ``QUEUED`` on,
+    they are parts of gaps, each of which ends with the next operation of the sequence on the GPU.
     """
 
     KERNELS = "kernels"
@@ -39,7 +35,7 @@ class Part(StrEnum):
     UNKNOWN = "unknown"
 
     @property
-    def traits(self) -> PartTraits:
+    def traits(self) -> Traits:
         """Its row of the table."""
         return PARTS[self]
 
@@ -50,39 +46,38 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True)
-class PartTraits:
-    """Words of a part: ``word`` in a list, ``meaning`` in an explanation; ``style`` and ``mark`` draw it in a bar."""
+class Traits:
+    """Words of a part or a verdict, ``word`` in a list, ``clause`` in a sentence; ``style`` and ``mark`` draw it."""
 
     word: str
-    meaning: str
+    clause: str
     style: str
-    mark: str
+    mark: str = ""
 
 
 PARTS = {
-    Part.KERNELS: PartTraits("kernels", "kernels run on the GPU", "good", "█"),
-    Part.COMMUNICATION: PartTraits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
-    Part.RANK_WAIT: PartTraits("waiting for ranks", "such kernels wait for another rank that is late", "bad", "w"),
-    Part.COPIES: PartTraits("copies", "copies or fills run on the GPU, and no kernel", "accent", "▒"),
-    Part.SHARED: PartTraits("others' time-slices", "another context or process has the GPU", "bad", "x"),
-    Part.QUEUED: PartTraits("queued", "the next operation is submitted, and has not started", "dim", "~"),
-    Part.SUBMITTING: PartTraits("submitting", "inside driver calls that do not block", "warn", "/"),
-    Part.HOST: PartTraits("host", "between driver calls, computing or off the CPU", "warn", "░"),
-    Part.WAKE_UP: PartTraits("wake-up", "inside a wait whose work has ended", "dim", "^"),
-    Part.COPY: PartTraits("blocking copies", "inside a copy that blocks, outside its work", "bad", "c"),
-    Part.ALLOCATION: PartTraits("allocation", "inside allocations of GPU memory", "bad", "a"),
-    Part.FREE: PartTraits("free", "inside frees of GPU memory", "bad", "f"),
-    Part.HOST_MEMORY: PartTraits(
-        "host memory", "inside calls that allocate, register or free pinned memory", "bad", "m"
-    ),
-    Part.CONTEXT: PartTraits("contexts", "inside calls that create or destroy contexts", "bad", "k"),
-    Part.LOADING: PartTraits("loading", "inside calls that load or compile device code", "bad", "l"),
-    Part.LOCK: PartTraits("locks", "inside a call that another thread's call holds up", "bad", "!"),
-    Part.OTHER_WORK: PartTraits("other threads' work", "inside a wait for work of other threads", "dim", "o"),
-    Part.BLOCKED: PartTraits("blocked", "inside a call that blocks for a reason that is not known", "bad", "b"),
-    Part.END: PartTraits("end", "after the last operation", "dim", "-"),
-    Part.UNKNOWN: PartTraits("not known", "records or calls are missing", "dim", "?"),
+    Part.KERNELS: Traits("kernels", "kernels run on the GPU", "good", "█"),
+    Part.COMMUNICATION: Traits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
+    Part.RANK_WAIT: Traits("waiting for ranks", "such kernels wait for another rank that is late", "bad", "w"),
+    Part.COPIES: Traits("copies", "copies or fills run on the GPU, and no kernel", "accent", "▒"),
+    Part.SHARED: Traits("others' time-slices", "another context or process has the GPU", "bad", "x"),
+    Part.QUEUED: Traits("queued", "the next operation is submitted, and has not started", "dim", "~"),
+    Part.SUBMITTING: Traits("submitting", "inside driver calls that do not block", "warn", "/"),
+    Part.HOST: Traits("host", "between driver calls, computing or off the CPU", "warn", "░"),
+    Part.WAKE_UP: Traits("wake-up", "inside a wait whose work has ended", "dim", "^"),
+    Part.COPY: Traits("blocking copies", "inside a copy that blocks, outside its work", "bad", "c"),
+    Part.ALLOCATION: Traits("allocation", "inside allocations of GPU memory", "bad", "a"),
+    Part.FREE: Traits("free", "inside frees of GPU memory", "bad", "f"),
+    Part.HOST_MEMORY: Traits("host memory", "inside calls that allocate, register or free pinned memory", "bad", "m"),
+    Part.CONTEXT: Traits("contexts", "inside calls that create or destroy contexts", "bad", "k"),
+    Part.LOADING: Traits("loading", "inside calls that load or compile device code", "bad", "l"),
+    Part.LOCK: Traits("locks", "inside a call that another thread's call holds up", "bad", "!"),
+    Part.OTHER_WORK: Traits("other threads' work", "inside a wait for work of other threads", "dim", "o"),
+    Part.BLOCKED: Traits("blocked", "inside a call that blocks for a reason that is not known", "bad", "b"),
+    Part.END: Traits("end", "after the last operation", "dim", "-"),
+    Part.UNKNOWN: Traits("not known", "records or calls are missing", "dim", "?"),
 }
+MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
 # Kernels that communicate, and no other one meanwhile.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES)
@@ -107,7 +102,7 @@ class Bound(StrEnum):
     UNKNOWN = "unknown"
 
     @property
-    def traits(self) -> BoundTraits:
+    def traits(self) -> Traits:
         """Its row of the table."""
         return BOUNDS[self]
 
@@ -117,25 +112,16 @@ class Bound(StrEnum):
         return self.traits.word
 
 
-@dataclass(frozen=True)
-class BoundTraits:
-    """Words of a verdict: ``word`` alone, ``clause`` as a reason, ``style`` on a screen."""
-
-    word: str
-    clause: str
-    style: str
-
-
 BOUNDS = {
-    Bound.SHARED: BoundTraits("shared", "other contexts or processes have the GPU", "bad"),
-    Bound.LOADING: BoundTraits("loading-bound", "it waits for device code that is loaded or compiled", "bad"),
-    Bound.ALLOCATION: BoundTraits("allocation-bound", "it waits for memory that is allocated or freed", "bad"),
-    Bound.LOCK: BoundTraits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
-    Bound.COPY: BoundTraits("copy-bound", "it waits for copies", "warn"),
-    Bound.COMMUNICATION: BoundTraits("communication-bound", "kernels that communicate take the time", "warn"),
-    Bound.GPU: BoundTraits("GPU-bound", "the GPU works nearly all the time", "good"),
-    Bound.WAIT: BoundTraits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
-    Bound.HOST: BoundTraits("host-bound", "the GPU waits for the host", "warn"),
-    Bound.SUBMISSION: BoundTraits("submission-bound", "the GPU waits for the host, which submits work", "warn"),
-    Bound.UNKNOWN: BoundTraits("not known", "too much was not recorded for a verdict", "dim"),
+    Bound.SHARED: Traits("shared", "other contexts or processes have the GPU", "bad"),
+    Bound.LOADING: Traits("loading-bound", "it waits for device code that is loaded or compiled", "bad"),
+    Bound.ALLOCATION: Traits("allocation-bound", "it waits for memory that is allocated or freed", "bad"),
+    Bound.LOCK: Traits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
+    Bound.COPY: Traits("copy-bound", "it waits for copies", "warn"),
+    Bound.COMMUNICATION: Traits("communication-bound", "kernels that communicate take the time", "warn"),
+    Bound.GPU: Traits("GPU-bound", "the GPU works nearly all the time", "good"),
+    Bound.WAIT: Traits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
+    Bound.HOST: Traits("host-bound", "the GPU waits for the host", "warn"),
+    Bound.SUBMISSION: Traits("submission-bound", "the GPU waits for the host, which submits work", "warn"),
+    Bound.UNKNOWN: Traits("not known", "too much was not recorded for a verdict", "dim"),
 }

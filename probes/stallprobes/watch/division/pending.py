@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
@@ -100,19 +100,15 @@ def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
             call.thread & _THREADS,
             call.correlation,
             call.context,
-            function_of(call.function).kind_of(_is_pageable(call)),
+            function_of(call.function).kind_of(call.pageable),
             -1,
-            function_of(call.function).holds(_is_pageable(call)),
+            function_of(call.function).holds(call.pageable),
         )
         for thread in process.threads
         for call in thread.in_flight[:1]
         if call.begin_ns < end_ns
     ]
     return np.array(found, CALL) if found else np.zeros(0, CALL)
-
-
-def _is_pageable(call: Any) -> bool:
-    return MemoryKind.PAGEABLE in (call.source, call.target)
 
 
 def needs_engine(rows: NDArray[Any]) -> Flags:

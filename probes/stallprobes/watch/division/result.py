@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
-from stallprobes.files.codec import Unsigned
-from stallprobes.watch.division.binned_sums import Figure, Share
-from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
+from stallprobes.files.codec import Document, Share, Text, Unsigned, about
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
 # A cause that takes so much of the time bounds the program; copies, communication and the GPU have limits of their own.
@@ -19,57 +19,85 @@ MOST_UNKNOWN = 0.05
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WaitShare:
-    """The waits of one function: their number, the time (ns) that they took, and their share (0 to 1) of the price.
+_BOUND = about(
+    "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
+    "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "
+    "kernels that communicate take 30 %. gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. "
+    "wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, where the GPU "
+    "works for more of the time than the host does not wait; submission: more than half of the time in which the host "
+    "does not wait is inside calls that submit; host. unknown: more than 5 % of the time is not known."
+)
 
-    The price of all waits is spread over them in proportion to the gap of the GPU's work in which each returned, or its
-    duration where that is shorter. No function has more than the time of its waits; what is more goes to the others.
-    """
 
-    function: str
+class WaitShare(Document, kw_only=True):
+    """The waits of one function."""
+
+    function: Text
     calls: Unsigned
-    ns: Unsigned
-    share: Share
+    ns: Annotated[Unsigned, about("The time that they took.")]
+    share: Annotated[
+        Share,
+        about(
+            "Their share of the price of waiting: that is spread in proportion to the gap of the GPU's work in which "
+            "each wait returned, or to its duration where that is shorter, and no function has more than its time."
+        ),
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceDivision:
-    """The wall time of one sequence on one GPU in the steady state, or of the whole run without one.
+# The figures of a time of which nothing was recorded.
+NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
-    ``threads`` are the ids of its threads, first the one that submits and waits most. ``device`` is CUPTI's number of
-    the GPU. ``parts`` has the time (ns) of each part that occurs; together they are ``covered_ns``, the time in which
-    all work was recorded, or a sample of that where all processes make too many calls (``divided_time``).
-    The other figures are shares of that time without its end. ``host``: the sequence was not waiting
-    for the GPU (h). ``gpu``: the GPU worked for it (g). ``price``: what its waits cost at most, 1 - max(h, g).
-    ``submitting`` is the share inside calls that submit, ``queue_full`` that in which they found the queue full.
-    ``alone``: no other sequence of the process submits to the GPU. ``recorded`` is the share of the time that is
-    covered. ``engine_known``: times in which others had the GPU are known; else they are among those in which it works.
-    ``off_cpu`` is the share of the time between calls in which no thread of it had a CPU, None where that is not known.
-    ``step`` is the time from one of its NVTX ranges, or of its most regular blocking calls, to the next, None without
-    one. ``late_ns`` of work became known too late to be counted.
-    ``second`` is another verdict that holds or is close to its limit, None without one. ``waits`` are by function, the
-    one that costs most first.
-    """
 
-    threads: tuple[Unsigned, ...]
-    device: Unsigned
-    covered_ns: Unsigned
-    parts: Mapping[Part, Unsigned]
-    host: Figure
-    gpu: Figure
-    price: Figure
-    submitting: Share
-    queue_full: Share
-    alone: bool
-    recorded: Share
-    engine_known: bool
-    late_ns: Unsigned
-    verdict: Bound
-    second: Bound | None = None
-    off_cpu: Figure | None = None
-    step: Step | None = None
-    waits: tuple[WaitShare, ...] = ()
+class SequenceDivision(Document, kw_only=True):
+    """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
+    or in the whole run without one. Of a sequence without a GPU, no figure is known."""
+
+    threads: Annotated[
+        tuple[Unsigned, ...],
+        about("Thread ids of the system, first that of the thread that submits and waits most."),
+    ]
+    device: Annotated[
+        Unsigned | None, about("CUPTI's number of the GPU; null where no work of the GPU was recorded.")
+    ] = None
+    verdict: Annotated[Bound, _BOUND] = Bound.UNKNOWN
+    second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")] = None
+    covered_ns: Annotated[
+        Unsigned, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
+    ] = 0
+    parts: Annotated[
+        Mapping[Part, Unsigned],
+        about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
+    ] = {}
+    shares: Annotated[Mapping[Part, Share], about("Shares of the parts in the covered time without its end.")] = {}
+    host: Annotated[Figure, about("Share of the time in which the sequence did not wait for the GPU (h).")] = NOT_KNOWN
+    gpu: Annotated[
+        Figure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")
+    ] = NOT_KNOWN
+    price: Annotated[Figure, about("What its waits cost at most: 1 - max(h, g).")] = NOT_KNOWN
+    waits: Annotated[tuple[WaitShare, ...], about("By function, the one that costs most first.")] = ()
+    submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")] = 0.0
+    queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")] = 0.0
+    step: Annotated[
+        Step | None,
+        about("From one of its NVTX ranges, or most regular blocking calls, to the next; null if none is regular."),
+    ] = None
+    off_cpu: Annotated[
+        Figure | None,
+        about("Share of the time between calls in which no thread of the sequence had a CPU; null where not known."),
+    ] = None
+    recorded: Annotated[
+        Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
+    ] = 0.0
+    alone: Annotated[bool, about("Whether no other sequence of the process submits to the GPU.")] = False
+    engine_known: Annotated[
+        bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
+    ] = False
+    late_ns: Annotated[Unsigned, about("Work that became known too late to be counted.")] = 0
+
+    @property
+    def divided(self) -> bool:
+        """Whether its figures are known."""
+        return self.device is not None
 
     @property
     def steady_ns(self) -> int:
@@ -81,22 +109,29 @@ class SequenceDivision:
         return _share(self.parts, parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessDivision:
-    """The division of a process: its start-up, and its sequences, the one with most calls first.
+class ProcessDivision(Document, kw_only=True):
+    """What bounds a process: the division of its wall time in the steady state, or in the whole run without one."""
 
-    ``steady``: a steady state was found, and ``sequences`` are of that; else they are of the whole run.
-    ``start_up_ns`` is how long the start-up took, 0 without a steady state, ``start_up`` the time inside calls of it
-    that block for a reason other than work, of all threads together. ``recorded`` is the share of the divided time in
-    which work was recorded. ``other_threads`` made calls and submitted no work that was recorded.
-    """
+    steady: Annotated[
+        bool,
+        about(
+            "Whether there were three seconds in a row without loading code, creating a context or a new kernel, in "
+            "the first minute: the steady state begins with the first that have work, if any have."
+        ),
+    ]
+    start_up_ns: Annotated[Unsigned, about("How long the start-up took; 0 without a steady state.")]
+    start_up: Annotated[
+        Mapping[Part, Unsigned],
+        about("Time (ns) of the start-up inside calls that block for a reason other than work, of all threads."),
+    ]
+    other_threads: Annotated[Unsigned, about("Threads that made calls, and have no work that was recorded.")]
 
-    steady: bool
-    start_up_ns: Unsigned
-    start_up: Mapping[Part, Unsigned]
-    recorded: Share
+
+class DividedProcess(NamedTuple):
+    """The division of a process, and its sequences, those with most calls first."""
+
+    division: ProcessDivision
     sequences: tuple[SequenceDivision, ...]
-    other_threads: Unsigned
 
 
 def bounds_of(

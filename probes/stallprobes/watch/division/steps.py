@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from stallprobes.files.codec import Unsigned
+from stallprobes.files.codec import Document, Text, Unsigned, about
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
@@ -32,23 +32,18 @@ _BUCKETS = _IN_OCTAVE * 48
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """The time (ns) from one NVTX range ``range`` in ``thread`` to the next, or from one call of ``function`` with
-    ``bytes`` to the next, where ``range`` is "".
+class Step(Document, kw_only=True):
+    """A step of a sequence, from one NVTX range to the next one of the same name and thread, else from one blocking
+    call to the next one of the same function, size and thread."""
 
-    In the name of a range, each number is ``#``. ``ns`` is the median of ``steps``, ``low_ns`` and ``high_ns`` are the
-    quartiles, each to 4 %.
-    """
-
-    thread: Unsigned
-    function: str
+    range: Annotated[Text, about("The name of the range, in which each number is #; empty for calls.")] = ""
+    function: Annotated[Text, about("Empty for ranges.")]
     bytes: Unsigned
-    ns: Unsigned
-    low_ns: Unsigned
-    high_ns: Unsigned
-    steps: Unsigned
-    range: str = ""
+    thread: Unsigned
+    ns: Annotated[Unsigned, about("The median, to 4 %.")]
+    low_ns: Annotated[Unsigned, about("The lower quartile.")]
+    high_ns: Annotated[Unsigned, about("The upper quartile.")]
+    steps: Annotated[Unsigned, about("How many were counted in the steady state.")]
 
 
 class _Key(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -74,5 +73,5 @@ def limited(waits: Sequence[WaitShare], price_ns: float) -> tuple[WaitShare, ...
         return tuple(waits)
     part = min(more / sum(left), 1.0)
     prices = [price + part * room for price, room in zip(prices, left, strict=True)]
-    found = (replace(one, share=min(price / price_ns, 1.0)) for one, price in zip(waits, prices, strict=True))
+    found = (one.changed(share=min(price / price_ns, 1.0)) for one, price in zip(waits, prices, strict=True))
     return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from stallprobes.files.codec import attributes
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
+from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, ProgramLine, SequenceLines
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, ProgramLine, ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
@@ -67,13 +68,13 @@ class _Caller(NamedTuple):
 def lines_of(
     samples: SampleSums,
     begin_ns: int,
-    division: ProcessDivision | None,
+    divided: Iterable[SequenceDivision] | None,
     stacks: Mapping[int, CallStack],
     leader: Callable[[int], int],
     ended: bool = False,
     roles: Set[int] = frozenset(),
-) -> tuple[SequenceLines, ...]:
-    """The lines of each sequence of ``division`` since ``begin_ns``, in their order; without a division those of each
+) -> tuple[ProgramSequence, ...]:
+    """The sequences of ``divided`` with their lines since ``begin_ns``, in their order; without a division each
     group of threads with one ``leader``, the one with most samples first.
 
     ``stacks`` are by their number in the file. ``ended``: the run has, and what followed the last work of a sequence is
@@ -81,20 +82,18 @@ def lines_of(
     threads without a line of the program belongs to the lines that called the library.
     """
     read = _Read(samples, begin_ns, stacks, ended, roles)
-    if division is not None:
-        found = [read.sequence(one.threads, one) for one in division.sequences]
-    else:
-        groups: dict[int, list[int]] = {}
-        for thread in read.thread_ids:
-            groups.setdefault(leader(thread), []).append(thread)
-        found = [read.sequence(tuple(threads), None) for threads in groups.values()]
-        found.sort(key=lambda one: -one.samples)
-    return tuple(found)
+    if divided is not None:
+        return tuple(map(read.sequence, divided))
+    groups: dict[int, list[int]] = {}
+    for thread in read.thread_ids:
+        groups.setdefault(leader(thread), []).append(thread)
+    sequences = (read.sequence(SequenceDivision(threads=tuple(threads))) for threads in groups.values())
+    return tuple(sorted(sequences, key=lambda sequence: -sequence.samples))
 
 
-def count_alike(division: SequenceDivision | None) -> bool:
+def count_alike(division: SequenceDivision) -> bool:
     """Whether the lines of a sequence are ordered by all of their time, not by what they cost."""
-    return division is None or division.verdict in _COUNT_ALIKE
+    return division.verdict in _COUNT_ALIKE
 
 
 def interval(ns: int, whole: SampleSum) -> Figure:
@@ -135,12 +134,13 @@ class _Read:
         """The threads with samples."""
         return self._sums
 
-    def sequence(self, threads: tuple[int, ...], division: SequenceDivision | None) -> SequenceLines:
-        """The lines of the sequence of some threads."""
+    def sequence(self, division: SequenceDivision) -> ProgramSequence:
+        """A sequence with its lines."""
+        threads = division.threads
         functions, stacks = self._functions, self._stacks
         mine = [each for thread in dict.fromkeys(threads) for each in self._sums.get(thread, ())]
         places: dict[StackFrame | None, _LineSum] = {}
-        prices = {} if division is None else {one.function: division.price.share * one.share for one in division.waits}
+        prices = {waits.function: division.price.share * waits.share for waits in division.waits}
         waited: Counter[str] = Counter()
         whole = NO_SUM
         for key, one in mine:
@@ -169,13 +169,12 @@ class _Read:
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, round(cost_ns * caller.share))
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
-        return SequenceLines(
-            threads=threads,
-            device=None if division is None else division.device,
+        return ProgramSequence(
+            **attributes(division, SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
             lines=tuple(lines[:MOST_LINES]),
-            waits=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
+            wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
         )
 
@@ -255,7 +254,7 @@ def _line(
 ) -> ProgramLine:
     stack = stacks.get(line.stacks.most_common(1)[0][0])
     if place == PACKAGES and stack is not None and stack.place is not None:
-        place = replace(stack.place, function="", offset=None)
+        place = stack.place.changed(function="", offset=None)
     share, cost = interval(line.whole.ns, whole), line.costs.total() / whole.ns if whole.ns else 0.0
     # What waits cost is known apart from the number of samples.
     scale = cost / share.share if share.share else 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 
@@ -21,7 +19,7 @@ def place_of(stack: CallStack | None) -> StackFrame | None:
         return place
     if place.is_installed:
         return PACKAGES
-    return replace(place, offset=None) if place.function else place
+    return place.changed(offset=None) if place.function else place
 
 
 def innermost(stack: CallStack) -> StackFrame:
@@ -29,8 +27,8 @@ def innermost(stack: CallStack) -> StackFrame:
     if stack.python:
         return stack.python[0]
     # Instances of a template are one function.
-    frame = replace(stack.own[0], function=short_name(stack.own[0].function))
-    return replace(frame, offset=None) if frame.function or frame.is_installed else frame
+    frame = stack.own[0].changed(function=short_name(stack.own[0].function))
+    return frame.changed(offset=None) if frame.function or frame.is_installed else frame
 
 
 def order(place: StackFrame | None) -> tuple[str, int, str]:

@@ -2,113 +2,124 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Unsigned
-from stallprobes.watch.division.binned_sums import Figure, Share
+from stallprobes.files.codec import Document, Ratio, Rounded, Share, Text, Unsigned, about
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.ranks.result import RankWait, SequenceRanks
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
+Stack = Annotated[
+    CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
+]
+_PRICE = about("What its waits cost at most, as a share of the time; 0 without a division.")
 
-@dataclass(frozen=True, kw_only=True)
-class LineTime:
-    """The time of one sort at a line: its share (0 to 1) of the sequence's time, and the function of most of it."""
 
-    share: Share = 0.0
-    function: str = ""
+class LineTime(Document, kw_only=True):
+    """The time of one sort at a line."""
+
+    share: Annotated[Share, about("Of the time of the sequence.")] = 0.0
+    function: Annotated[Text, about("Function of the driver with most of it; empty without any.")] = ""
 
 
 NO_TIME = LineTime()
 
 
-@dataclass(frozen=True, kw_only=True)
-class InnerPlace:
-    """The innermost frame at a line, such as that of a library's function, or the line itself: its part of the cost."""
+class InnerPlace(Document, kw_only=True):
+    """The innermost frame at a line, such as that of a library's function, or the line itself."""
 
     place: StackFrame
-    cost: Share
+    cost: Annotated[Share, about("Its part of what the line costs.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramLine:
+class ProgramLine(Document, kw_only=True):
     """The time of a sequence at one place of the program's own code, by samples.
 
-    ``place`` is the innermost frame of the program's own code, for code in a library the line that led there; None for
-    time without a stack. Compiled code has no offset where its function is known. That of installed packages of
-    Python's, to which no line of the program led, is one place without a function. ``stack`` is the one with most of
-    the time, ``thread`` the thread. ``share`` is that of the sequence's time; it is the sum of those of ``waits``
-    (inside calls that wait for the GPU: waits, copies that block, frees), ``calls`` (inside other calls) and
-    ``between`` (before the next call at the line, whose function it names). ``price`` is what the waits of the line
-    cost at most, a share of the sequence's time. ``cost`` is what the sequence would save without the line at most: the
-    price and the time that is not inside waits, or ``share`` where the GPU is the limit; both have a 95 % interval by
-    the number of ``samples``. ``inner`` are the innermost frames with most of the cost, if any is not the line itself.
+    Its share is the sum of those of waits, calls and between.
     """
 
-    place: StackFrame | None
-    stack: CallStack | None
-    thread: Unsigned
+    place: Annotated[
+        StackFrame | None,
+        about(
+            "The innermost frame of the program's own code, which led to code in a library; without an offset where "
+            "a compiled function is known, without a function for installed packages to which no line of the program "
+            "led; null for time without a call stack."
+        ),
+    ]
+    stack: Annotated[Stack, about("The one with most of the time.")]
+    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of the time.")]
     samples: Unsigned
-    share: Figure
-    cost: Figure
-    waits: LineTime = NO_TIME
-    calls: LineTime = NO_TIME
-    between: LineTime = NO_TIME
-    price: Share = 0.0
-    inner: tuple[InnerPlace, ...] = ()
+    share: Annotated[Figure, about("Share of the time of the sequence, with its interval by the samples.")]
+    waits: Annotated[LineTime, about("Inside calls that wait for the GPU, copies that block, and frees.")] = NO_TIME
+    calls: Annotated[LineTime, about("Inside other calls.")] = NO_TIME
+    between: Annotated[LineTime, about("Before the next call at the line, which is of the function.")] = NO_TIME
+    price: Annotated[Share, _PRICE] = 0.0
+    cost: Annotated[
+        Figure,
+        about("What it costs at most: price, calls and between; its share of the time where the GPU is the limit."),
+    ]
+    inner: Annotated[
+        tuple[InnerPlace, ...],
+        about("At most three, the one that costs most first; none if there is only the line itself."),
+    ] = ()
+    sentence: Text = ""
+    remedy: Annotated[Text, about("What helps; empty where nothing is known.")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WaitPlace:
-    """Waits of one function at one innermost frame of one line, in one or several threads of a sequence.
+class WaitPlace(Document, kw_only=True):
+    """Waits of one function at one innermost frame of one line."""
 
-    ``place`` is the line as in ``ProgramLine``; ``inner`` the innermost frame, None where that is the line. ``calls``
-    and ``share`` are their number and their share (0 to 1) of the sequence's time by the log of calls, of which samples
-    say what was at this place; ``price`` is what they cost at most.
+    place: Annotated[StackFrame | None, about("The line, as in the lines.")]
+    inner: Annotated[StackFrame | None, about("The innermost frame; null where that is the line.")]
+    function: Text
+    thread: Annotated[Unsigned, about("Thread id of the system, of the thread with most of them.")]
+    calls: Annotated[
+        float,
+        Meta(ge=0, description="Their number by the log of calls, of which samples say what is here."),
+        Rounded(1),
+    ]
+    per_second: Ratio
+    share: Annotated[Share, about("Of the time of the sequence.")]
+    price: Annotated[Share, _PRICE]
+    sentence: Text = ""
+
+
+class HoldingCalls(Document, kw_only=True):
+    """Calls of a function in another thread beside which calls of the sequence are unusually long."""
+
+    thread: Annotated[Unsigned, about("Thread id of the system, of the thread that makes them.")]
+    function: Text
+    place: Annotated[StackFrame | None, about("The line that made most of them; null if no sample says so.")]
+    held: Annotated[Text, about("Function of most of the calls that they hold up.")]
+    calls: Annotated[Unsigned, about("Calls of the sequence that they hold up.")]
+    per_second: Ratio
+    share: Annotated[Share, about("Part of the time of the sequence in which its calls are held up.")]
+
+
+class ProgramSequence(SequenceDivision, kw_only=True):
+    """Threads that hardly ever call the driver at the same time: what bounds them on one GPU, and at which lines their
+    time passes, in the steady state or in the whole run without one.
+
+    Without a GPU, its figures are not known, and its verdict is unknown.
     """
 
-    place: StackFrame | None
-    inner: StackFrame | None
-    function: str
-    thread: Unsigned
-    calls: Annotated[float, Meta(ge=0)]
-    per_second: Annotated[float, Meta(ge=0)]
-    share: Share
-    price: Share
+    samples: Unsigned = 0
+    ns: Annotated[Unsigned, about("The time for which all samples stand.")] = 0
+    lines: Annotated[tuple[ProgramLine, ...], about("Those that cost most first.")] = ()
+    wait_places: Annotated[
+        tuple[WaitPlace, ...], about("Places of waits, those that cost most first, also such as cost hardly anything.")
+    ] = ()
+    holding: Annotated[
+        tuple[HoldingCalls, ...],
+        about("Calls of other threads that hold up those of the sequence, those with most of its time first."),
+    ] = ()
+    ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
+    sentence: Annotated[Text, about("The verdict; empty without a division.")] = ""
 
-
-@dataclass(frozen=True, kw_only=True)
-class HoldingCalls:
-    """Calls of ``function`` in another ``thread`` that hold up calls of a sequence, most of them of ``held``.
-
-    While they last, calls of the sequence that usually take microseconds are as long. ``place`` is the line that made
-    most of them, None if no sample says so. ``calls`` of the sequence were held up, ``share`` (0 to 1) is the part of
-    its time in which they were.
-    """
-
-    thread: Unsigned
-    function: str
-    place: StackFrame | None
-    held: str
-    calls: Unsigned
-    per_second: Annotated[float, Meta(ge=0)]
-    share: Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceLines:
-    """The lines of a sequence in its steady state, or in the whole run without one, those that cost most first.
-
-    ``threads`` and ``device`` are those of its division; ``device`` is None where no work of the GPU was recorded.
-    ``samples`` stand for ``ns`` of its time. ``lines`` are at most MOST_LINES, ``waits`` at most MOST_WAITS.
-    ``holding`` are calls of other threads that hold up its own, those with most of its time first.
-    """
-
-    threads: tuple[Unsigned, ...]
-    device: Unsigned | None
-    samples: Unsigned
-    ns: Unsigned
-    lines: tuple[ProgramLine, ...]
-    waits: tuple[WaitPlace, ...] = ()
-    holding: tuple[HoldingCalls, ...] = ()
+    @property
+    def blamed(self) -> RankWait | None:
+        """The rank that slows it down most; None without one."""
+        return None if self.ranks is None else self.ranks.blamed

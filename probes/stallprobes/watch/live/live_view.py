@@ -98,7 +98,7 @@ class WatchMoment:
         return self.findings.duration_ns / 1e9
 
 
-NO_FINDINGS = WatchFindings(0, 0, ())
+NO_FINDINGS = WatchFindings(began_at_ns=0, began_ns=0, duration_ns=0, processes=())
 
 
 # What a row is made of: its figures, with their process and thread.

@@ -151,12 +151,10 @@ class WatchRecorder:
 
         def changed(process: ProcessFindings) -> ProcessFindings:
             calls = [call for call in process.slow_calls if self._calls.get(call_key(process, call)) != call]
-            old = self._border_ns
-            return replace(
-                process, slow_calls=tuple(call for call in calls if call.end_ns >= old)[-most:] if most else ()
-            )
+            new = tuple(call for call in calls if call.end_ns >= self._border_ns)
+            return process.changed(slow_calls=new[-most:] if most else ())
 
-        return replace(findings, processes=tuple(changed(process) for process in findings.processes))
+        return findings.changed(processes=tuple(changed(process) for process in findings.processes))
 
     @property
     def _border_ns(self) -> int:
@@ -212,7 +210,7 @@ def _trimmed(findings: WatchFindings) -> WatchFindings:
     processes = []
     for process in findings.processes:
         threads = [
-            replace(thread, rows=tuple(row for row in thread.rows if id(row) in kept)) for thread in process.threads
+            thread.changed(rows=tuple(row for row in thread.rows if id(row) in kept)) for thread in process.threads
         ]
-        processes.append(replace(process, threads=tuple(thread for thread in threads if thread.rows)))
-    return replace(findings, processes=tuple(processes))
+        processes.append(process.changed(threads=tuple(thread for thread in threads if thread.rows)))
+    return findings.changed(processes=tuple(processes))

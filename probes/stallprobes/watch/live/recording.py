@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from stallprobes.errors import FileNotRead, RecordingError
@@ -61,13 +61,12 @@ class _State:
         for key, call in self._calls.items():
             calls.setdefault(key[:2], []).append(call)
         processes = tuple(
-            replace(
-                process,
+            process.changed(
                 slow_calls=tuple(sorted(calls.get((process.pid, process.image), ()), key=lambda call: call.end_ns)),
             )
             for process in line.findings.processes
         )
-        whole = replace(line.findings, processes=processes)
+        whole = line.findings.changed(processes=processes)
         rows = LiveRows().recorded(whole, self._before)
         self._before = whole
         moment = WatchMoment(line.at_ns, line.wall_s, line.program, whole, rows)

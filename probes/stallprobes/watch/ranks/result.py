@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from stallprobes.files.codec import Unsigned
-from stallprobes.watch.division.binned_sums import Figure, Share
+from stallprobes.files.codec import Document, Share, Text, Unsigned, about
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.reading.call_stack import StackFrame
 
 
 class Partners(StrEnum):
-    """What is known of those with whom a sequence communicates. The values are those of the JSON document.
-
-    ``WATCHED``: its kernels have been matched with those of other processes. ``SOME``: and the job has ranks that are
-    not watched. ``NONE``: no other process that is watched communicates. ``UNMATCHED``: others do, and which kernels
-    belong together is not known.
-    """
+    """What is known of those with whom a sequence communicates. The values are those of the JSON document."""
 
     WATCHED = "watched"
     SOME = "some"
@@ -25,67 +20,56 @@ class Partners(StrEnum):
     UNMATCHED = "unmatched"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankDelay:
-    """Why a rank is late: what it did for longer than the one that waits for it, between their collectives.
+class RankDelay(Document, kw_only=True):
+    """Why a rank is late: what it did for longer, between their collectives, than the one that waits for it."""
 
-    ``bound`` names most of that as a verdict does, None where nothing makes up most of it; ``share`` (0 to 1) is its
-    part. ``place`` is the line of its program at which it has more time, ``function`` the one of the driver that it
-    calls there or next, ``kernel`` the kernel of the GPU with more time; None and "" where they are not known.
-    ``off_cpu``: most of its host time is off the CPU. ``rank`` is the name of another rank that it waits for itself, ""
-    without one.
-    """
-
-    bound: Bound | None
-    share: Share = 0.0
-    place: StackFrame | None = None
-    function: str = ""
-    kernel: str = ""
-    off_cpu: bool = False
-    rank: str = ""
+    bound: Annotated[Bound | None, about("What most of that is, as a verdict says it; null where nothing is most.")]
+    share: Annotated[Share, about("Its part of that.")] = 0.0
+    place: Annotated[StackFrame | None, about("The line at which it has more time; null where none is known.")] = None
+    function: Annotated[Text, about("Function of the driver that is called there, or next; empty if not known.")] = ""
+    kernel: Annotated[Text, about("The kernel of the GPU that takes longer; empty if not known.")] = ""
+    off_cpu: Annotated[bool, about("Whether most of its host time is off the CPU.")] = False
+    rank: Annotated[Text, about("Another rank that it waits for itself, in communication; empty without one.")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankWait:
-    """The time that a sequence waits, inside kernels that communicate, for a rank that begins them later.
+class RankWait(Document, kw_only=True):
+    """The time that a sequence waits, in kernels that communicate, for a rank that begins them later."""
 
-    ``name`` is that of the rank in a sentence; ``pid``, ``image`` and ``device`` are its process and GPU. ``share`` is
-    of the time of the sequence, while no other kernel runs. ``rounds`` of the collectives had to wait for it. ``back``
-    is the share of its time in which that rank waits for this one. ``sure``: kernels that belong together are known,
-    else it is probable.
-    ``blamed``: the other rank is the slower one of the two, and slows this one down. ``delay`` is why it is late.
-    """
-
-    name: str
+    name: Annotated[Text, about("The rank as a sentence names it.")]
     pid: Unsigned
     image: Unsigned
-    device: Unsigned
-    share: Figure
-    rounds: Unsigned
-    back: Share
-    sure: bool
-    blamed: bool
-    delay: RankDelay | None = None
+    device: Annotated[Unsigned, about("CUPTI's number of its GPU in its process.")]
+    share: Annotated[Figure, about("Of the time of the sequence, while no other kernel runs.")]
+    rounds: Annotated[Unsigned, about("Collectives that had to wait for it.")]
+    back: Annotated[Share, about("Share of its own time in which that rank waits for this one.")]
+    sure: Annotated[bool, about("Whether kernels that belong together are known; else it is probable.")]
+    blamed: Annotated[
+        bool, about("Whether it slows the sequence down: 5 % of the time, and twice what it waits for the sequence.")
+    ]
+    delay: Annotated[RankDelay | None, about("Why it is late; null where it is not blamed.")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceRanks:
-    """How a sequence communicates; ``threads`` and ``device`` are those of its division.
+class SequenceRanks(Document, kw_only=True):
+    """How a sequence communicates by NCCL's kernels, and for which ranks it waits in them."""
 
-    ``collectives`` are its kernels that communicate, ``matched`` those that were matched with the kernels of others.
-    ``waiting`` is the share of its time in which they wait for other ranks, and no other kernel runs; None where that
-    is not known. ``waits`` are by rank, the most time first.
-    """
-
-    threads: tuple[Unsigned, ...]
-    device: Unsigned
-    partners: Partners
-    collectives: Unsigned
-    matched: Unsigned
-    waiting: Figure | None = None
-    waits: tuple[RankWait, ...] = ()
+    partners: Annotated[
+        Partners,
+        about(
+            "watched: its kernels were matched with those of other processes, by when they ended. some: and the job "
+            "has ranks that are not watched. none: no other process that is watched communicates. unmatched: others "
+            "do, and which kernels belong together is not known."
+        ),
+    ]
+    collectives: Annotated[Unsigned, about("Its kernels that communicate.")]
+    matched: Annotated[Unsigned, about("Those that were matched with kernels of others.")]
+    waiting: Annotated[
+        Figure | None,
+        about("Share of its time in which they wait for other ranks, and no other kernel runs; null if not known."),
+    ] = None
+    waits: Annotated[tuple[RankWait, ...], about("By rank, the most time first.")] = ()
+    sentence: Annotated[Text, about("The rank that slows it down, and what is not known; empty without either.")] = ""
 
     @property
     def blamed(self) -> RankWait | None:
         """The rank that slows this one down most; None without one."""
-        return next((one for one in self.waits if one.blamed), None)
+        return next((wait for wait in self.waits if wait.blamed), None)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os.path
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Annotated, Any
 
-from stallprobes.files.codec import Unsigned
+import msgspec
+
+from stallprobes.files.codec import Document, Natural, Text, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 
 # Files of Python's own library and of installed packages, and code that these generate: torch.compile's has a hash as
@@ -34,22 +36,19 @@ class FrameKind(StrEnum):
     NATIVE = "native"
 
 
-@dataclass(frozen=True)
-class StackFrame:
-    """A frame of a call stack.
-
-    ``function`` is "" if its name is not known. ``file`` is the source of Python code, the program or library of
-    compiled code, "" if not known; ``offset`` (bytes from the begin of ``file`` as it is linked) has a value for
-    compiled code only. ``line`` is that of ``source``, the source of compiled code, where the file says it (-g); else
-    ``source`` is "" and ``line`` is None.
-    """
+class StackFrame(Document):
+    """A frame of a call stack."""
 
     kind: FrameKind
-    function: str
-    file: str
-    line: Unsigned | None = None
-    offset: Unsigned | None = None
-    source: str = ""
+    function: Annotated[Text, about("Empty if its name is not known.")]
+    file: Annotated[
+        Text, about("Source of Python code; program or library of compiled code; empty if it is not known.")
+    ]
+    line: Annotated[Unsigned | None, about("Of Python code, or of source; null if it is not known.")] = None
+    offset: Annotated[
+        Unsigned | None, about("Of compiled code: bytes from the begin of the file as it is linked; else null.")
+    ] = None
+    source: Annotated[Text, about("Source of compiled code where the file says it (-g), else empty.")] = ""
 
     @property
     def is_users(self) -> bool:
@@ -80,16 +79,58 @@ class StackFrame:
 UNKNOWN_PYTHON = StackFrame(FrameKind.PYTHON, "", "")
 
 
-@dataclass(frozen=True)
-class CallStack:
-    """The Python frames and the native frames of one thread at one call, each innermost first.
-
-    ``complete``: neither has more frames than were recorded.
-    """
+class StackFrames(Document):
+    """The frames of one thread at one call, innermost first."""
 
     python: tuple[StackFrame, ...] = ()
     native: tuple[StackFrame, ...] = ()
-    complete: bool = True
+    complete: Annotated[bool, about("Whether neither has more frames than were recorded.")] = True
+
+
+class CallStack:
+    """A call stack. In JSON it is its frames, or ``number``, its place in a list of stacks, where it has one."""
+
+    def __init__(
+        self,
+        python: tuple[StackFrame, ...] = (),
+        native: tuple[StackFrame, ...] = (),
+        complete: bool = True,
+        number: int | None = None,
+    ) -> None:
+        self.python, self.native, self.complete, self.number = python, native, complete, number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallStack) and self.frames == other.frames
+
+    def __hash__(self) -> int:
+        return hash(self.frames)
+
+    def __repr__(self) -> str:
+        return f"CallStack({self.python!r}, {self.native!r}, {self.complete})"
+
+    @classmethod
+    def of_json(cls, value: Any) -> CallStack:
+        """The stack whose frames are ``value``. Raises ValueError for what is none."""
+        frames = msgspec.convert(value, StackFrames)
+        return cls(frames.python, frames.native, frames.complete)
+
+    def to_json(self) -> StackFrames | int:
+        """Its frames or its number."""
+        return self.frames if self.number is None else self.number
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of its number."""
+        return schema(Natural)
+
+    @property
+    def frames(self) -> StackFrames:
+        """All of it."""
+        return StackFrames(self.python, self.native, self.complete)
+
+    def numbered(self, number: int) -> CallStack:
+        """The same stack at a place in a list of stacks."""
+        return CallStack(self.python, self.native, self.complete, number)
 
     @cached_property
     def own(self) -> tuple[StackFrame, ...]:

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.foreign_text import printable
-from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.watch_file import CallFlag
-from stallprobes.watch.reading.process import DriverCall, SlowDriverCall, memory_kind
+from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
+from stallprobes.watch.reading.words import MEMORY
 
 # Arguments may be anything, also in a call that fails.
 _MOST = np.uint64(2**62)
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
-_KINDS = tuple(memory_kind(number) for number in range(256))
-# Name and family of a function by its number in the file.
-Functions = Callable[[int], tuple[str, CallFamily | None]]
+# Name of a function by its number in the file.
+Functions = Callable[[int], str]
 
 
 def driver_calls(rows: NDArray[Any], thread: int, functions: Functions) -> Iterator[DriverCall]:
@@ -34,9 +33,7 @@ def slow_calls(rows: NDArray[Any], functions: Functions) -> list[SlowDriverCall]
     columns = (durations, rows["result"], rows["range"], rows["stack"])
     others = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        SlowDriverCall.made(
-            fields | {"duration_ns": duration, "result": result, "range": file_text(text), "stack": stack}
-        )
+        SlowDriverCall(**fields, duration_ns=duration, result=result, range=file_text(text), stack=stack)
         for fields, (duration, result, text, stack) in zip(
             _fields(calls, rows["thread"].tolist(), functions), others, strict=True
         )
@@ -57,17 +54,14 @@ def _fields(rows: NDArray[Any], threads: list[int], functions: Functions) -> Ite
     for thread, stream, size, api, begin_ns, flags, source, target, context, correlation in zip(
         threads, *(column.tolist() for column in (streams, sizes, *columns)), strict=True
     ):
-        function, family = functions(api)
         yield {
-            "function": function,
-            "family": family,
+            "function": functions(api),
             "thread": thread,
-            "thread_name": "",
             "begin_ns": begin_ns,
             "stream": stream if flags & _STREAM else None,
             "bytes": size if flags & _BYTES else None,
-            "source": _KINDS[source],
-            "target": _KINDS[target],
+            "source": MEMORY.get(source),
+            "target": MEMORY.get(target),
             "context": context,
             "correlation": correlation,
         }

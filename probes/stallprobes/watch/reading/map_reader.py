@@ -27,7 +27,6 @@ from stallprobes.latency.histogram import LOWER, UPPER, Histogram
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import (
     CallFlag,
     Flag,
@@ -55,6 +54,7 @@ from stallprobes.watch.reading.process import (
     WatchedThread,
 )
 from stallprobes.watch.reading.record_windows import RecordWindows
+from stallprobes.watch.reading.words import STATES, ProcessState
 
 # PID-NUMBER.watch; of a process that has no room for its file PID-NUMBER.LACK.NEEDED.AVAILABLE.watch.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
@@ -130,7 +130,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         self.path = path
         self._shown = printable(str(path))
         self._earlier: dict[int, WatchedThread] = {}
-        self._apis: dict[int, tuple[str, CallFamily | None]] = {}
+        self._apis: dict[int, str] = {}
         match = FILE_NAME.fullmatch(path.name)
         if match is None:
             raise WatchError(f"{self._shown} is not named like the file of a watched process (PID-NUMBER.watch).")
@@ -210,7 +210,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             self._limited(int(kept[name].max(initial=0)), most, f"sample with the {name}")
         if (kept["since_ns"] > kept["at_ns"]).any():
             raise self._damaged("has a sample that ends before it begins")
-        functions = {number: self._api(number)[0] for number in np.unique(kept["api"]).tolist()}
+        functions = {number: self._api(number) for number in np.unique(kept["api"]).tolist()}
         return SampleBatch(kept, functions, max(end, position), max(end - position, 0) - len(kept))
 
     def calls(self, position: CallPosition, process: WatchedProcess) -> CallBatch:
@@ -237,7 +237,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         every = joined(_LOGGED, chunks)
         found = found[np.argsort(every["end_ns"][found], kind="stable")]
         rows = self._finished_calls(rows_at(every, found), blocks["thread"][places][found // layout.BLOCK_CALLS])
-        functions = {number: self._api(number)[0] for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
+        functions = {number: self._api(number) for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
 
     def stack(self, number: int) -> RecordedStack | None:
@@ -432,8 +432,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             raise self._damaged("has a call that ends before it starts")
         return slow_calls(rows, self._api)
 
-    def _api(self, number: int) -> tuple[str, CallFamily | None]:
-        """Name and family of a function by its number in the file."""
+    def _api(self, number: int) -> str:
+        """Name of a function by its number in the file."""
         if number not in self._apis:
             if number >= layout.APIS:
                 raise self._damaged(f"names the function number {number}")
@@ -441,8 +441,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             name = file_text(row["name"])
             if not name:
                 # The names are written once all functions are chosen.
-                return f"{_UNNAMED}{number}", None
-            self._apis[number] = name, family_of(name)
+                return f"{_UNNAMED}{number}"
+            self._apis[number] = name
         return self._apis[number]
 
     def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
@@ -455,7 +455,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             owners.add(number)
             figures = self._histogram(number, api)
             if figures.total.count:
-                found[self._api(api)[0]] = figures
+                found[self._api(api)] = figures
         return found
 
     def _histogram(self, number: int, api: int) -> CallFigures:
@@ -472,7 +472,10 @@ class MapFile(AbstractContextManager["MapFile"]):
             most = min(max(most, int(LOWER[highest])), int(UPPER[highest]) - 1) if highest < len(LOWER) - 1 else most
         histogram = Histogram.of_counts(counts, self._count(most))
         return CallFigures(
-            histogram, self._count(row["total_ns"]), self._number(row["slow"]), self._number(row["failed"])
+            total=histogram,
+            total_ns=self._count(row["total_ns"]),
+            slow=self._number(row["slow"]),
+            failed=self._number(row["failed"]),
         )
 
     def _process(self, header: Any, slots: list[tuple[int, WatchedThread]]) -> WatchedProcess:
@@ -596,11 +599,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         """A count, which JSON can have."""
         return self._limited(int(value), LARGEST_INTEGER, "time or count")
 
-    def _state(self, number: int) -> WatchState:
-        try:
-            return WatchState(number)
-        except ValueError:
-            raise self._damaged(f"has the unknown state {number}") from None
+    def _state(self, number: int) -> ProcessState:
+        if number not in STATES:
+            raise self._damaged(f"has the unknown state {number}")
+        return STATES[number]
 
 
 def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:

@@ -4,72 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Int64, Unsigned
+from stallprobes.files.codec import Document, Int64, Text, Unsigned, about
 from stallprobes.latency.histogram import Histogram
-from stallprobes.native.layouts.cupti import MemoryKind
-from stallprobes.native.layouts.driver_calls import CallFamily
-from stallprobes.native.layouts.watch_file import LossKind, WatchState
+from stallprobes.native.layouts.driver_calls import CallFamily, family_of
+from stallprobes.native.layouts.watch_file import LossKind
 from stallprobes.records.rows import Rows
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
+from stallprobes.watch.reading.words import Memory, ProcessState
 
 # A call of a process: the id of its thread, and when it began (ns).
 CallKey = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DriverCall:
-    """A call of the program.
+class DriverCall(Document, kw_only=True):
+    """A call of the driver: who made it, and with which arguments."""
 
-    ``begin_ns`` is on CLOCK_MONOTONIC. ``stream`` is the handle, ``bytes`` the size; each is None where the function
-    has no such argument. ``context`` and ``correlation`` are CUPTI's numbers, as in records. ``thread`` is the thread's
-    id; ``thread_name`` is "" in a reading, which has the names by thread.
-    """
+    function: Annotated[Text, about("Function of the driver.")]
+    thread: Annotated[Unsigned, about("Thread id of the system.")]
+    # "" in a reading, which has the names by thread.
+    thread_name: Text = ""
+    begin_ns: Annotated[Unsigned, about("When it began, on CLOCK_MONOTONIC.")]
+    stream: Annotated[
+        Unsigned | None, about("Handle of the stream; null without such an argument. 0 is the NULL stream.")
+    ]
+    bytes: Annotated[Unsigned | None, about("Null without such an argument.")]
+    source: Annotated[Memory | None, about("Memory that a copy reads; null if it is not known, as for other calls.")]
+    target: Annotated[Memory | None, about("Memory that it writes.")]
+    context: Annotated[Unsigned, about("CUPTI's number of the context, as in records.")]
+    correlation: Annotated[Unsigned, about("CUPTI's number of the call.")]
 
-    function: str
-    family: CallFamily | None
-    thread: Unsigned
-    thread_name: str = ""
-    begin_ns: Unsigned
-    stream: Unsigned | None
-    bytes: Unsigned | None
-    source: MemoryKind
-    target: MemoryKind
-    context: Unsigned
-    correlation: Unsigned
-
-    @classmethod
-    def made(cls, fields: Mapping[str, Any]) -> Self:
-        """A call with all fields of the class.
-
-        There may be thousands a second: it takes a tenth of the time of the class itself, which sets field by field.
-        """
-        found = cls.__new__(cls)
-        object.__setattr__(found, "__dict__", dict(fields))
-        return found
+    @property
+    def family(self) -> CallFamily | None:
+        """What its function does; None for one that is not known."""
+        return family_of(self.function)
 
     @property
     def key(self) -> CallKey:
         """What identifies the call in its process."""
         return self.thread, self.begin_ns
 
+    @property
+    def pageable(self) -> bool:
+        """Whether it copies from or to pageable memory."""
+        return Memory.PAGEABLE in (self.source, self.target)
 
-@dataclass(frozen=True, kw_only=True)
-class FinishedCall(DriverCall):
-    """A call that has returned.
 
-    ``result`` is the driver's code. ``range`` is the innermost NVTX range that the thread had pushed, else the last one
-    that the program had started and not ended, "" without one.
-    """
+class FinishedCall(DriverCall, kw_only=True):
+    """A call that has returned."""
 
     duration_ns: Unsigned
-    result: Int64
-    range: str = ""
+    result: Annotated[Int64, about("The driver's code, 0 for success.")]
+    range: Annotated[
+        Text,
+        about(
+            "The innermost NVTX range that the thread had pushed, else the last one that was started before the call "
+            "and had not ended; empty without one."
+        ),
+    ] = ""
 
     @property
     def end_ns(self) -> int:
@@ -77,25 +75,25 @@ class FinishedCall(DriverCall):
         return self.begin_ns + self.duration_ns
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowDriverCall(FinishedCall):
+class SlowDriverCall(FinishedCall, kw_only=True):
     """A call that took at least the limit. ``stack`` is the number of its stack in the file, 0 for none."""
 
     stack: int = 0
 
 
-@dataclass(frozen=True)
-class CallFigures:
-    """All finished calls of one function in one thread; of these, ``slow`` took at least the limit, ``failed`` gave an
-    error."""
+class CallFigures(Document, kw_only=True):
+    """All finished calls of one function in one thread."""
 
-    total: Histogram
+    # In JSON, its place has the name of what it is.
+    total: Annotated[
+        Histogram, about("Of the durations: lower bound of each bucket in ns, and its number of calls.")
+    ] = msgspec.field(name="histogram_ns")
     total_ns: Unsigned
-    slow: Unsigned
-    failed: Unsigned
+    slow: Annotated[Unsigned, about("Calls that took at least the limit.")]
+    failed: Annotated[Unsigned, about("Calls that gave an error.")]
 
 
-NO_FIGURES = CallFigures(Histogram.empty(), 0, 0, 0)
+NO_FIGURES = CallFigures(total=Histogram.empty(), total_ns=0, slow=0, failed=0)
 
 
 @dataclass(frozen=True)
@@ -185,46 +183,39 @@ class ClockPair:
     realtime_ns: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessHead:
-    """A process and how it is recorded.
-
-    ``name`` is the program's. ``image`` counts the programs that the process has executed with CUDA, from 0. ``code``
-    and ``failed_function`` are of the call of CUPTI that failed, 0 and "" if none did. A call is slow from
-    ``slow_limit_ns`` on. ``losses`` counts what the library could not record.
-    """
+class ProcessHead(Document, kw_only=True):
+    """A process and how it is recorded."""
 
     pid: Unsigned
     parent_pid: Unsigned
-    image: Unsigned
-    name: str
-    command: str
-    state: WatchState
-    code: Int64
-    failed_function: str
-    cupti_path: str
+    image: Annotated[Unsigned, about("Number of programs that the process has executed with CUDA before.")]
+    name: Annotated[Text, about("Of the program.")]
+    command: Text
+    state: Annotated[ProcessState, about("What the injected library does in the process.")]
+    failed_function: Annotated[Text, about("Function of CUPTI that failed; empty if none did.")]
+    code: Annotated[Int64, about("What it returned, else 0.")]
+    cupti_path: Text
     cupti_version: Unsigned
     calls_only: bool
-    slow_limit_ns: Unsigned
+    slow_limit_ns: Annotated[Unsigned, about("The limit from which a call is slow.")]
     records: Unsigned
-    losses: Mapping[LossKind, Unsigned]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchedProcess(ProcessHead):
+class WatchedProcess(ProcessHead, kw_only=True):
     """A process and what was recorded of it.
 
-    ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is None unless the program ended by exit, or the
-    recording before it. ``late``: the recording began while the program ran. ``python`` is the version of the
-    interpreter in the process, "" without one; ``no_stacks``: the user wants no call stacks;
-    ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record, and ``free_threaded``
-    that it records none of Python since it is a build without the global lock. ``budget`` is the share (0 to 1) of the
-    program's time that watching may cost. A callback of the library took ``callback_ns`` on average, all stacks took
-    ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give no more records of their
-    threads; records are switched on no more then. ``unfinished`` records were given back while their calls were held
-    up, and never had any content. ``ranges`` are the program's own names for parts of its time.
+    ``losses`` counts what the library could not record. ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is
+    None unless the program ended by exit, or the recording before it. ``late``: the recording began while the program
+    ran. ``python`` is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no
+    call stacks; ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record, and
+    ``free_threaded`` that it records none of Python since it is a build without the global lock. ``budget`` is the
+    share (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on
+    average, all stacks took ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give
+    no more records of their threads; records are switched on no more then. ``unfinished`` records were given back while
+    their calls were held up, and never had any content. ``ranges`` are the program's own names for parts of its time.
     """
 
+    losses: Mapping[LossKind, int]
     start_ticks: int
     kinds: frozenset[int]
     started: ClockPair
@@ -236,14 +227,14 @@ class WatchedProcess(ProcessHead):
     native_stacks: bool = False
     python_stacks: bool = False
     free_threaded: bool = False
-    windows: RecordWindows = field(default=NO_WINDOWS, compare=False)
+    windows: RecordWindows = NO_WINDOWS
     budget: float = 1.0
     callback_ns: float = 0.0
     stacks_ns: int = 0
     not_held: int = 0
     unfinished: int = 0
     late: bool = False
-    ranges: tuple[NamedRange, ...] = field(default=(), compare=False)
+    ranges: tuple[NamedRange, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -328,14 +319,3 @@ class OutsideReading:
 
 
 NOTHING_READ = OutsideReading()
-
-
-def shared_fields(value: object, kind: Any) -> dict[str, Any]:
-    """The fields of the dataclass ``kind``, of which ``value`` has all, by name."""
-    values = vars(value)
-    return {name: values[name] for name in kind.__dataclass_fields__}
-
-
-def memory_kind(number: int) -> MemoryKind:
-    """The kind of memory with CUPTI's number; UNKNOWN for one that a newer CUPTI may give."""
-    return MemoryKind(number) if number < len(MemoryKind) else MemoryKind.UNKNOWN

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from stallprobes.files.codec import Unsigned
+from stallprobes.files.codec import Document, Text, Unsigned, about
 
 # Variables of torchrun, Open MPI, PMI, PMIx and Slurm, and the one with the number of ranks; the first that is there
 # counts. LOCAL_RANK counts the ranks of one machine.
@@ -24,16 +24,14 @@ _MOST_RANKS = 1 << 24
 _MOST_BYTES = 1 << 21
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rank:
-    """A rank: its ``number``, and how many the job has, None where that is not known.
-
-    ``variable`` is the environment variable that says so; "" where the number is that of its GPU.
-    """
+class Rank(Document, kw_only=True):
+    """A rank of a job."""
 
     number: Unsigned
-    size: Unsigned | None = None
-    variable: str = ""
+    size: Annotated[Unsigned | None, about("How many the job has; null where that is not known.")] = None
+    variable: Annotated[
+        Text, about("The environment variable that says so; empty where the number is that of its GPU.")
+    ] = ""
 
 
 def rank_of(environment: Mapping[str, str]) -> Rank | None:

@@ -56,7 +56,7 @@ class WindowSettler:
             own = (work["correlation"] >= found.correlation) & (starts >= begin_ns) & (starts < end_ns)
             found.start_ns = min(found.start_ns, int(starts[own].min(initial=NEVER)))
         self._put_away(windows.begins, first)
-        return replace(process, windows=self._settled(windows))
+        return process.changed(windows=self._settled(windows))
 
     def _put_away(self, begins: Int64s, first: int) -> None:
         """Keep of the windows before number ``first`` what was found, as long as they are known."""
