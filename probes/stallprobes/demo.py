@@ -1,4 +1,4 @@
-"""The demo without its screen: the plan of its steps, and what the analyzer found in them.
+"""The demo without its screen: the plan of its steps, and the analyzer's findings in them.
 
 Imports live and below.
 """
@@ -17,7 +17,7 @@ from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# The figures of a stall that was not shown.
+# Verdict without figures, for a stall that was not shown.
 NOT_SHOWN = Verdict("", None, Quantile.P50, None, None, None, VerdictKind.QUIET, "")
 
 
@@ -51,27 +51,28 @@ def steps(patterns: Iterable[Pattern], refused: Collection[Variant] = ()) -> tup
     """The steps of all ``patterns``, each with its first variant that is not ``refused``; none of a pattern that has no
     stall to show.
 
-    A pattern without a stall shows a control in its place, and one whose stall has no aggressor to switch off a control
-    in the quiet step.
+    A pattern without a stall shows a control in its place. If a stall has no aggressor to switch off, the quiet step
+    shows a control.
     """
-    found: list[DemoStep] = []
+    shown: list[DemoStep] = []
     for pattern in patterns:
         stalls, controls, remedies = (
-            [one for one in pattern.variants if one.kind is kind] for kind in (Kind.STALL, Kind.CONTROL, Kind.REMEDY)
+            [variant for variant in pattern.variants if variant.kind is kind]
+            for kind in (Kind.STALL, Kind.CONTROL, Kind.REMEDY)
         )
         # A control with an aggressor shows more than one without.
-        stalls = stalls or sorted(controls, key=lambda one: not one.aggressors)
-        for stall in [one for one in stalls if one not in refused][:1]:
-            alone = [one for one in controls if not one.aggressors and one is not stall]
+        stalls = stalls or sorted(controls, key=lambda control: not control.aggressors)
+        for stall in [variant for variant in stalls if variant not in refused][:1]:
+            alone = [control for control in controls if not control.aggressors and control is not stall]
             by_phase = ([stall] if stall.aggressors else alone, [stall], remedies)
             for phase, variants in zip(DemoPhase, by_phase, strict=True):
-                found += [DemoStep(pattern, phase, one) for one in variants if one not in refused][:1]
-    return tuple(found)
+                shown += [DemoStep(pattern, phase, variant) for variant in variants if variant not in refused][:1]
+    return tuple(shown)
 
 
 @dataclass(frozen=True)
 class PatternOutcome:
-    """What the demo found in one pattern.
+    """Findings of the demo in one pattern.
 
     ``stall`` and ``remedy`` are names of variants, "" where none was shown; ``remedy`` may say why none is possible.
     ``remedied_ns`` is the latency of the stalled call with the remedy. ``skipped`` is the reason why this machine
@@ -88,21 +89,23 @@ class PatternOutcome:
 
     @property
     def rows(self) -> tuple[tuple[str, float | None, str, str], ...]:
-        """The quiet time, the stall and the remedy: name, latency (ns), its words, and what is beside them."""
-        found, known = self.stalled, self.pattern.latency
+        """The quiet time, the stall and the remedy: name, latency (ns), its words, and a note beside them."""
+        stalled, latency = self.stalled, self.pattern.latency
         words = [
-            duration_ns(found.now_ns),
-            "" if found.quantile is Quantile.P50 else found.quantile.replace("-", " "),
-            "" if found.ratio is None else times(found.ratio),
-            found.kind.look.word if self.stall and found.kind is not VerdictKind.STALLED else "",
+            duration_ns(stalled.now_ns),
+            "" if stalled.quantile is Quantile.P50 else stalled.quantile.replace("-", " "),
+            "" if stalled.ratio is None else times(stalled.ratio),
+            stalled.kind.look.word if self.stall and stalled.kind is not VerdictKind.STALLED else "",
         ]
-        reported = known and f"reported {times(known.stalled_ns / known.baseline_ns)} ({known.gpu.split()[-1][:4]})"
+        reported = (
+            latency and f"reported {times(latency.stalled_ns / latency.baseline_ns)} ({latency.gpu.split()[-1][:4]})"
+        )
         # The least time that a call of a starved victim takes.
-        starved_ns = STARVED_WINDOW_NS if found.kind is VerdictKind.STARVED else None
-        quiet = "GPU" if found.kind in (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD) else "quiet"
+        starved_ns = STARVED_WINDOW_NS if stalled.kind is VerdictKind.STARVED else None
+        quiet = "GPU" if stalled.kind in (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD) else "quiet"
         return (
-            (quiet, found.baseline_ns, duration_ns(found.baseline_ns), ""),
-            ("stall", found.now_ns or starved_ns, "  ".join(filter(None, words)), reported or ""),
+            (quiet, stalled.baseline_ns, duration_ns(stalled.baseline_ns), ""),
+            ("stall", stalled.now_ns or starved_ns, "  ".join(filter(None, words)), reported or ""),
             ("remedy", self.remedied_ns, duration_ns(self.remedied_ns), self.remedy),
         )
 
@@ -111,12 +114,12 @@ def worst_verdict(analyzer: Analyzer, since_s: float) -> Verdict:
     """The worst verdict that began after ``since_s`` (seconds since 1970); without one the figures of the probe that
     differs most from its baseline, with the kind QUIET."""
     probes = {probe.name for probe in analyzer.probe_set.probes if probe.role is not Role.HOST}
-    found = [one.verdict for one in analyzer.log if one.began_s >= since_s and one.verdict.probe in probes]
-    slower = [one for one in found if one.kind.is_slowdown and one.kind is not VerdictKind.HOST]
+    verdicts = [entry.verdict for entry in analyzer.log if entry.began_s >= since_s and entry.verdict.probe in probes]
+    slower = [verdict for verdict in verdicts if verdict.kind.is_slowdown and verdict.kind is not VerdictKind.HOST]
     if slower:
-        return max(slower, key=lambda one: one.weight)
+        return max(slower, key=lambda verdict: verdict.weight)
     rows = [row for row in analyzer.monitor_view(None, strip=0, plots=0).rows if row.name in probes]
-    row = max(rows, key=lambda one: one.ratio or 0.0)
+    row = max(rows, key=lambda candidate: candidate.ratio or 0.0)
     return Verdict(row.name, row.phase, row.quantile, row.baseline_ns, row.now_ns, row.ratio, VerdictKind.QUIET, "")
 
 
@@ -130,4 +133,4 @@ def remedied_ns(analyzer: Analyzer, stalled: Verdict) -> float | None:
     now, phase = analyzer.channels(alike.name), stalled.phase or Phase.CALL
     quantile = stalled.quantile if stalled.quantile in PERCENTILES else Quantile.P50
     channels = (Channel(phase, stalled.label), Channel(phase), Channel(Phase.CALL))
-    return next((now[one].percentile(quantile.percent) for one in channels if one in now), None)
+    return next((now[channel].percentile(quantile.percent) for channel in channels if channel in now), None)

@@ -37,12 +37,12 @@ class Phase(StrEnum):
     GPU = "gpu"
     DUE = "due"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
     @property
     def traits(self) -> PhaseTraits:
-        """How the phase is measured, judged and shown."""
+        """Measurement, judgement and display of the phase."""
         return PHASE_TRAITS[self]
 
 
@@ -59,7 +59,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseTraits:
-    """How a phase is measured, judged and shown.
+    """Traits of a phase: measurement, judgement and display.
 
     ``word``: its name in tables. ``phrase``: what a sentence says in its place. ``judged``: the rules give verdicts on
     it. ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
@@ -77,7 +77,7 @@ class PhaseTraits:
 
     @property
     def in_sentence(self) -> str:
-        """What a sentence calls the phase."""
+        """Name of the phase in a sentence."""
         return self.phrase or self.word
 
 
@@ -116,7 +116,7 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# The phases that the timeline measures, the time on the GPU only where a program does not measure it with events.
+# Phases that the timeline measures; it measures the time on the GPU only for a program without events for it.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
 MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
@@ -139,7 +139,7 @@ class Process(StrEnum):
     ENGINE = "engine"
     SECOND = "second"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
 
@@ -152,7 +152,7 @@ class Space(StrEnum):
 
 
 class StreamKind(StrEnum):
-    """How a stream synchronizes with the legacy default stream of its context."""
+    """Synchronization of a stream with the legacy default stream of its context."""
 
     NON_BLOCKING = "non-blocking"
     BLOCKING = "blocking"
@@ -289,7 +289,7 @@ class Text:
     value: str
 
 
-# The value of the word with which a waiting host function ends.
+# Value of the word that ends a waiting host function.
 _OPEN_VALUES = {"gate": 1, "mutex": 0}
 
 
@@ -412,11 +412,11 @@ class Program:
     """The ops that one thread of ``process`` repeats with ``context`` current (None: without CUDA).
 
     ``setup`` runs once in the thread before the first iteration, ``teardown`` once after the last; neither is measured.
-    ``undo`` runs once in place of ``teardown`` after an iteration that an unexpected return code ended, unless that was
-    of its first op; what its own ops return does not matter.
-    ``proof``: the word in which the GPU counts the work that ran; without it, the iterations are the proof.
-    ``aligned``: the iterations begin at multiples of the period, at the same time as those of other such probes with
-    the same period; without it, at any distance from them that the moment of switching on gives.
+    ``undo`` runs once in place of ``teardown`` after an iteration with an unexpected return code, unless its first op
+    returned the code; the return codes of ``undo`` do not matter. ``proof`` is the word in which the GPU counts the
+    work that ran; without it, the iterations are the proof. ``aligned``: the iterations begin at multiples of the
+    period, at the same time as those of other aligned probes with the same period; otherwise the moment of switching on
+    sets the distance.
     """
 
     ops: tuple[Op, ...]
@@ -430,7 +430,7 @@ class Program:
     aligned: bool = False
 
     def __getstate__(self) -> dict[str, object]:
-        # Not ``__dict__``: another thread may add what it computes meanwhile.
+        # Not ``__dict__``, to which another thread may add a computed value meanwhile.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -458,7 +458,7 @@ class Program:
         return tuple(seen)
 
     def source(self, phase: Phase) -> Source:
-        """What measures ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""
+        """The source of ``phase`` of the calls: the host's clock, the program's pairs of events, or the timeline."""
         if phase.traits.host:
             return Source.HOST
         return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
@@ -519,12 +519,12 @@ class Channel(NamedTuple):
 
     @property
     def in_sentence(self) -> str:
-        """What a sentence calls the channel: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
+        """Name of the channel in a sentence: ``call``, ``wait of LABEL``, ``returned → GPU start``."""
         name = self.phase.traits.in_sentence
         return f"{name} of {self.label}" if self.label else name
 
 
-# How long the victims of one group run before those of the next one.
+# Length (ns) of a slot: the victims of one group run, then those of the next one.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]
@@ -535,11 +535,10 @@ class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
     ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog. ``name`` is the one by which it is selected; ``title`` explains it.
-    ``slot_group`` is the GPU's index and the name of the group of victims that share a slot; None for a probe that
-    needs no slot: an aggressor, the host control, and a victim that other contexts do not disturb.
-    ``baseline_period_ns`` is the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
-    what the idle time before each call costs.
+    ``entry`` is its name in the catalog, ``name`` selects it, and ``title`` explains it. ``slot_group`` is the GPU's
+    index and the name of a group of victims with a common slot; None for a probe without a slot: an aggressor, the host
+    control, and a victim that other contexts do not disturb. ``baseline_period_ns`` is the period while the baseline is
+    measured, None for the same: a longer ``period_ns`` shows what the idle time before each call costs.
     """
 
     name: str
@@ -607,7 +606,7 @@ class Variant:
 
 
 class Symptom(StrEnum):
-    """What a user notices of a stall. ``SYMPTOM_TITLES`` has the words."""
+    """The visible effect of a stall. ``SYMPTOM_TITLES`` has the words."""
 
     SLOW_LAUNCHES = "slow-launches"
     WAITING_COPIES = "waiting-copies"
@@ -625,10 +624,10 @@ SYMPTOM_TITLES = {
 
 @dataclass(frozen=True)
 class ReportedLatency:
-    """Latencies that a report states, in ns; None where it states none.
+    """Latencies (ns) of a report; None for a latency that the report does not state.
 
-    ``gpu`` is the reporter's GPU, ``figure`` what was measured. ``baseline_ns`` is the latency without the stall, or
-    the part of it that is work of the call itself, ``remedy_ns`` that with the remedy.
+    ``gpu`` is the reporter's GPU, ``figure`` the measured quantity. ``baseline_ns`` is the latency without the stall,
+    or the part of the latency for the work of the call itself; ``remedy_ns`` is the latency with the remedy.
     """
 
     gpu: str
@@ -640,7 +639,7 @@ class ReportedLatency:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A reported stall as probes: what is visible, why, what helps, and where it was reported.
+    """A reported stall as probes: symptom, cause, remedy and source.
 
     ``symptom`` is what a user notices first. ``latency`` has the reporter's figures, None where the report has none.
     """

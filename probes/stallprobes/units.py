@@ -93,7 +93,7 @@ def range_ns(low_ns: float, high_ns: float) -> str:
 
 def _unit(ns: float) -> tuple[str, float]:
     """The unit of a range that ends at ``ns``, and its length in ns."""
-    return next((one for one in (("µs", 1e3), ("ms", 1e6)) if ns < 999.5 * one[1]), ("s", 1e9))
+    return next((unit for unit in (("µs", 1e3), ("ms", 1e6)) if ns < 999.5 * unit[1]), ("s", 1e9))
 
 
 def _decimal(value: float) -> str:

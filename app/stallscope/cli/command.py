@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options beside those for files that name one of several things.
+# Options that name one of several things, besides the options for files.
 _NAME_ONE = ("--gpu", "--pid")
 
 
@@ -100,7 +100,7 @@ def _problem(error: click.ClickException, parameters: Sequence[click.Parameter])
             known = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
             return f"there is no option {name}{_proposal(name, known)}"
         case click.BadOptionUsage(option_name=name):
-            meant = next((one for one in parameters if name in one.opts), None)
+            meant = next((candidate for candidate in parameters if name in candidate.opts), None)
             if isinstance(meant, click.Option) and not meant.is_flag:
                 return f"{name} needs a value: {_with_value(meant)}"
             return f"{name} takes no value"
@@ -112,7 +112,7 @@ def _name(argument: click.Argument) -> str:
 
 
 def _taken_by_sim(context: click.Context | None) -> str:
-    """What --sim took for its profile, if that is no profile but may be the argument that is missing."""
+    """The hint that --sim took a word for its profile that is no profile but may be the missing argument."""
     value = None if context is None else context.params.get("sim")
     if value is None or options.is_profile(value):
         return ""

@@ -1,7 +1,7 @@
 """Words that complete a value on the command line, one function for each kind of parameter.
 
-Each is called by click with the context of the words before, the parameter, and the beginning of the word. They import
-the catalogue and the patterns, which load quickly, and nothing that measures.
+click calls each function with the context of the earlier words, the parameter, and the beginning of the word. The
+functions import the catalogue and the patterns, which load quickly, and nothing that measures.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# The shell completes file names itself.
+# Type of an item for which the shell completes file names.
 FILE_TYPE = "file"
-# The value of an option for nothing of what it chooses from.
+# Value of an option that selects none of its items.
 NONE = "none"
 
 
@@ -39,7 +39,7 @@ def patterns_and_probes(_context: click.Context, _parameter: click.Parameter, in
 
 
 def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What ``run`` measures: ``all``, patterns, and probes with their places."""
+    """Arguments of ``run``: ``all``, patterns, and probes with their places."""
     from stallprobes.patterns import naming
 
     words = {**_pattern_titles(), naming.ALL: "every pattern", **_probe_titles(), **_placements(incomplete)}
@@ -64,7 +64,7 @@ def variants(context: click.Context, _parameter: click.Parameter, incomplete: st
     """Variants of the patterns that the words before name; of every pattern if they name none."""
     from stallprobes.patterns import patterns as known
 
-    # Arguments before an option that still needs its value are not yet those of a parameter.
+    # Arguments before an option without its value are not yet assigned to a parameter.
     given = [context.params.get("pattern"), *(context.params.get("names") or ()), *context.args]
     chosen = [known()[name] for name in given if name in known()] or known().values()
     return items(incomplete, {variant.name: variant.title for pattern in chosen for variant in pattern.variants})
@@ -125,7 +125,7 @@ def languages(_context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[CompletionItem]:
-    """Items for the ``last`` word of a list, without those that the part ``begun`` before it has."""
+    """Items for the ``last`` word of a list, without the items in the earlier part ``begun``."""
     there = begun.split(",") if begun else []
     prefix = f"{begun}," if begun else ""
     left = {prefix + word: title for word, title in words.items() if word not in there}

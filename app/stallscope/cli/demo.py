@@ -115,4 +115,4 @@ def _confirm_shared(gpu: str | None, count: int) -> bool:
         if gpu is not None:
             raise
         return False
-    return any(gpus.others(one) for one in chosen)
+    return any(gpus.others(used) for used in chosen)

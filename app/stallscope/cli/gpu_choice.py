@@ -39,13 +39,13 @@ def choose_engine(
     progress: Progress,
     survey: Callable[[], Survey] | None = None,
 ) -> ChosenEngine:
-    """The engine for ``options``: that of their simulated GPU, else one with ``count`` GPUs as ``choose_gpus`` does."""
+    """The engine for ``options``: an engine of their simulated GPU, else with ``count`` GPUs from ``choose_gpus``."""
     if options.profile is not None:
         return ChosenEngine("sim", options)
     from stallprobes.machine import gpus
 
-    chosen, found = choose_gpus(spec, count, allow_shared, progress, survey)
-    return ChosenEngine("cuda", replace(options, gpu=gpus.uuids(chosen)), chosen, found)
+    chosen, surveyed = choose_gpus(spec, count, allow_shared, progress, survey)
+    return ChosenEngine("cuda", replace(options, gpu=gpus.uuids(chosen)), chosen, surveyed)
 
 
 def choose_gpus(
@@ -57,18 +57,19 @@ def choose_gpus(
 ) -> tuple[tuple[Gpu, ...], Survey]:
     """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
 
-    ``survey`` returns one that has begun, None for a new one; ``progress`` shows it. Raises NoGpu if there is no such
-    GPU, and CommandError (exit code 2) if other processes use one and the user did not agree to disturb them.
+    ``survey`` returns the result of a survey that has begun; with None a new one begins. ``progress`` shows it. Raises
+    NoGpu if there is no such GPU, and CommandError (exit code 2) if other processes use one and the user did not agree
+    to disturb them.
     """
     from stallprobes.machine import gpus
 
     progress.begin("asking the driver for its GPUs", at_most_s=gpus.SURVEY_S)
-    found = gpus.survey() if survey is None else survey()
+    surveyed = gpus.survey() if survey is None else survey()
     progress.end()
     try:
-        chosen = gpus.choose(spec, found, count)
+        chosen = gpus.choose(spec, surveyed, count)
     except NoGpu as error:
-        if any(gpu.cuda_index is not None for gpu in found.gpus):
+        if any(gpu.cuda_index is not None for gpu in surveyed.gpus):
             raise
         raise NoGpu(f"{error}; {_WITHOUT_GPU}") from error
     for gpu in () if allow_shared else chosen:
@@ -82,4 +83,4 @@ def choose_gpus(
             )
         if not diagnostics.confirm(f"{gpu.label} is in use by {who}. Disturb them?"):
             raise CommandError(ExitCode.USAGE, "cancelled; nothing was measured")
-    return chosen, found
+    return chosen, surveyed

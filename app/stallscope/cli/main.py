@@ -96,14 +96,15 @@ class CommandGroup(CliCommand, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the options before the command as its first arguments.
 
-        Raises CommandError with what may be meant for an unknown command, and for an option that the command has not.
+        Raises CommandError for an unknown command, with a similar one, and for an option that the command does not
+        have.
         """
         if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _ENTRIES:
             raise CommandError(ExitCode.USAGE, _unknown_command(args, ctx.params.get("sim")))
-        name, found, rest = super().resolve_command(ctx, args)
-        if found is None:
-            return name, found, rest
-        return name, found, [*_passed_on(ctx, found), *rest]
+        name, resolved, rest = super().resolve_command(ctx, args)
+        if resolved is None:
+            return name, resolved, rest
+        return name, resolved, [*_passed_on(ctx, resolved), *rest]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's, but a command after ``--sim`` is a command and no profile."""
@@ -115,8 +116,8 @@ class CommandGroup(CliCommand, click.Group):
 
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        found = (entry for entry in _ENTRIES.values() if entry.name.startswith(incomplete))
-        return [CompletionItem(entry.name, help=entry.summary) for entry in found]
+        entries = (entry for entry in _ENTRIES.values() if entry.name.startswith(incomplete))
+        return [CompletionItem(entry.name, help=entry.summary) for entry in entries]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, in one column width."""
@@ -231,7 +232,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
             diagnostics.print_message(f"the Python package {error.name} is missing; reinstall stallscope")
         return ExitCode.FAILED
     except Exception as error:
-        # Not loaded for what ends without an error, such as --help.
+        # Not loaded for a command that ends without an error, such as --help.
         from stallprobes.errors import EngineError, StallprobesError, reason_of
 
         if isinstance(error, StallprobesError):
@@ -253,7 +254,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
 
 
 def _complete(instruction: str) -> ExitCode:
-    """Write the script or the words for which a shell asks. Raises CommandError for what no shell asks for."""
+    """Write the script or the words for which a shell asks. Raises CommandError for a request that no shell makes."""
     from click import shell_completion
 
     name, _, what = instruction.partition("_")
@@ -323,7 +324,10 @@ def _program(words: Sequence[str]) -> Sequence[str]:
 def _with_default_profile(group: click.Group, arguments: list[str]) -> list[str]:
     """``arguments`` with the default profile for a ``--sim`` that a command follows."""
     takes_value = {
-        name for one in group.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts
+        name
+        for option in group.params
+        if isinstance(option, click.Option) and not option.is_flag
+        for name in option.opts
     }
     for at, (word, following) in enumerate(pairwise(arguments)):
         if word == options.SIM and following in _ENTRIES:
@@ -334,8 +338,9 @@ def _with_default_profile(group: click.Group, arguments: list[str]) -> list[str]
     return arguments
 
 
-def _passed_on(context: click.Context, found: click.Command) -> list[str]:
-    """The options before the command ``found``, as arguments of it. Raises CommandError for one that it has not."""
+def _passed_on(context: click.Context, target: click.Command) -> list[str]:
+    """The options before the command ``target``, as arguments of it. Raises CommandError for an option that it does not
+    have."""
     words = []
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
@@ -343,12 +348,12 @@ def _passed_on(context: click.Context, found: click.Command) -> list[str]:
             continue
         value = context.params.get(option.name or "")
         name = option.opts[-1] if option.opts[-1].startswith("--") else option.opts[0]
-        if not context.resilient_parsing and not any(name in one.opts for one in found.params):
+        if not context.resilient_parsing and not any(name in parameter.opts for parameter in target.params):
             raise CommandError(
-                ExitCode.USAGE, f"{found.name} has no option {name}; see: stallscope {found.name} --help"
+                ExitCode.USAGE, f"{target.name} has no option {name}; see: stallscope {target.name} --help"
             )
         values = value if isinstance(value, tuple) else (value,)
-        words += [name] if option.is_flag else [f"{name}={one}" for one in values]
+        words += [name] if option.is_flag else [f"{name}={part}" for part in values]
     return words
 
 

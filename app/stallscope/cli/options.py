@@ -23,7 +23,8 @@ DEFAULT_PROFILE = "h200"
 DEFAULT_SEED = 1
 MAX_SEED = 2**63 - 1
 
-# "Starved" means fewer than 3 calls in half a second or more, so a shorter window cannot show it.
+# Shortest window (s): "starved" means fewer than 3 calls in half a second or more, so that a shorter one cannot show
+# it.
 MIN_SECONDS = 0.5
 MAX_SECONDS = 3600
 

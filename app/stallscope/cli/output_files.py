@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # Descriptors of stdout and stderr.
 _STREAMS = 1, 2
 SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
-# First bytes of a file of --prometheus. The collector reads one file with the latest metrics, so it may be replaced.
+# First bytes of a file of --prometheus. The collector reads the latest metrics from one file, which may therefore be
+# replaced.
 _PROMETHEUS_START = b"# HELP stallscope_"
 
 

@@ -64,24 +64,24 @@ def command(
         chosen = SimulationOptions(sim).session_options(gpu, timeline=timeline, together=together)
         with Progress() as progress:
             engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared, progress)
-            found = _record(name, selected, engine, file, seconds, interrupt.stop_requested, progress)
+            captured = _record(name, selected, engine, file, seconds, interrupt.stop_requested, progress)
         interrupted = interrupt.stop_requested()
     if interrupted:
         kept = f"what was measured until then is in {file}"
-        if not found.observations:
+        if not captured.observations:
             kept = f"nothing was recorded, so {file} was not created"
         raise CommandError(ExitCode.INTERRUPTED, f"interrupted; {kept}")
-    diagnostics.print_message(f"recorded to {file}{_traces_text(found) if timeline else ''}")
+    diagnostics.print_message(f"recorded to {file}{_traces_text(captured) if timeline else ''}")
 
 
-def _traces_text(found: CaptureResult) -> str:
-    if not found.traces:
+def _traces_text(captured: CaptureResult) -> str:
+    if not captured.traces:
         return " without a trace: no call was slow"
     from stallprobes.units import plural
 
-    left_out = found.traces_left_out
+    left_out = captured.traces_left_out
     more = f"; {left_out} more were left out, since they were too many" if left_out else ""
-    return f" with {plural(found.traces, 'trace')}{more}"
+    return f" with {plural(captured.traces, 'trace')}{more}"
 
 
 def _selected(pattern: str, variant: str) -> tuple[str, Variant]:

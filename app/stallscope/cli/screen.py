@@ -120,7 +120,7 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
 
 
 def _report_recording(recorder: Recorder, code: int) -> int:
-    """Print what became of the recording. Returns the exit code: ``code``, or that of a file that was not written."""
+    """Print the outcome of the recording. Returns the exit code: ``code``, or the exit code for an unwritten file."""
     if recorder.problem is not None:
         diagnostics.print_message(recorder.problem)
         return code or ExitCode.USAGE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
     from stallprobes.engine.sim.profile import Profile, Setting
 
-# The least width of the text beside the names of patterns; where there is less, it is below them.
+# Smallest width of the text beside the names of patterns; with less room the text is below them.
 _LEAST_BESIDE_NAMES = 30
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 _ROLE_HEADINGS = {
@@ -77,8 +77,7 @@ def write_profile(out: TextWriter, profile: Profile, settings: Iterable[Setting]
 
 
 def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:
-    """Write what the variants of a pattern share, the remedies as code in ``language``, then each variant with what is
-    its own."""
+    """Write the common part of a pattern, the remedies as code in ``language``, then each variant."""
     out.paragraph(pattern.name, style="strong")
     out.paragraph(pattern.title)
     for title, text in (
@@ -122,7 +121,9 @@ def write_entry(out: TextWriter, entry: Entry, entries: Mapping[str, Entry], pat
         out.paragraph(cause.why, indent="  ")
         out.paragraph(f"Remedy: {cause.remedy}", indent="  ")
         if cause.uses:
-            victims = [one.name for one in entries.values() if one.role is Role.VICTIM and one.uses & cause.uses]
+            victims = [
+                probe.name for probe in entries.values() if probe.role is Role.VICTIM and probe.uses & cause.uses
+            ]
             out.paragraph(f"Victims: {', '.join(victims)}", indent="  ", style="dim")
     if submissions(entry.probe().program):
         _section(out, "On the GPU", on_the_gpu(entry.name, [entry.probe()]))

@@ -8,9 +8,9 @@ import unicodedata
 
 from stallprobes.foreign_text import is_printable
 
-# Characters of one column that the reports and panels use most; all others are looked up one by one.
+# Characters of one column that the reports and panels use most; the widths of others are looked up one by one.
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
-# Vowels and final consonants of Hangul: they are drawn into the syllable before them.
+# Vowels and final consonants of Hangul, which are drawn into the syllable before them.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
 _PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")
 
@@ -45,15 +45,15 @@ def cut_words(text: str, columns: int, dots: str = "…") -> str:
 
 
 def by_column(text: str) -> list[str]:
-    """``text`` as one string for each column: empty after a wide character, with the combining ones that follow it."""
-    found: list[str] = []
+    """``text`` as one string for each column: a letter with its combining characters, empty after a wide letter."""
+    cells: list[str] = []
     for letter in text:
         columns = _columns(letter)
-        if columns == 0 and found:
-            found[-1] += letter
+        if columns == 0 and cells:
+            cells[-1] += letter
         else:
-            found += [letter, *[""] * (columns - 1)]
-    return found
+            cells += [letter, *[""] * (columns - 1)]
+    return cells
 
 
 def padded(text: str, columns: int, right: bool = False) -> str:

@@ -29,7 +29,7 @@ def write_code(out: TextWriter, pattern: Pattern, language: CodeLanguage) -> Non
         out.paragraph(without_code(language), indent=_INDENT)
     if others:
         out.line()
-        options = ", ".join(f"--lang {one}" for one in others)
+        options = ", ".join(f"--lang {other}" for other in others)
         out.paragraph(f"In other languages: {options}", indent=_INDENT, style="dim")
 
 
@@ -39,13 +39,13 @@ def with_code(remedy: str, pattern: str) -> str:
 
 
 def codes(pattern: Pattern, language: CodeLanguage, first: str = "") -> Sequence[RemedyCode]:
-    """The code of the remedies of ``pattern`` in ``language``, that of the variant ``first`` before the others."""
+    """The code of the remedies of ``pattern`` in ``language``, the variant ``first`` before the others."""
     return sorted(remedy_code(pattern.name).get(language, ()), key=lambda code: code.variant != first)
 
 
 def other_languages(pattern: Pattern, language: CodeLanguage) -> list[CodeLanguage]:
     """The other languages that have code for ``pattern``."""
-    return [one for one in remedy_code(pattern.name) if one is not language]
+    return [other for other in remedy_code(pattern.name) if other is not language]
 
 
 def heading(language: CodeLanguage) -> str:
@@ -64,12 +64,12 @@ def title(pattern: Pattern, code: RemedyCode) -> str:
 
 
 def effect(code: RemedyCode) -> str:
-    """What the lines changed in the program from which they are."""
+    """The measured effect of the lines in the program from which they are."""
     if code.effect is None:
         return "Not measured yet."
-    found = code.effect
-    without = f"; without the cause {duration_ns(found.without_ns)}" if found.without_ns else ""
+    figures = code.effect
+    without = f"; without the cause {duration_ns(figures.without_ns)}" if figures.without_ns else ""
     return (
-        f"Measured on {found.machine}: {found.victim} took {duration_ns(found.before_ns)}, and with these lines "
-        f"{duration_ns(found.after_ns)}{without}."
+        f"Measured on {figures.machine}: {figures.victim} took {duration_ns(figures.before_ns)}, and with these lines "
+        f"{duration_ns(figures.after_ns)}{without}."
     )

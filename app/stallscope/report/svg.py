@@ -14,7 +14,7 @@ from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.units import duration_ns
 
 _PER_DECADE = 20
-# A page with fewer decades would show larger letters than other pages.
+# Smallest number of decades of an axis: with fewer, a page would show larger letters than other pages.
 _MIN_DECADES = 5
 _BIN_WIDTH = 4
 _HEIGHT = 56

@@ -13,7 +13,8 @@ from itertools import zip_longest
 from stallscope.report.columns import display_width, name_parts, name_pieces, wrapped
 
 GAP = 2
-# The least width of a column whose text is folded, unless its text is shorter, and that for the sake of a long word.
+# Smallest width of a column of folded text, unless its text is shorter; and its smallest width for the sake of a long
+# word.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.
@@ -33,7 +34,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """Title of a table column; a line feed begins a line of it. ``unit``, below it, is that of all its figures.
+    """Title of a table column; a line feed begins a line of it. ``unit``, below it, is the unit of all its figures.
 
     ``right`` aligns its cells to the right: figures, which are not folded. ``whole``: names to be typed, which are not
     folded either. ``optional``: the column is left out where all of its cells are empty.
@@ -105,10 +106,10 @@ class Table:
 
     def stacked(self, width: int) -> list[list[Run]]:
         """Each row as text of at most ``width`` columns: its first cell, then the others, figures with their titles."""
-        found: list[list[Run]] = []
+        lines: list[list[Run]] = []
         for row in self._rows:
             if isinstance(row, TableHeading):
-                found += self._heading(row, width)
+                lines += self._heading(row, width)
                 continue
             name, *others = (" ".join(lines) for lines, _ in row)
             texts = [
@@ -117,11 +118,11 @@ class Table:
                 if text
             ]
             text = f"{name}: {', '.join(texts)}" if name and texts else name or ", ".join(texts)
-            found += [[(part, row[0][1])] for part in wrapped(self._printed(text), width, first="  ", indent="    ")]
-        return found
+            lines += [[(part, row[0][1])] for part in wrapped(self._printed(text), width, first="  ", indent="    ")]
+        return lines
 
     def _widths(self, width: int) -> list[int] | None:
-        """The widths of the columns: those of text are reduced, the widest first, until the table fits."""
+        """The widths of the columns: columns of text become narrower, the widest first, until the table fits."""
         widths = list(self._natural)
         least = [
             natural if column.right or column.whole else min(natural, self._least(number))
@@ -130,11 +131,11 @@ class Table:
         if _total(least) > width:
             return None
         while _total(widths) > width:
-            widths[max((one, number) for number, one in enumerate(widths) if one > least[number])[1]] -= 1
+            widths[max((current, number) for number, current in enumerate(widths) if current > least[number])[1]] -= 1
         return widths
 
     def _least(self, number: int) -> int:
-        """The least width of a column of text: that of its longest word, or part of a name, within limits."""
+        """The least width of a column of text: the width of its longest word, or part of a name, within limits."""
         cells = [self._titles, *(row for row in self._rows if not isinstance(row, TableHeading))]
         words = (word for row in cells for line in row[number][0] for word in line.split())
         longest = max((display_width(piece) for word in words for piece in name_pieces(word)), default=0)
@@ -148,7 +149,7 @@ class Table:
         height = max(map(len, folded))
         if bottom:
             folded = [[""] * (height - len(parts)) + parts for parts in folded]
-        found = []
+        printed = []
         for parts in zip_longest(*folded, fillvalue=""):
             line: list[Run] = []
             for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
@@ -156,8 +157,8 @@ class Table:
                 before, after = (space, "") if self.columns[number].right else ("", space)
                 last = number == len(widths) - 1
                 line += [(before, ""), (part, row[number][1]), ("" if last else after + " " * GAP, "")]
-            found.append(line)
-        return found
+            printed.append(line)
+        return printed
 
     def _heading(self, row: TableHeading, width: int) -> list[list[Run]]:
         return [[(part, row.style)] for part in wrapped(self._printed(row.text), width)]

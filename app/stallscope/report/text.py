@@ -11,12 +11,12 @@ from stallprobes.foreign_text import printable, printable_lines
 from stallscope.report.columns import display_width, wrapped
 from stallscope.report.table import Run, Table, TableColumn, TableRow
 
-# Paragraphs are folded to at most this many columns; longer lines are hard to read.
+# Largest width of a paragraph: longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
 NARROWEST = 40
-# Of a file, a pipe, and a terminal that does not know its width: a pager shows it in any terminal.
+# Width of a file, a pipe, and a terminal of unknown width: a pager shows it in any terminal.
 USUAL_WIDTH = 80
-# Spaces before the rest of a line of code that was folded.
+# Number of spaces before the rest of a folded line of code.
 CODE_FOLD = 4
 
 _ASCII = str.maketrans(
@@ -37,7 +37,7 @@ class TextWriter:
     """Writer of lines, paragraphs and tables to ``stream``.
 
     ``width`` is in columns, at least 40. Without ``colour`` styles are dropped; with ``ascii`` other characters are
-    replaced. What a terminal would obey is replaced in any case.
+    replaced. Control characters are always replaced.
     """
 
     def __init__(self, stream: TextIO, *, width: int, colour: bool = False, ascii: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""SVG picture of a trace: what the text picture shows, as vector graphics."""
+"""SVG picture of a trace: the content of the text picture as vector graphics."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stallscope.report.columns import wrapped
 
 NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
-# The font's letters are so wide.
+# Width (pixels) of the font's letters.
 _LETTER = 7.23
-# Renderers that round each letter to whole pixels draw them up to so wide.
+# Largest width (pixels) of a letter, in renderers that round to whole pixels.
 _WIDEST_LETTER = 7.7
 _TICK_EVERY = 90
-# Spans closer than this (in pixels) are drawn as one, and none is narrower than the least width.
+# Largest gap (pixels) between spans that are drawn as one, and smallest width of a span.
 _MERGED, _LEAST = 0.3, 1.0
 
 _LIGHT = {
@@ -41,7 +41,7 @@ def trace_svg(
 ) -> str:
     """``trace`` as an SVG image of ``width`` pixels, at least 800, that loads nothing.
 
-    It is dark or light as the reader's system is, unless ``dark`` says it. ``title`` and ``call`` are those of
+    It is dark or light as the reader's system is, unless ``dark`` says it. ``title`` and ``call`` are as in
     ``trace_text``.
     """
     return _Image(trace, max(width, NARROWEST), title, call).svg(dark)
@@ -144,7 +144,7 @@ class _Image:
                 yield f'<path class="{style}" d="{path}"/>'
 
     def _boxes(self, spans: Int64s) -> list[tuple[float, float]]:
-        """Left edge and width of each box that ``spans`` need; neighbours that no one could tell apart are one."""
+        """Left edge and width of each box for ``spans``; indistinguishable neighbours share a box."""
         scale = self._scale
         inside = spans[(spans[:, 1] >= scale.begin_ns) & (spans[:, 0] <= scale.end_ns)]
         if not len(inside):
@@ -225,14 +225,14 @@ def _css(dark: bool | None) -> str:
 
 
 def _rules(colours: dict[str, str]) -> str:
-    of = colours.__getitem__
-    fills = "".join(f".{name}{{fill:{of(name)}}}" for name in ("paper", "call", "work", "engine"))
+    colour = colours.__getitem__
+    fills = "".join(f".{name}{{fill:{colour(name)}}}" for name in ("paper", "call", "work", "engine"))
     return (
-        f'text{{font:12px "DejaVu Sans Mono",ui-monospace,monospace;fill:{of("ink")};white-space:pre}}'
-        f".title{{font-weight:700}}text.soft{{fill:{of('soft')}}}text.delay{{fill:{of('delay')};font-weight:700}}"
-        f"{fills}.open{{fill:none;stroke:{of('work')};stroke-dasharray:4 2}}"
-        f".wait{{fill:none;stroke:{of('wait')}}}.foreign{{fill:url(#hatch);stroke:{of('foreign')}}}"
-        f".hatch{{fill:none;stroke:{of('foreign')}}}.grid,.rail{{fill:none;stroke:{of('line')}}}"
-        f".rail{{stroke-opacity:.6}}.arrow{{fill:none;stroke:{of('delay')};stroke-width:1.5}}"
-        f".guide{{fill:none;stroke:{of('delay')};stroke-dasharray:3 3}}"
+        f'text{{font:12px "DejaVu Sans Mono",ui-monospace,monospace;fill:{colour("ink")};white-space:pre}}'
+        f".title{{font-weight:700}}text.soft{{fill:{colour('soft')}}}text.delay{{fill:{colour('delay')};font-weight:700}}"
+        f"{fills}.open{{fill:none;stroke:{colour('work')};stroke-dasharray:4 2}}"
+        f".wait{{fill:none;stroke:{colour('wait')}}}.foreign{{fill:url(#hatch);stroke:{colour('foreign')}}}"
+        f".hatch{{fill:none;stroke:{colour('foreign')}}}.grid,.rail{{fill:none;stroke:{colour('line')}}}"
+        f".rail{{stroke-opacity:.6}}.arrow{{fill:none;stroke:{colour('delay')};stroke-width:1.5}}"
+        f".guide{{fill:none;stroke:{colour('delay')};stroke-dasharray:3 3}}"
     )

@@ -21,10 +21,10 @@ from stallscope.report.table import TableColumn
 from stallscope.report.text import NARROWEST, TextWriter
 
 _SLOWEST = 5
-# The labels of rows take at most this share of the width.
+# Largest share of the width for the labels of rows.
 _LABELS = 0.34
 _TICK_EVERY = 10
-# The least width of the details of a moment.
+# Smallest width of the details of a moment.
 _DETAIL = 24
 
 

@@ -10,7 +10,8 @@ from itertools import chain
 AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfiz"
 HOST_KEY = "h"
-# Two actions that go one step back and one step forward have one method, which takes -1 or 1, and one line of the help.
+# Pairs of actions that go one step back and one step forward: a pair has one method, which takes -1 or 1, and one line
+# of the help.
 _STEPS = {
     ("back", "forward"): "seek",
     ("focus_up", "focus_down"): "focus_row",
@@ -62,7 +63,7 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
-# Actions that need nothing of what their screen reads when it is opened; all others of it wait for that.
+# Actions that need no data of their screen; all other actions wait until the screen has read its data.
 _AT_ONCE = frozenset(
     {
         *("theme", "help", "quit", "screenshot", "restart", "go_back", "next_view", "previous_view"),
@@ -72,7 +73,7 @@ _AT_ONCE = frozenset(
     }
 )
 
-# The few words of the help, where the title says less.
+# Words of the help for actions whose title says less.
 _WORDS = {
     "all_off": "all off, all on",
     "remedy": "measure a remedy",
@@ -150,11 +151,11 @@ class Group(StrEnum):
 class Action:
     """One action of a screen.
 
-    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME`` or that of ``_CALLS``, or
-    with ``opens_screen`` there is a screen of that name. ``keys`` are Textual's names of keys, separated by commas.
+    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME``, or the method in
+    ``_CALLS``; with ``opens_screen`` the name is a screen's. ``keys`` are Textual's names of keys, separated by commas.
     ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
-    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. An action that
-    ``yields`` leaves its keys to an action to which the settings give them.
+    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. With ``yields``, an
+    action leaves its keys to another action if the settings assign them to it.
     """
 
     name: str
@@ -180,7 +181,7 @@ class Action:
 
     @property
     def at_once(self) -> bool:
-        """Whether the action needs nothing of what its screen reads when it is opened."""
+        """Whether the action needs no data that its screen reads when it opens."""
         return self.opens_screen or self.name in _AT_ONCE
 
     def available(self, replayed: bool) -> bool:
@@ -466,7 +467,7 @@ DEMO_ACTIONS = (
     *_EVERYWHERE,
 )
 
-# One line for each screen: its name, which is also its folder and its style sheet, and its actions.
+# Actions by screen; the name of a screen is also its folder and its style sheet.
 SCREENS: Mapping[str, tuple[Action, ...]] = {
     "monitor": MONITOR_ACTIONS,
     "patterns": PATTERNS_ACTIONS,
@@ -476,7 +477,7 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
-# The title of each screen on the first line; the demo is none of the views.
+# Title of each screen on the first line; the demo is none of the views.
 TITLES: Mapping[str, str] = {
     "monitor": "Live",
     "patterns": "Patterns",
@@ -522,7 +523,7 @@ def all_actions() -> tuple[Action, ...]:
 
 
 def available(replayed: bool, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """Those of ``actions`` that are available live, or in a replay."""
+    """The actions among ``actions`` that are available live, or in a replay."""
     return tuple(action for action in actions if action.available(replayed))
 
 
@@ -542,7 +543,7 @@ def key_hints(
     actions: Sequence[Action], changed: Mapping[str, str], ascii_only: bool = False
 ) -> tuple[tuple[str, str, str], ...]:
     """The key bar's entries (key, title, Textual's call) by rank."""
-    ranked = sorted((one for one in actions if one.rank), key=lambda action: action.rank)
+    ranked = sorted((action for action in actions if action.rank), key=lambda action: action.rank)
     return tuple((key_label(keys_of(action, changed), ascii_only), action.title, action.call) for action in ranked)
 
 
@@ -552,15 +553,15 @@ def help_lines(
     """The lines of the help by group: (keys, words, Textual's call); two actions of opposite directions share one."""
     by_name = {action.name: action for action in actions}
     seconds = {_PAIRS[name] for name in by_name if name in _PAIRS}
-    found: dict[Group, list[tuple[str, str, str]]] = {group: [] for group in Group}
+    lines: dict[Group, list[tuple[str, str, str]]] = {group: [] for group in Group}
     for action in actions:
         if action.name in seconds:
             continue
         both = (action, by_name[_PAIRS[action.name]]) if _PAIRS.get(action.name) in by_name else (action,)
-        keys = [keys_of(one, changed).split(",") for one in both]
+        keys = [keys_of(member, changed).split(",") for member in both]
         # The first keys of both before their other ones: ``↑ ↓ k j``.
         texts = [
             key_label(key, ascii_only) for place in zip(*keys, strict=False) for key in place if key != "equals_sign"
         ]
-        found[action.group].append((" ".join(texts), action.short_text, action.call))
-    return found
+        lines[action.group].append((" ".join(texts), action.short_text, action.call))
+    return lines

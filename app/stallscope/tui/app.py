@@ -74,7 +74,7 @@ class LoadingScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first screen: each but those that quit or suspend the program."""
+        """Whether a key waits for the first screen: each key except the keys that quit or suspend the program."""
         active = self.active_bindings.get(event.key)
         return active is None or active.binding.action not in ("app.quit", "quit", "suspend_process")
 
@@ -90,9 +90,9 @@ class StallscopeApp(App[None]):
     """
 
     TITLE = "stallscope"
-    # A notification covers the verdict log.
+    # Time (s) of a notification, which covers the verdict log.
     NOTIFICATION_TIMEOUT = 3
-    # All style sheets together: Textual does not look for those of the default screen.
+    # Style sheets of all screens: Textual does not look for the sheets of the default screen.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["common/dialog.tcss", *(f"{name}/{name}.tcss" for name in SCREENS)]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True),
@@ -201,12 +201,12 @@ class StallscopeApp(App[None]):
         self.source = await asyncio.to_thread(self._create_source)
         context_class, screen_class = await asyncio.to_thread(_load, self._first)
         self.context = context_class(self.source, self.settings)
-        self.context.controllers.update({type(one): one for one in self._controllers})
+        self.context.controllers.update({type(controller): controller for controller in self._controllers})
         recorder = () if self._recorder is None else (self._recorder,)
         await self.push_screen(screen_class(self.context, self.source, *recorder))
 
     async def action_quit(self) -> None:
-        """Quit as the key of the first screen does: it may ask before it ends what runs."""
+        """Quit by the first screen's own action, which may ask before it ends a measurement."""
         if len(self.screen_stack) < 2:
             self.exit()
         else:
@@ -231,7 +231,7 @@ class StallscopeApp(App[None]):
         super().notify(texts[0], title=texts[1], severity=severity, timeout=timeout, markup=False)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy ``text`` to the clipboard, without what another terminal would obey when it is pasted there."""
+        """Copy ``text`` to the clipboard, without control characters, which a terminal would obey after a paste."""
         super().copy_to_clipboard(printable_lines(text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -289,7 +289,7 @@ class StallscopeApp(App[None]):
             self.theme = wanted
 
     def terminal_takes_output(self) -> bool:
-        """Whether the terminal reads what is written. What was lost meanwhile is drawn again."""
+        """Whether the terminal reads its output. Lost output is drawn again."""
         driver = self._driver
         if not isinstance(driver, TerminalDriver):
             return True
@@ -314,7 +314,7 @@ class StallscopeApp(App[None]):
         self.exit(return_code=exit_code(number))
 
     def _last_resort(self, number: int) -> None:
-        """End what must not remain when the process is killed: the engine, and the terminal's modes.
+        """End the processes that must not remain when this process is killed: the engine, and the terminal's modes.
 
         Waits for a watched program, which got the same signal, to end, and for its report.
         """
@@ -332,7 +332,7 @@ class StallscopeApp(App[None]):
 
 
 def _load(name: str) -> tuple[type[ScreenContext], Callable[..., ActionScreen]]:
-    """The class of contexts, and that of the screen called ``name``."""
+    """The class of contexts, and the class of the screen ``name``."""
     from stallscope.tui.common.screen import ScreenContext
 
     return ScreenContext, import_module(f"stallscope.tui.{name}.screen").SCREEN

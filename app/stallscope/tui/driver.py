@@ -21,17 +21,20 @@ from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
 _READ_BYTES = 4096
 _POLL_S = 0.1
-# A flood is read at a rate that leaves the processor to others.
+# Pause (s) between two reads of a flood, which leaves the processor to others.
 _FLOOD_STEP_S = 0.005
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Events that the app may have at a time, so that all others stay where they can be dropped; and how often it is asked.
+# Largest number of events in the app at a time, so that all others stay where they can be dropped; and the time (s)
+# between two looks at this number.
 _MOST_DELIVERED = 8
 _DELIVERY_S = 0.002
-# Writes that may wait for the terminal. The base class would block the event loop at MAX_QUEUED_WRITES.
+# Largest number of writes that wait for the terminal; at MAX_QUEUED_WRITES the base class would block the event loop.
 _MOST_WRITES = MAX_QUEUED_WRITES - 4
-# Mouse, paste and focus reports off, line wrap on, the terminal's own screen, cursor.
+# Control sequences that switch mouse, paste and focus reports off and line wrap on, and restore the terminal's screen
+# and cursor.
 _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
-# The kernel may deliver a signal to another thread, a moment after the call that sent it.
+# Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
+# call that sent it.
 _STOP_S = 0.05
 _SIGNALS_S = 0.1
 
@@ -72,7 +75,7 @@ class TerminalDriver(LinuxDriver):
         while True:
             self._loop.remove_signal_handler(signal.SIGTSTP)
             try:
-                # As the terminal does: a program that started this one stops too.
+                # The whole group stops, as by the terminal: a program that started this one stops too.
                 os.kill(0, signal.SIGTSTP)
                 time.sleep(_STOP_S)
             finally:

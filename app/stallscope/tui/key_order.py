@@ -1,9 +1,9 @@
-"""Order of keys and clicks: each reaches what the one before it has opened or given the focus.
+"""Order of keys and clicks: each reaches the screen or widget that the one before it has opened or focused.
 
-Textual hands a key to the widget that has the focus when the key arrives. Keys that arrive together would all go to the
-same one, also where the first of them, or a click before them, opens or closes a dialog. Here a key or a click waits
-until the one before it is handled, and until the screen that this has opened knows its widgets; a key also as long as
-that screen ``holds`` it, because what the key acts on is still being read.
+Textual hands a key to the widget with the focus when the key arrives. Keys that arrive together would all go to one
+widget, even if the first key, or a click before it, opens or closes a dialog. Here a key or a click waits until the one
+before it is handled, and until the opened screen knows its widgets; a key also waits as long as the screen ``holds``
+it, because the screen is still reading the key's target.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-# What is kept in order. Moves of the mouse are not: there are many, and nothing is opened by them.
+# Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# A widget that is removed meanwhile gives no answer, and an action may take longer than a person waits for a key.
+# Longest time (s) without an answer, as from a removed widget; and longest action (s) for which a person waits.
 _LOST_S, _LONGEST_S = 0.02, 0.5
-# A saved check is read in half a second; what takes much longer may never come.
+# Longest time (s) for which a screen holds keys: a saved check is read in half a second, and an answer after much
+# longer may never come.
 _LONGEST_HELD_S = 2.0
-# The number of no key: a look at those that are held.
+# Number for a look at held keys, which no key has.
 _LOOK = 0
 
 
@@ -39,7 +40,7 @@ class KeyHandled(Message):
 
 @runtime_checkable
 class HoldsKeys(Protocol):
-    """A screen for which keys wait while it reads what they act on."""
+    """A screen that holds keys while it reads the data on which they act."""
 
     def holds(self, event: Key) -> bool:
         """Whether the key waits."""
@@ -65,12 +66,12 @@ class KeyOrder:
         return len(self._waiting)
 
     async def put(self, event: Ordered) -> None:
-        """Hand over a key or a click, or let it wait for those before it."""
+        """Hand over a key or a click, or queue it behind the earlier ones."""
         self._waiting.append(event)
         await self._deliver()
 
     async def answer(self, message: KeyHandled) -> None:
-        """Take the answer to a key. Where it has opened another screen, that one is asked too."""
+        """Take the answer to a key. If the key has opened another screen, that screen is asked too."""
         if message.number == _LOOK:
             self._looks = False
             await self._deliver()
@@ -155,7 +156,7 @@ class KeyOrder:
         if target.is_attached and target.is_running and loop.time() < self._due_s:
             loop.call_later(_LOST_S, self._look, number)
             return
-        # As an answer, in the app's own task.
+        # The number returns as an answer, in the app's own task.
         self._app.post_message(KeyHandled(number))
 
     def _screen(self) -> MessagePump | None:

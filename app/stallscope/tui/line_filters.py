@@ -15,9 +15,10 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
-# Places in the palette of 16 colors, and steps from a color to one of them.
+# Places of black and white in the palette of 16 colors, and number of steps from a color to one of them.
 _BLACK, _WHITE, _STEPS = 0, 15, 16
-# Light grey on white, which terminals make lighter than Rich assumes, has 2.3; dark grey on black has 2.8.
+# Smallest contrast. Light grey on white, which terminals make lighter than Rich assumes, has 2.3; dark grey on black
+# has 2.8.
 _LEAST_CONTRAST = 2.5
 _ASCII = str.maketrans(
     {
@@ -29,7 +30,7 @@ _ASCII = str.maketrans(
         **dict.fromkeys("■●", "*"),
         "□": "o", "◆": "@", "▸": ">", "·": "-", "…": "~", "–": "-", "—": "-", "×": "x", "µ": "u", "°": "'",
         "“": '"', "”": '"', "‘": "'", "’": "'", "→": ">", "←": "<", "↑": "^", "↓": "v", "≥": ">", "≤": "<",
-        # Of Textual's command palette, two cells wide.
+        # Letter of Textual's command palette, two cells wide.
         "🔎": "> ",
     }
 )  # fmt: skip
@@ -40,7 +41,9 @@ def ascii_only(text: str) -> str:
     if text.isascii():
         return text
     text = text.replace("→ ", "->").replace(" →", "->").replace("≤ ", "<=").translate(_ASCII)
-    return text if text.isascii() else "".join(one if one.isascii() else "?" * cell_len(one) for one in text)
+    return (
+        text if text.isascii() else "".join(letter if letter.isascii() else "?" * cell_len(letter) for letter in text)
+    )
 
 
 class Printable(LineFilter):
@@ -81,8 +84,8 @@ def _without_color(style: Style, usual: ColorTriplet | None) -> Style:
     return Style(bold=style.bold, italic=style.italic, underline=style.underline, reverse=bool(style.reverse) or apart)
 
 
-def _distance(one: ColorTriplet, other: ColorTriplet) -> int:
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True))
+def _distance(first: ColorTriplet, second: ColorTriplet) -> int:
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True))
 
 
 class FewColors(LineFilter):
@@ -118,9 +121,9 @@ def _standard(color: RichColor) -> int:
     return _WHITE if number is None else number
 
 
-def _contrast(one: int, other: int) -> float:
+def _contrast(first: int, second: int) -> float:
     """The ratio of contrast of two of the 16 colors, as WCAG defines it: from 1 to 21."""
-    low, high = sorted(_luminance(_triplet(number)) for number in (one, other))
+    low, high = sorted(_luminance(_triplet(number)) for number in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 

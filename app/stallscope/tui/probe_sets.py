@@ -35,7 +35,7 @@ _Place = tuple[str, str]
 
 
 class Remedy(NamedTuple):
-    """A variant of a pattern, both by name, that is a remedy, or the stall that it helps against."""
+    """A variant of a pattern, by their names: a remedy, or the stall that the remedies help against."""
 
     pattern: str
     variant: str
@@ -81,16 +81,16 @@ def next_remedy(probe_set: ProbeSet, victim: Probe | None = None, aggressors: Se
                     return Remedy(pattern.name, variant.name)
         return None
     variants = patterns()[probe_set.pattern].variants
-    cycle = [one.name for one in variants if one.kind is Kind.REMEDY]
-    cycle += [one.name for one in variants if one.kind is Kind.STALL][:1]
+    cycle = [member.name for member in variants if member.kind is Kind.REMEDY]
+    cycle += [member.name for member in variants if member.kind is Kind.STALL][:1]
     position = cycle.index(probe_set.variant) if probe_set.variant in cycle else -1
     return Remedy(probe_set.pattern, cycle[(position + 1) % len(cycle)])
 
 
 def stalls_of(probe_set: ProbeSet, probe: Probe, others: Sequence[Probe] | None = None) -> list[Pattern]:
-    """The pattern of ``probe_set``; where it has none, those in which ``probe`` and one of ``others`` stall.
+    """The patterns in which ``probe`` stalls beside ``others``; a probe set of a pattern has only this pattern.
 
-    By default ``others`` are all of the set.
+    By default ``others`` are all probes of the set.
     """
     if probe_set.pattern in patterns():
         return [patterns()[probe_set.pattern]]
@@ -105,13 +105,13 @@ def stalls_of(probe_set: ProbeSet, probe: Probe, others: Sequence[Probe] | None 
 # The screen asks with each table.
 @lru_cache(maxsize=256)
 def _stalls_at(place: _Place, others: frozenset[_Place]) -> tuple[str, ...]:
-    """The names of the patterns in which the probe at ``place`` stalls beside one at one of ``others``."""
-    found = []
+    """The names of the patterns in which the probe at ``place`` stalls beside a probe at a place of ``others``."""
+    names = []
     for pattern in patterns().values():
-        stalls = ({_place(one) for one in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
+        stalls = ({_place(probe) for probe in v.probes} for v in pattern.variants if v.kind is Kind.STALL)
         if any(place in places and places & others for places in stalls):
-            found.append(pattern.name)
-    return tuple(found)
+            names.append(pattern.name)
+    return tuple(names)
 
 
 def _place(probe: Probe) -> _Place:
@@ -120,14 +120,14 @@ def _place(probe: Probe) -> _Place:
 
 
 def with_probe(base: ProbeSet, name: str) -> ProbeSet:
-    """``base`` and the probe ``name``, with a number behind it where ``base`` has one of that name.
+    """``base`` and the probe ``name``; a number follows the name if ``base`` already has it.
 
     Raises ValueError where ``base`` has the maximum number.
     """
     if len(base.probes) >= MOST_PROBES:
         raise ValueError(f"At most {MOST_PROBES} probes: select a pattern, or start again.")
     taken = {probe.name for probe in base.probes}
-    free = next(one for one in (name, *(f"{name} {i}" for i in range(2, 99))) if one not in taken)
+    free = next(candidate for candidate in (name, *(f"{name} {i}" for i in range(2, 99))) if candidate not in taken)
     probe = parse_probe(name, as_name=free)
     return structs.replace(
         base, title="selected probes", probes=(*base.probes, probe), pattern="", variant="", expect=""
@@ -169,7 +169,7 @@ def with_scaled_size(base: ProbeSet, name: str, factor: float) -> tuple[ProbeSet
         raise ValueError("The copy size of this probe is fixed.")
     if size == old:
         raise ValueError(f"The copy size can be {SMALLEST_SIZE // KIB} KiB to {LARGEST_SIZE // MIB} MiB.")
-    return structs.replace(base, probes=tuple(new if one is probe else one for one in base.probes)), size
+    return structs.replace(base, probes=tuple(new if member is probe else member for member in base.probes)), size
 
 
 def scaled_period_ns(period_ns: int, factor: float) -> int:
@@ -194,7 +194,7 @@ def gpus_needed(probe_set: ProbeSet) -> int:
 
 
 def gpu_label(probe_set: ProbeSet) -> str:
-    """All GPUs of the probe set: ``2 × NVIDIA H200 (GPU 0, GPU 1)``, with the number of those not known."""
+    """All GPUs of the probe set: ``2 × NVIDIA H200 (GPU 0, GPU 1)``, with the number of unknown GPUs."""
     known = probe_set.gpus
     missing = gpus_needed(probe_set) - len(known) if known else 0
     if missing > 0:
@@ -211,7 +211,7 @@ def aggressors(probe_set: ProbeSet) -> tuple[str, ...]:
 
 
 def aggressors_on(observation: Observation) -> tuple[Probe, ...]:
-    """The aggressors that are switched on in ``observation``, also those that wait for the baseline."""
+    """The switched-on aggressors of ``observation``, with the aggressors that wait for the baseline."""
     parts = {} if observation.snapshot is None else observation.snapshot.probes
     return tuple(
         probe

@@ -39,7 +39,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-# The documented file has 4 KiB.
+# Largest size (bytes) of a file; the documented file has 4 KiB.
 _MOST_BYTES = 256 * 1024
 _LONGEST_VALUE = 60
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
@@ -47,7 +47,7 @@ _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
-# Screens on which all probes have keys.
+# Screens with keys for all probes.
 _WITH_PROBES = ("monitor",)
 
 
@@ -148,7 +148,7 @@ def _keys(values: Any) -> dict[str, str]:
 def _check_unique(values: Mapping[str, str], actions: tuple[Action, ...], users: dict[str, str]) -> None:
     """Raise SettingsError where two of a screen's ``actions`` have the same key, or one that ``users`` has."""
     yielding = [action for action in actions if action.yields and action.name not in values]
-    for action in (*(one for one in actions if one not in yielding), *yielding):
+    for action in (*(other for other in actions if other not in yielding), *yielding):
         for key in values.get(action.name, action.keys).split(","):
             if users.get(key, action.name) != action.name and action not in yielding:
                 raise SettingsError(f'the key "{key}" is used by {users[key]} and by {action.name}')
@@ -175,11 +175,11 @@ def _key(key: str, action: str) -> str:
     from textual.keys import ASCII_KEY_NAMES, KEY_ALIASES, Keys, _character_to_key
 
     characters = {_character_to_key(chr(code)) for code in (*range(0x20, 0x7F), *range(0xA1, 0x100))}
-    known = {one.value for one in Keys if not one.value.startswith("<")} | characters
+    known = {key_name.value for key_name in Keys if not key_name.value.startswith("<")} | characters
     known |= {*ASCII_KEY_NAMES.values(), *KEY_ALIASES} - {""}
     *modifiers, base = key.split("+") if len(key) > 1 else (key,)
     valid = (len(base) == 1 and base.isprintable()) or base in known
-    if key in known or (valid and all(one in _MODIFIERS for one in modifiers)):
+    if key in known or (valid and all(modifier in _MODIFIERS for modifier in modifiers)):
         base = _character_to_key(base) if len(base) == 1 else base
         return "+".join((*sorted(modifiers), base))
     raise SettingsError(f"{action} = {_shown(key)}: no key has this name{_nearest(key, known)}")

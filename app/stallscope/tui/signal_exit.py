@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-# Those that would end the process without restoring the terminal, but for those of a defect (SIGSEGV) and SIGKILL.
+# Signals that would end the process without restoring the terminal, except signals of a defect (SIGSEGV) and SIGKILL.
 SIGNALS = (
     signal.SIGTERM,
     signal.SIGHUP,
@@ -24,9 +24,10 @@ SIGNALS = (
     signal.SIGPWR,
     signal.SIGXCPU,
 )
-# An ignored one of these ends the screen all the same: nobody could end it otherwise once its terminal is gone.
+# Signals that end the screen even if they are ignored: nobody could end it otherwise once its terminal is gone.
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# After SIGHUP the terminal is gone, so the last writes to it can hang.
+# Longest time (s) for the end of the screen, by signal; after SIGHUP the terminal is gone, so that the last writes to
+# it can hang.
 LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
 
 

@@ -15,21 +15,21 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# A paste without its end is over when nothing longer than what a person types has arrived for so long.
+# Time (s) without more than typed text after which a paste without its end is over.
 PASTE_S = 1.0
 _TYPED_BYTES = 16
 _PASTE_END = "\x1b[201~"
-# No terminal is larger.
+# Largest coordinate; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# More than a person types ahead, and than a path that a terminal pastes as keys.
+# Largest number of waiting keys, more than a person types ahead, and than a path that a terminal pastes as keys.
 MOST_WAITING = 512
 
 
 class InputDecoder:
-    """Decoder of a terminal's bytes, whatever they are. It raises nothing.
+    """Decoder of any bytes from a terminal. It raises nothing.
 
-    Bytes that are not UTF-8 and sequences that mean nothing are dropped. A paste ends without its end sequence too.
+    Bytes that are not UTF-8 and unknown sequences are dropped. A paste ends without its end sequence too.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,27 +40,27 @@ class InputDecoder:
         self._sent_s = math.inf
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages of ``data``, which continues what was fed before."""
+        """The messages of ``data``, which continues the earlier data."""
         if len(data) >= _TYPED_BYTES or b"\x1b" in data:
             self._sent_s = self._clock()
-        found: list[Message] = []
-        # One sequence after the other, so that one that the parser cannot read takes no other with it.
+        messages: list[Message] = []
+        # One sequence after the other, so that an unreadable sequence does not take another with it.
         for part in re.split("(?=\x1b)", self._text.decode(data)):
             if part:
-                found += self._parse(part)
-        return found
+                messages += self._parse(part)
+        return messages
 
     def tick(self) -> list[Message]:
         """The messages of sequences whose rest has not arrived in time; to be called several times a second."""
-        found = self._parse(None)
+        messages = self._parse(None)
         if self._clock() - self._sent_s >= PASTE_S:
             # Without effect where no paste has begun. Once: it takes more time than all else while nothing is sent.
             self._sent_s = math.inf
-            found += self._parse(_PASTE_END)
-        return found
+            messages += self._parse(_PASTE_END)
+        return messages
 
     def _parse(self, part: str | None) -> list[Message]:
-        """The messages of ``part``, or of what has waited for its rest for too long."""
+        """The messages of ``part``, or of a sequence that has waited for its rest for too long."""
         try:
             messages = self._parser.tick() if part is None else self._parser.feed(part)
             return [message for message in messages if _is_accepted(message)]

@@ -103,20 +103,20 @@ _AFTER_WAIT = Cause(
     "inside the call, on the host.",
     remedy="Shorten the wait: it has a verdict of its own.",
 )
-# A green context has SMs of the primary context and runs in its time-slice.
+# Contexts of one time-slice: a green context has SMs of the primary context.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 
 @cache
 def entries() -> Mapping[str, Entry]:
     """Every entry by name, victims first. Raises ValueError when two entries share a name."""
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for family in _FAMILIES:
         for entry in family.ENTRIES:
-            if entry.name in found:
+            if entry.name in by_name:
                 raise ValueError(f"two catalogue entries are called {entry.name}")
-            found[entry.name] = entry
-    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].role is not Role.VICTIM)))
+            by_name[entry.name] = entry
+    return MappingProxyType(dict(sorted(by_name.items(), key=lambda item: item[1].role is not Role.VICTIM)))
 
 
 def cause(victim: Probe, aggressor: Probe, phase: Phase | None = None) -> Cause | None:
@@ -139,8 +139,8 @@ def cause(victim: Probe, aggressor: Probe, phase: Phase | None = None) -> Cause 
         if candidate.applies(context, stream, process, used, victim.stream == "NULL")
     ]
     applying += [_STREAM_ORDER] if share_stream else []
-    found = next((candidate for candidate in applying if candidate.explains(phase, used)), None)
-    return _AFTER_WAIT if found is None and phase is Phase.CALL and applying else found
+    explaining = next((candidate for candidate in applying if candidate.explains(phase, used)), None)
+    return _AFTER_WAIT if explaining is None and phase is Phase.CALL and applying else explaining
 
 
 def time_slice_cause(victim: Probe, others: Sequence[Probe]) -> Cause | None:

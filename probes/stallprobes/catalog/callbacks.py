@@ -1,4 +1,4 @@
-"""Probes of host functions: one that does nothing, ones that last, and the ways to do the same work outside of one."""
+"""Probes of host functions: an empty one, long ones, and other ways to do the same work."""
 
 from __future__ import annotations
 

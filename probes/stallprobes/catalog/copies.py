@@ -162,8 +162,8 @@ def _d2h_fresh(placement: Placement, size: int) -> Program:
 def _timed(stream: Stream, *calls: Op) -> tuple[list[Op], list[Op], list[Op]]:
     """``calls`` on ``stream``, each between two timing events.
 
-    Returns the ops that submit them, those that read their GPU times afterwards, and those that must run once before
-    the first reading.
+    Returns three groups of ops: the submissions, the readings of the GPU times afterwards, and the ops that must run
+    once before the first reading.
     """
     submit, read, once = [], [], []
     for op in calls:
@@ -178,9 +178,9 @@ def _timed(stream: Stream, *calls: Op) -> tuple[list[Op], list[Op], list[Op]]:
 
 
 def _scalar_readback(space: Space | None) -> ProgramMaker:
-    """A reduction of two kernels whose 4-byte result is copied to ``space``, or stays on the GPU (None).
+    """A reduction of two kernels and a copy of its 4-byte result to ``space``; with None the result stays on the GPU.
 
-    When it stays, an iteration reads the times of the previous one, so that the loop never waits for the GPU.
+    In the latter case an iteration reads the times of the previous one, so that the loop never waits for the GPU.
     """
 
     def program(placement: Placement, _size: int) -> Program:

@@ -27,9 +27,9 @@ from stallprobes.model import (
 
 VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
-# The label of a stream that only one probe uses.
+# Label of a stream of only one probe.
 OWN = "own"
-# The primary context of the second process, in names of probes and in documents.
+# Name of the primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
 
 
@@ -110,12 +110,12 @@ HARDWARE_LABELS = {
 }
 
 
-# H2D copies up to this size travel in the command stream, and the graphics engine writes them. So they wait while the
-# GPU changes over to another context, as kernels do. The copy engines serve all contexts without a change-over.
+# Largest H2D copy (bytes) that travels in the command stream, where the graphics engine writes it: it waits for a
+# change-over of the GPU to another context, as kernels do. The copy engines serve all contexts without a change-over.
 _INLINE_BYTES = 65_536
 
 
-# The phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
+# Phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
 CALLS = frozenset({Phase.CALL})
 WAITS = frozenset({Phase.WAIT, Phase.START})
 BOTH = CALLS | WAITS
@@ -226,8 +226,8 @@ class Entry:
     ) -> Probe:
         """A probe of this entry at ``placement``, with ``size`` in bytes and one iteration each ``period_ns``.
 
-        ``baseline_period_ns`` is that of its baseline, if another. Raises ValueError when a size is given to an entry
-        without one.
+        ``baseline_period_ns`` is the period of its baseline, if another. Raises ValueError when a size is given to an
+        entry without one.
         """
         if size is not None and not self.size:
             raise ValueError(f"{self.name} has no size to set")
@@ -294,12 +294,12 @@ def synchronized(stream: Stream, *ops: Op) -> tuple[Op, ...]:
 
 
 def repeated(ops: Callable[[Placement, int], tuple[Op, ...]]) -> ProgramMaker:
-    """What makes the program of ``ops`` of a placement and a size."""
+    """Maker of the program of ``ops`` of a placement and a size."""
     return lambda placement, size: Program(ops=ops(placement, size), context=placement.context)
 
 
 def repeated_on_stream(ops: Callable[[Stream, int], tuple[Op, ...]]) -> ProgramMaker:
-    """What makes the program of ``ops`` of a placement's stream and a size, with a synchronization of the stream."""
+    """Maker of the program of ``ops`` of a placement's stream and a size, with a synchronization of the stream."""
 
     def program(placement: Placement, size: int) -> Program:
         stream = placement.resolved_stream()

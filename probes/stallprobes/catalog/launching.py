@@ -20,11 +20,12 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
-# No multiple of a victim's period, so that the bursts pass over its calls instead of always or never meeting them.
+# Period (ns) of the bursts, no multiple of a victim's period: otherwise they would always or never meet its calls.
 BURST_PERIOD_NS = 40_900 * US
 BURST = 64
 STREAMS = 16
-# With fewer, more than a tenth of the launches would be the first one after a pause, whose caches are cold.
+# Number of launches in a series: with fewer, more than a tenth of them would be the first after a pause, with cold
+# caches.
 SERIES = 10
 
 

@@ -21,7 +21,7 @@ from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, W
 
 KERNEL_NS = 4 * MS
 BACK_OFF_NS = 100 * US
-# A kernel that another context delays for longer is waited for in several iterations.
+# Longest wait (ns) of one iteration for its kernel; a longer delay takes several iterations.
 POLL_TIMEOUT_NS = 100 * MS
 
 

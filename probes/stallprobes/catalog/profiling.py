@@ -11,24 +11,24 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import MS, Needs, Op, Program, Role, Word
 
-# Numbers of CUPTI's kinds of records, of those that torch.profiler enables: copies, memsets, calls of the driver, and
-# kernels that run at the same time.
+# CUPTI's numbers of the record kinds that torch.profiler enables: copies, memsets, calls of the driver, and concurrent
+# kernels.
 KINDS = (1, 2, 4, 10)
 _FORCED = 1
 _COMPLETED, _ALL = 0, 1
 
-# A check regards an aggressor without a call for 250 ms as one that does not run, so a rest is a part of the iteration.
-# An iteration ends within the time in which an engine has to stop.
+# Length (ns) of an iteration with its rest: a check regards an aggressor without a call for 250 ms as stopped, so that
+# the rest is a part of the iteration. It must end within the time in which an engine has to stop.
 ITERATION_NS = 400 * MS
 SESSION_NS = 20 * MS
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 PROFILE_NS = 5 * MS
-# Longer than a few other profilers take for an iteration each.
+# Time (ns) longer than an iteration of each of a few other profilers.
 _OTHERS_NS = 2_000 * MS
-# Longer than a thread sleeps that waits for the mutex.
+# Pause (ns) longer than the sleep of a thread that waits for the mutex.
 _PAUSE_NS = 1 * MS
 
-# CUPTI has one state for the process: the thread that holds the mutex uses it.
+# Mutex for the one state of CUPTI in a process: its holder uses CUPTI.
 _MUTEX = Word("CUPTI", shared=True)
 
 
@@ -61,10 +61,10 @@ _DETACH = (
 
 
 def _program(*ops: Op) -> ProgramMaker:
-    """What makes the program of an iteration that begins and ends without CUPTI.
+    """Maker of the program of an iteration that begins and ends without CUPTI.
 
-    So the baseline after it is that of a process that was never profiled, as the one before. After a call that fails
-    no kind of records is enabled either.
+    The baselines before and after it are therefore of a process without a profiler. After a failed call, all kinds of
+    records are off, too.
     """
     release = Op("native:store", (_MUTEX, 0), phase=None)
     own = (

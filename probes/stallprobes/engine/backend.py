@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 GIB = 1 << 30
-# What the functions of probes that profile their own process begin with.
+# Beginning of the function names of probes that profile their own process.
 CUPTI = "cupti:"
 _FINALIZE = f"{CUPTI}cuptiFinalize"
 _GRAPH_LAUNCH = "cuGraphLaunch"
@@ -87,8 +87,8 @@ def on_behalf_of(probe: Probe) -> Iterator[None]:
 def for_each(probes: Iterable[Probe], prepare: Callable[[Probe], None]) -> None:
     """Call ``prepare`` with each probe.
 
-    Raises one Unsupported for all probes that ``prepare`` refuses with the reason of the first one, so that a session
-    without them does not fail again for the same reason.
+    Raises one Unsupported for all refused probes, with the reason of the first one, so that a session without these
+    probes does not fail again for the same reason.
     """
     refused: list[Unsupported] = []
     for probe in probes:
@@ -188,18 +188,20 @@ def check_profilers(probes: Sequence[Probe], options: Options) -> None:
         raise Unsupported(f"{taken.found}, so that the timeline cannot be on", *_profilers(probes, Process.ENGINE))
     for process in Process:
         detaching = [name for name, functions in _profilers(probes, process).items() if _FINALIZE in functions]
-        graphs = [one.name for one in probes if one.program.process is process and _GRAPH_LAUNCH in _functions(one)]
+        graphs = [
+            probe.name for probe in probes if probe.program.process is process and _GRAPH_LAUNCH in _functions(probe)
+        ]
         if detaching and graphs:
             raise Unsupported(f"cuptiFinalize beside the graph launches of {graphs[0]} loses the context", *detaching)
 
 
 def timeline_refusal(probes: Sequence[Probe]) -> TimelineStatus | None:
-    """The state of a timeline that is switched on beside ``probes``, if one of them uses CUPTI; else None."""
+    """The state of a timeline beside ``probes`` if a probe uses CUPTI in the engine's process; else None."""
     name = next(iter(_profilers(probes, Process.ENGINE)), None)
     if name is None:
         return None
-    found = f"the probe {name} uses CUPTI in the engine's process"
-    return TimelineStatus(False, TimelineProblem.TAKEN, found, "switch the timeline on with other probes")
+    reason = f"the probe {name} uses CUPTI in the engine's process"
+    return TimelineStatus(False, TimelineProblem.TAKEN, reason, "switch the timeline on with other probes")
 
 
 def _profilers(probes: Sequence[Probe], process: Process) -> dict[str, set[str]]:

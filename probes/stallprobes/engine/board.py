@@ -1,8 +1,8 @@
 """The board: shared memory that the engine's loops write and the session reads.
 
 It is one anonymous block (``memfd_create``), so nothing remains when both processes have ended. It holds a header, a
-section for each probe, and that of the timeline. Every word has one writer; readers never block writers. Times are ns
-of CLOCK_MONOTONIC, or of the simulated clock if the header has one.
+section for each probe, and a section for the timeline. Every word has one writer; readers never block writers. Times
+are ns of CLOCK_MONOTONIC, or of the simulated clock if the header has one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from stallprobes.native.layouts.schedule import LEAD_DEFAULT_NS
 # Rows of GpuRecord, and of HostCall.
 GpuRecords = NDArray[Any]
 HostCalls = NDArray[Any]
-# ``ProbeState(number)`` takes longer.
+# Members of ProbeState by number: ``ProbeState(number)`` takes longer.
 _STATES = tuple(ProbeState)
 
 
@@ -86,7 +86,7 @@ class SectionLayout:
 class BoardLayout:
     """Layout of a board: names, channels and periods (ns) of the probes, offsets of their sections, size (bytes).
 
-    ``timeline_channels`` are those that the timeline fills, ``timeline_offset`` that of its own section.
+    ``timeline_channels`` are the channels that the timeline fills, ``timeline_offset`` is the offset of its section.
     """
 
     names: tuple[str, ...]
@@ -253,10 +253,10 @@ class Board:
             raise BoardError(f"the board has {size} bytes, not {layout.size}")
         board = cls(fd, layout)
         header = board.header
-        found = [header.magic, header.version, header.size, header.digest]
+        actual = [header.magic, header.version, header.size, header.digest]
         wanted = [BOARD_MAGIC, LAYOUT_VERSION, layout.size, layout.digest()]
         for what, value, expected in zip(
-            ("magic", "version", "size", "digest of channels"), found, wanted, strict=True
+            ("magic", "version", "size", "digest of channels"), actual, wanted, strict=True
         ):
             if value != expected:
                 board.fd = -1
@@ -349,7 +349,7 @@ def counter_ns(counter: TimeCounter, now_ns: int) -> int:
 
 
 def _shown(part: ProbeSection, traced: bool) -> tuple[Channel, ...]:
-    """The channels of a snapshot: those of the timeline appear once it has been on."""
+    """The channels of a snapshot: the timeline's channels appear once it has been on."""
     return (*part.channels, *part.timeline_channels) if traced else part.channels
 
 
@@ -366,7 +366,7 @@ class _Histograms:
         """Read those of ``channels``, which are neighbors on the board."""
         first = part.channel(channels[0]) if channels else 0
         rows = slice(first, first + len(channels))
-        # One dimension takes a fifth of the time of two, and truth values a sixth of that of integers.
+        # One dimension takes a fifth of the time of two, and truth values a sixth of the time of integers.
         flat = part.hist[rows].reshape(-1)
         places = (flat != 0).nonzero()[0]
         # Counts before maxima: a maximum may be ahead of its count, never behind it. A copy: the loop counts meanwhile.
@@ -468,10 +468,10 @@ def _samples(part: ProbeSection) -> tuple[Samples, int]:
     # In the order of the calls: a full ring begins behind its head, another one at its beginning.
     begin = max(head - SAMPLES, 0)
     middle = begin % SAMPLES
-    # As integers, which are copied in a tenth of the time of structures.
+    # The view has integers, which are copied in a tenth of the time of structures.
     rows = part.samples.view(np.int64).reshape(SAMPLES, -1)
     copied = np.concatenate((rows[middle:], rows[:middle])) if begin else rows[:head].copy()
     entries = copied.view(part.samples.dtype).reshape(-1)
-    # Without the entries that were overwritten during the copy, and the one that may be half written.
+    # Entries that were overwritten during the copy are left out, and the entry that may be half written.
     first = max(part.words.samples - SAMPLES + 1, 0)
     return entries[min(first, head) - begin :], head

@@ -1,4 +1,5 @@
-"""Which ops of a program put work on the GPU, on which stream, and the channels that the timeline fills for them."""
+"""Submissions of a program: its ops that put work on the GPU, their streams, and the channels of the timeline for
+them."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ from stallprobes.model import (
     null_stream,
 )
 
-# The driver functions that put work with a record of its own on a stream.
+# Driver functions that put work with a record of its own on a stream.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
 _COPIES = frozenset(
     {"cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync"}
 )
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
-# Those without a stream among their arguments, which use the legacy default stream of the thread's context.
+# Driver functions without a stream among their arguments; they use the legacy default stream of the thread's context.
 _ON_DEFAULT_STREAM = frozenset(
     {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
 )
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# It returns when all work of the default stream is complete. The others without a stream can return before.
+# Function without a stream that returns when all work of the default stream is complete; the others may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# No program has more submissions in flight: the driver's queue of a stream holds about 1000.
+# Depth of a stream without a limit: the driver's queue of a stream holds about 1000 submissions.
 UNBOUNDED = 2048
 
 
@@ -67,21 +68,21 @@ class StreamUse:
 
 
 def submissions(program: Program) -> tuple[Submission, ...]:
-    """The ops of an iteration that put work on a stream: one that they name, or the default stream."""
-    found = []
+    """The ops of an iteration that put work on a stream: a named stream, or the default stream."""
+    submitted = []
     for number, op in enumerate(program.ops):
         stream = _stream(op, program)
         if op.fn in SUBMITTING and stream is not None:
             awaited = any(_waits_for(later, stream, program) for later in program.ops[number:])
-            found.append(Submission(number, stream, op.label, op.repeat, _records(op), awaited))
-    return tuple(found)
+            submitted.append(Submission(number, stream, op.label, op.repeat, _records(op), awaited))
+    return tuple(submitted)
 
 
 def depth(program: Program, stream: Stream) -> int:
-    """How many calls later on ``stream`` a call's work has certainly started, at most UNBOUNDED.
+    """Number of later calls on ``stream`` after which a call's work has certainly started, at most UNBOUNDED.
 
-    A program that waits for its stream in each iteration has one iteration in flight, one with a guard as many as the
-    guard lets it be ahead.
+    A program that waits for its stream in each iteration has one iteration in flight; a guard sets the number for its
+    program.
     """
     each = sum(part.repeat for part in submissions(program) if part.stream == stream)
     waits = set(_SYNCHRONIZING)
@@ -100,14 +101,14 @@ def crosses_gpus(program: Program) -> bool:
 
 
 def _devices(op: Op) -> set[int]:
-    found = set()
+    devices = set()
     for arg in op.args:
         owner = arg.buffer if isinstance(arg, BufferPart) else arg
         if isinstance(owner, Buffer | Stream):
-            found.add(owner.context.device)
+            devices.add(owner.context.device)
         elif isinstance(owner, Context):
-            found.add(owner.device)
-    return found
+            devices.add(owner.device)
+    return devices
 
 
 def timeline_channels(program: Program) -> tuple[Channel, ...]:
@@ -115,11 +116,11 @@ def timeline_channels(program: Program) -> tuple[Channel, ...]:
 
     A phase that the program measures itself, with a pair of events, keeps that source.
     """
-    found = submissions(program)
-    if not found:
+    parts = submissions(program)
+    if not parts:
         return ()
     phases = tuple(phase for phase in TIMELINE_PHASES if program.source(phase) is Source.TIMELINE)
-    labels = dict.fromkeys(part.label for part in found if part.label)
+    labels = dict.fromkeys(part.label for part in parts if part.label)
     return (*map(Channel, phases), *(Channel(phase, label) for label in labels for phase in phases))
 
 

@@ -107,7 +107,7 @@ def libc_address(name: str) -> int:
 class HostResolver:
     """Maps the functions and resources of one probe's program to addresses: libc and native functions, host memory.
 
-    That of CUDA is a subclass, which adds what is CUDA's.
+    A subclass adds the functions and resources of CUDA.
     """
 
     def __init__(self, memory: HostMemory, watchdog_ns: int | None = None) -> None:

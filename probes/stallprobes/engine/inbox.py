@@ -1,4 +1,4 @@
-"""Inbox of a session: what its engine has sent, and why the engine ended."""
+"""Inbox of a session: the messages of its engine, and the reason of the engine's end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stallprobes.engine.protocol import (
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
-# How often a wait asks whether the engine is stopped.
+# Time (s) between two questions of a wait whether the engine is stopped.
 _STEP_S = 0.5
 
 

@@ -16,7 +16,7 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
-# The number of an iteration's first op in the error words.
+# Number of an iteration's first op in the error words.
 _FIRST_OP = 1
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)
 
@@ -91,7 +91,7 @@ class ProbeLoop:
     )
 
     def __post_init__(self) -> None:
-        # Here, and not in the probe's thread: what is wrong with the library is the engine's answer.
+        # The library is loaded here and not in the probe's thread, so that its problem is the engine's answer.
         core()
         for rows in (self.ops, self.setup, self.teardown, self.undo):
             check_rows(rows, len(self.part.stats))

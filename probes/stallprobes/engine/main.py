@@ -54,10 +54,10 @@ BACKENDS = {
     "sim": "stallprobes.engine.sim.backend",
 }
 TICK_S = 0.02
-# Virtual time is advanced in steps, so that failures are reported and a Stop is noticed.
+# Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
 VIRTUAL_STEP_NS = 20_000_000
 STOP_S = 0.7
-# Together less than the time that a session gives its engine to end.
+# Longest wait (s) for the second process to end; with STOP_S, less than a session gives its engine to end.
 _SECOND_STOP_S = 0.1
 TIMELINE_START_S = 10.0
 

@@ -28,16 +28,17 @@ from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
 from stallprobes.native.layouts.board import create_shared_memory
 
-# The report of a crash has some hundred bytes for each thread.
+# Bytes of stderr that are kept: the report of a crash has some hundred for each thread.
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _REAP_S = 0.4
-# From the end of the control socket to that of the process: longer on a busy machine, or while the driver cleans up.
+# Longest time (s) from the end of the control socket to the end of the process; a busy machine or the driver's cleanup
+# takes long.
 _EXIT_S = 2.0
 _FIRST_FREE_FD = 3
-# States in /proc: by a signal, and by a debugger.
+# States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")
 
 
@@ -290,7 +291,7 @@ def _receive(
 class SpareEngine:
     """An engine process that is spawned before a session needs it, and imports ``backend`` meanwhile.
 
-    A session that is given it takes it over; otherwise ``close`` ends it. Raises OSError if no process can be created.
+    A session can take the process over; otherwise ``close`` ends it. Raises OSError if no process can be created.
     """
 
     def __init__(self, backend: str) -> None:

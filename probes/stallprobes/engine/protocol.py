@@ -110,7 +110,7 @@ class ResidentReturned:
 
 @dataclass(frozen=True)
 class TimelineChanged:
-    """From the engine: the timeline's state. ``number`` is that of the last SwitchTimeline that took effect."""
+    """From the engine: the timeline's state. ``number`` is the number of the last SwitchTimeline that took effect."""
 
     number: int
     status: TimelineStatus

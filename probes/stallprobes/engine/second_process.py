@@ -1,8 +1,8 @@
 """The second process: the engine starts it for the probes that name it, and it ends with the engine.
 
-It runs the engine's own program on the same board, with its own contexts. The engine passes its failures on. It ends
-for three reasons, each sufficient: a signal from the kernel when the engine ends (PR_SET_PDEATHSIG), the end of the
-socket to the engine, and the engine, which kills it when it does not answer.
+The second process runs the engine's program on the same board, with contexts of its own. The engine passes its failures
+on. Each of three events ends it: a signal from the kernel when the engine ends (PR_SET_PDEATHSIG), the end of the
+socket to the engine, and a kill by the engine when it does not answer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stallprobes.engine.protocol import Failed, FromEngine, ProbeStopped, Ready,
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
-# Less than the time in which a session expects its engine to be ready.
+# Longest time (s) until the second process is ready; less than a session gives its engine.
 _READY_S = 25.0
-# Number of the engine's polls (one each 20 ms while real time passes) in which the heartbeat may stay the same. Not
-# a time: a suspension of both processes is no silence.
+# Number of the engine's polls (one each 20 ms while real time passes) in which the heartbeat may stay the same. It is
+# no time, so that a suspension of both processes is no silence.
 _SILENT_POLLS = 500
 _REAP_S = 0.5
 
@@ -66,14 +66,14 @@ class SecondProcess:
 
     def poll(self) -> list[ProbeStopped]:
         """Its probes that failed since the last call. Raises BackendError if it has ended or does not answer."""
-        found = []
+        stopped = []
         while True:
             try:
                 message = self._messages.get_nowait()
             except queue.Empty:
                 break
             if isinstance(message, ProbeStopped):
-                found.append(message)
+                stopped.append(message)
             else:
                 self._raise(message)
         beat = self._board.header.second_heartbeat_ns
@@ -84,7 +84,7 @@ class SecondProcess:
             raise BackendError(
                 EXIT_ENGINE, "the second process did not answer, so it was killed: the driver may hang, see dmesg"
             )
-        return found
+        return stopped
 
     def begin_stop(self) -> None:
         """Let it stop its probes and end."""

@@ -37,12 +37,13 @@ from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses,
 
 _STOP_S = 1.0
 _START_S = 30.0
-# The engine waits so long for CUPTI's answer.
+# Longest wait (s) for CUPTI's answer; the engine waits as long.
 _TIMELINE_S = 10.0
 _SILENCE_S = 30.0
-# How often a call of a resident asks whether it is to stop, and a wait whether a stopped engine continues.
+# Time (s) between two questions of a resident's call whether it is to stop, and of a wait whether a stopped engine
+# continues.
 _STOP_STEP_S = 0.05
-# The collector asks for records every 10 ms.
+# Time (s) between two questions for records; the collector asks CUPTI every 10 ms.
 _RECORDS_S = 0.002
 _END_NS = 1 << 62
 
@@ -223,7 +224,7 @@ class Session:
             return tuple(self._board.header.sensors[: len(SENSORS)])
 
     def switch_timeline(self, on: bool, timeout: float = 0) -> TimelineStatus | None:
-        """Switch the record of what the GPU does on or off, at any time while the engine runs.
+        """Switch the record of the GPU's work on or off, at any time while the engine runs.
 
         Returns the state once it has taken effect or failed (``TimelineStatus.problem``), None if that takes longer
         than ``timeout`` seconds: ``timeline_status`` has it later. Raises EngineFailed if the engine has ended.
@@ -281,7 +282,7 @@ class Session:
             return _END_NS if self._board is None else self._board.timeline.words.collected_ns
 
     def timeline_losses(self) -> TimelineLosses:
-        """What the timeline lost since the session began, without records that no reader asked for.
+        """Losses of the timeline since the session began, without records that no reader asked for.
 
         Raises RuntimeError after ``stop``.
         """
@@ -363,7 +364,7 @@ class Session:
         """
         answer, pid = self._inbox.answer, self.engine_pid
         second = answer.second_pid if isinstance(answer, Ready) else None
-        return tuple(one for one in (pid, second) if one is not None) if pid is not None else ()
+        return tuple(process_id for process_id in (pid, second) if process_id is not None) if pid is not None else ()
 
     def probe_failures(self) -> tuple[ProbeFailure, ...]:
         """The probes that stopped with an error, in the order of their failures."""

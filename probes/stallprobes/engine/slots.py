@@ -1,8 +1,8 @@
-"""Slots: times in which the victims of one group run while those of the other groups of their GPU wait.
+"""Slots: times in which only the victims of one group run, and the other groups of the GPU wait.
 
-Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. So the
-groups of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call in
-flight: the victims of the next group run beside it, and that time is counted as not alone.
+Two contexts that both use the graphics engine wait for each other's change-over, although the GPU is idle. Therefore
+the groups of one GPU have slots one after the other; GPUs are independent of each other. A slot never waits for a call
+in flight: the victims of the next group run beside it, and this time counts as not alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stallprobes.engine.board import Board, counter_ns
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 from stallprobes.native.layouts.board import TimeCounter
 
-# How often the engine looks for switched probes, and for the end of a call that lasts beyond its slot.
+# Time (ns) between two looks of the engine for switched probes and for the end of a call beyond its slot.
 STEP_NS = 2 * MS
 
 
 @dataclass(frozen=True)
 class SlotState:
-    """What a victim may do: whether its slot is open, and whether a call of another group is in flight meanwhile.
+    """State of a victim's slot: whether it is open, and whether a call of another group is in flight meanwhile.
 
     ``opens_ns`` is the time at which the slot opens if no probe is switched; of an open slot, when it opened.
     """
@@ -82,7 +82,7 @@ class SlotSchedule:
     def update(self, now_ns: int, on: set[str], in_flight: set[str]) -> dict[str, SlotState]:
         """The state of each victim at ``now_ns``, which never decreases.
 
-        ``on`` are the victims that are switched on, ``in_flight`` those with a call that has not returned.
+        ``on`` are the switched-on victims, ``in_flight`` the victims with a call in flight.
         """
         for gpu, slots in self._gpus.items():
             slots.update(now_ns, {self._groups[name][1] for name in on if self._groups[name][0] == gpu})
@@ -106,7 +106,7 @@ class SlotSchedule:
 
 
 def grouped(probes: Sequence[Probe]) -> dict[str, SlotGroup]:
-    """The probes that need slots, with their groups: those of GPUs on which there are victims of two groups or more."""
+    """The probes that need slots, with their groups: the victims of GPUs with two groups or more."""
     groups = {probe.name: probe.slot_group for probe in probes if probe.slot_group is not None}
     crowded = {gpu for gpu, _ in groups.values() if len({g for g in groups.values() if g[0] == gpu}) > 1}
     return {name: group for name, group in groups.items() if group[0] in crowded}

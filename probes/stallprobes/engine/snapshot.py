@@ -1,4 +1,4 @@
-"""Snapshot of the board: the statistics of all probes at one time, whose difference to an earlier one is a window."""
+"""Snapshot of the board: the statistics of all probes at one time. The difference of two snapshots is a window."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ProbeErrorCode:
 class ProbeFigures(Struct, frozen=True, eq=False):
     """The figures of one probe since its start that a recording stores as they are, in its order.
 
-    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which it was switched on and its
-    slot open; otherwise the board's time. ``not_alone_ns`` is the part of it in which a call of another group had not
-    returned. ``polled_ns`` is the time for which the loop polled the clock, and ``paused_ns`` the part
-    of it in which it had no CPU for 20 µs or longer at once; both are 0 on the simulated GPU.
+    ``in_slots``: the engine gives the probe slots. ``allowed_ns`` is then the time in which the probe was on and its
+    slot open; otherwise the board's time. ``not_alone_ns`` is the part of ``allowed_ns`` beside a call in flight of
+    another group. ``polled_ns`` is the time for which the loop polled the clock; ``paused_ns`` is the part of
+    ``polled_ns`` without a CPU, in pauses of 20 µs or longer. Both are 0 on the simulated GPU.
     """
 
     state: ProbeState

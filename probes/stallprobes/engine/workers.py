@@ -1,6 +1,7 @@
-"""The probe threads of an engine, each of which runs one probe's setup ops, its loop, and what follows it; and a hold.
+"""Probe threads of an engine, and the hold of all of them.
 
-In a hold all probe threads of a process rest between two iterations, so that none of them is in a driver call.
+A thread runs its probe's setup ops, the loop, and the teardown. In a hold all probe threads of a process rest between
+two iterations, so that no thread is in a driver call.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PR_SET_NAME = 15
 _PR_SET_TIMERSLACK = 29
 _SETTLE_STEP_S = 0.001
 _HOLD_STEP_S = 0.0005
-# A loop in one of these states makes no calls any more.
+# States of a loop that makes no more calls.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 
@@ -125,8 +126,8 @@ class ProbeThreads:
         self._raise_error()
         for thread in self._threads:
             thread.copy_proof()
-        found = (thread.failure(explain) for thread in self._threads)
-        return [failure for failure in found if failure is not None]
+        failures = (thread.failure(explain) for thread in self._threads)
+        return [failure for failure in failures if failure is not None]
 
     def numbers(self) -> dict[str, int]:
         """The kernel's number of each probe's thread."""

@@ -16,9 +16,9 @@ from pathlib import Path
 from stallprobes.errors import FileNotWritten, reason_of
 from stallprobes.files.ending_signals import unwound_by_signals
 
-# Errors of file systems without hard links.
+# Codes of errors on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-# Size (bytes) of the parts in which a file is copied.
+# Size (bytes) of one part of a copied file.
 _PIECE = 1 << 20
 
 
@@ -52,18 +52,18 @@ def ready(path: Path, *, force: bool) -> None:
 
 
 def _refuse(path: Path, *, force: bool) -> None:
-    """Raise FileNotWritten for what is no file, exists without ``force``, or is in no folder."""
+    """Raise FileNotWritten for a path that is no file, exists without ``force``, or is in no folder."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         _folder(path)
         return
     except (OSError, ValueError) as error:
         raise _sentence(path, error) from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise FileNotWritten(f"{path} is a folder: name a file in it")
     # Replacing /dev/null, say, would break the machine.
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileNotWritten(f"{path} is not a regular file: name a regular file or a new one")
     if not force:
         raise FileNotWritten(f"{path} already exists: name another file, or overwrite it with --force")

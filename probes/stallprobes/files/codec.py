@@ -22,10 +22,10 @@ from stallprobes.errors import MalformedJson, TruncatedJson
 from stallprobes.units import us_of
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# The longest sentence of a verdict has some 500 characters, the longest line of a program is cut to 1000.
+# Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program is cut to 1000.
 LONGEST_TEXT = 1 << 16
 LONGEST_NAME = 1 << 10
-# The largest integer that every JSON parser represents exactly.
+# Largest integer that every JSON parser represents exactly.
 LARGEST_INTEGER = 2**53
 
 _WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
@@ -37,7 +37,7 @@ Sentence = String | msgspec.UnsetType
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
-# What the driver or the clock has: a handle, a size, 146 years in nanoseconds.
+# Largest value of the driver or the clock: a handle, a size, 146 years in nanoseconds.
 LARGEST_UNSIGNED = 2**62
 Unsigned = Annotated[int, Meta(ge=0, le=LARGEST_UNSIGNED)]
 Nanoseconds = Unsigned
@@ -58,13 +58,13 @@ class Rounded:
     decimals: int
 
 
-# Nanoseconds, of which a percentile can have a fraction.
+# Nanoseconds of a latency; a percentile can have a fraction.
 Latency = Annotated[float, Meta(ge=0, le=LARGEST_UNSIGNED), Rounded(0)]
-# Of two latencies, or calls per second.
+# Ratio of two latencies, or calls per second.
 Ratio = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
-# Of a whole, 0 to 1.
+# Share of a whole, 0 to 1.
 Share = Annotated[float, Meta(ge=0, le=1), Rounded(6)]
-# A duration of at most 158 years: those of files of watched processes are within ``Nanoseconds``.
+# Duration (s) of at most 158 years; durations in files of watched processes are within ``Nanoseconds``.
 Seconds = Annotated[float, Meta(ge=0, le=5e9)]
 
 Value = TypeVar("Value")
@@ -132,9 +132,9 @@ def about(description: str) -> Meta:
 
 
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# What may be a control character in JSON.
+# Byte sequences of JSON that may be a control character.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Escapes, of which these are no control characters as ``encoded`` writes them.
+# Escapes in JSON that are no control characters as ``encoded`` writes them.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
@@ -165,7 +165,7 @@ def is_odd(text: bytes) -> bool:
     """Whether a string of the JSON ``text`` is none that ``cleaned`` writes: with control characters, or too long."""
     if not _PLAIN_ESCAPES.issuperset(_ESCAPE.findall(text)) or b"\x7f" in text or _C1.search(text):
         return True
-    # Hardly any text has so long a part without quotes, which is found faster than strings are.
+    # A long part without quotes is rare, and is found faster than the strings.
     return bool(_LONG_PART.search(text.replace(rb"\"", b"  "))) and any(map(_is_long, _STRING.findall(text)))
 
 
@@ -246,7 +246,7 @@ def _clean_strings(value: Any) -> Any:
     return value
 
 
-# msgspec's names of types, as a reader of JSON knows them.
+# Names of types for a reader of JSON, by their names in msgspec.
 _WORDS = {
     "str": "a string",
     "int": "an integer",
@@ -263,16 +263,18 @@ _LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
 
 
 def _sentence(message: str, where: str) -> str:
-    """What msgspec's ``message`` says, with the place first: ``rows[0].name: expected a string, got an integer``."""
+    """msgspec's ``message`` with the place first: ``rows[0].name: expected a string, got an integer``."""
     what, _, place = message.partition(" - at ")
     key = place.startswith("`key` in ")
     place = place.removeprefix("`key` in ").replace("`", "").removeprefix("$")
     place = f"{where}{place}".removeprefix(".") or "the document"
     for pattern, sentence in _SENTENCES:
-        if found := pattern.fullmatch(what):
-            return f"{place}: {sentence.format(clean(found[1][:_LONGEST_KEY]))}"
+        if match := pattern.fullmatch(what):
+            return f"{place}: {sentence.format(clean(match[1][:_LONGEST_KEY]))}"
     what = what.replace("Invalid enum value", "invalid value")
     what = what.replace(f" matching regex {_WITHOUT_CONTROL!r}", " without control characters")
-    what = re.sub(r"`([a-z |]+)`", lambda kind: " or ".join(_WORDS.get(one, one) for one in kind[1].split(" | ")), what)
+    what = re.sub(
+        r"`([a-z |]+)`", lambda kind: " or ".join(_WORDS.get(word, word) for word in kind[1].split(" | ")), what
+    )
     what = what if len(what) <= _LONGEST_MESSAGE else f"{what[:_LONGEST_MESSAGE]}…"
     return f"{place}: {'in a key ' if key else ''}{what[:1].lower()}{clean(what[1:])}"

@@ -15,12 +15,12 @@ from typing import BinaryIO
 from stallprobes.errors import DamagedData, OversizedData
 
 PIECE = 1 << 16
-# An error loses what the same call has decompressed, so each call gets little.
+# Most compressed bytes of one call of zlib: an error loses all that the same call has decompressed.
 _COMPRESSED = 1 << 12
 
 
 class Compression(Enum):
-    """How a file is compressed; the value is zlib's window size, which selects the header, or None."""
+    """Compression of a file; the value is zlib's window size, which selects the header, or None."""
 
     NONE = None
     ZLIB = zlib.MAX_WBITS
@@ -114,7 +114,7 @@ class DecompressedStream:
 
 
 COMPRESSED = ".gz"
-# 16 plus the window size makes zlib write gzip's header and checksum.
+# Window size of zlib plus 16: zlib then writes gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 
 

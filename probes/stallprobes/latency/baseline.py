@@ -1,7 +1,7 @@
 """Baseline: the distribution of a probe's latency over windows of equal length without an aggressor.
 
-Its windows show how much the machine itself varies. The p50 of a call of 3 µs can double from one second to the next
-with nothing running, so one histogram of two seconds does not say from which change on a victim is slower.
+The windows show how much the machine itself varies: with nothing running, the p50 of a call of 3 µs can double from one
+second to the next. One histogram of two seconds could not tell this variation from a stall.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
-# With fewer calls in a window, its percentiles say little about the machine.
+# Smallest number of calls in a window whose percentiles describe the machine.
 ENOUGH_CALLS = 20
-# The range contains 99 % of the windows, so that one window in 200 at either end does not widen it for good.
+# Percentiles of the windows at the ends of the range: 99 % are inside, so that one extreme window in 200 at either end
+# does not widen it for good.
 _LOWEST, _HIGHEST = 0.5, 99.5
-# Prior of the standard deviation of a window's log percentile, and the number of windows that it is worth. On a shared
-# H200 host, launches and copies had 0.23 to 0.36 at p50, completion waits and the host control 0.00 to 0.05.
+# Prior of the standard deviation of a window's log percentile, and its weight in windows. On a shared H200 host,
+# launches and copies had 0.23 to 0.36 at p50, completion waits and the host control 0.00 to 0.05.
 _PRIOR_DEVIATION = 0.25
 _PRIOR_WINDOWS = 4
-# The 99th percentile of the normal distribution.
+# 99th percentile of the normal distribution.
 _Z99 = 2.326
 
 
@@ -33,9 +34,9 @@ _Z99 = 2.326
 class Baseline:
     """Windows of one probe without an aggressor, in memory that does not grow with their number.
 
-    ``channels`` is the sum of the windows. ``percentiles`` holds, for p50 and p99, a histogram of that percentile over
-    the windows with at least 20 calls, by channel. ``duration_ns`` is their total length, ``at_ns`` the board's time at
-    which the baseline was complete (0: unknown). ``shared`` is True if another process used the GPU meanwhile.
+    ``channels`` is the sum of the windows. ``percentiles`` holds a histogram of p50, and of p99, over the windows with
+    at least 20 calls, by channel. ``duration_ns`` is their total length, ``at_ns`` the board's time at which the
+    baseline was complete (0: unknown). ``shared`` is True if another process used the GPU meanwhile.
     """
 
     channels: ChannelMap
@@ -69,8 +70,8 @@ class Baseline:
 
     def windows(self, channel: Channel) -> int:
         """Number of windows with enough calls of ``channel``."""
-        found = self.percentiles[Quantile.P50].get(channel)
-        return 0 if found is None else found.count
+        histogram = self.percentiles[Quantile.P50].get(channel)
+        return 0 if histogram is None else histogram.count
 
     def percentile_ns(self, channel: Channel, quantile: Quantile) -> float | None:
         """The percentile (ns) of all calls of ``channel``; None with fewer than 20."""
@@ -91,23 +92,23 @@ class Baseline:
         return self._ranges[key]
 
     def _range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
-        found = self.percentiles[quantile].get(channel)
-        if found is None or not found.count:
+        histogram = self.percentiles[quantile].get(channel)
+        if histogram is None or not histogram.count:
             return None
-        low, high = found.percentile(_LOWEST), found.percentile(_HIGHEST)
+        low, high = histogram.percentile(_LOWEST), histogram.percentile(_HIGHEST)
         return None if low is None or high is None else (low, high)
 
     def spread(self, channel: Channel, quantile: Quantile) -> float | None:
         """The highest percentile over the lowest one; None without windows. Values below 1 ns count as 1 ns."""
-        found = self.range_ns(channel, quantile)
-        return None if found is None else max(found[1], 1.0) / max(found[0], 1.0)
+        ends = self.range_ns(channel, quantile)
+        return None if ends is None else max(ends[1], 1.0) / max(ends[0], 1.0)
 
     def limit_ns(self, channel: Channel, quantile: Quantile) -> float | None:
-        """The percentile (ns) up to which one more window is within the machine's own variation; None if unknown.
+        """Upper limit of a percentile (ns) for one more window of the machine's own variation; None if unknown.
 
-        The larger one of the range and of the upper 99 % prediction limit of one more window: Student's t for the
-        logarithms of the windows' percentiles, whose variance is moderated by a prior of 0.25² worth 4 windows. So the
-        limit is far from the median after two windows, and depends on the machine alone after twenty.
+        The limit is the larger of the range and the upper 99 % prediction limit: Student's t for the logarithms of the
+        windows' percentiles, with a variance that is moderated by a prior of 0.25² worth 4 windows. The limit is
+        therefore far from the median after two windows, and depends on the machine alone after twenty.
         """
         key = (channel, quantile)
         if key not in self._limits:
@@ -125,17 +126,17 @@ class Baseline:
     def deviation(self, channel: Channel, quantile: Quantile) -> float:
         """The standard deviation of the logarithm of the percentile in one more window.
 
-        That of the prior alone where no window is known.
+        Without a known window it is the prior's.
         """
         return self._fitted(channel, quantile).deviation
 
     def _fitted(self, channel: Channel, quantile: Quantile) -> _Fitted:
-        found, prior = self.percentiles[quantile].get(channel), _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
-        if found is None or not found.count:
+        histogram, prior = self.percentiles[quantile].get(channel), _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
+        if histogram is None or not histogram.count:
             middle = max(self.percentile_ns(channel, quantile) or 0.0, 1.0)
             return _Fitted(math.log(middle), _PRIOR_DEVIATION * math.sqrt(2), _PRIOR_WINDOWS)
-        buckets, counts = found.used
-        windows = found.count
+        buckets, counts = histogram.used
+        windows = histogram.count
         logs = np.log(np.maximum(MIDDLE[buckets], 1.0))
         mean = float(counts @ logs) / windows
         freedom = windows - 1 + _PRIOR_WINDOWS
@@ -155,15 +156,15 @@ class _Fitted:
 def widest(
     baselines: Mapping[str, Baseline], channels: Iterable[Channel], quantile: Quantile
 ) -> tuple[str, Channel, float] | None:
-    """The probe and channel with the largest spread, and that spread; None if none has two windows."""
+    """The probe, the channel and the value of the largest spread; None if no channel has two windows."""
     wanted = list(channels)
-    found = [
+    spreads = [
         (name, channel, spread)
         for name, baseline in baselines.items()
         for channel in wanted
         if baseline.windows(channel) >= 2 and (spread := baseline.spread(channel, quantile)) is not None
     ]
-    return max(found, key=lambda one: one[2], default=None)
+    return max(spreads, key=lambda entry: entry[2], default=None)
 
 
 def _distribution(windows: Iterable[ChannelMap], quantile: Quantile) -> dict[Channel, Histogram]:
@@ -174,7 +175,7 @@ def _distribution(windows: Iterable[ChannelMap], quantile: Quantile) -> dict[Cha
             value = None if histogram is None else histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
             if value is not None:
                 values.setdefault(channel, []).append(round(value))
-    return {channel: Histogram.of(found) for channel, found in values.items()}
+    return {channel: Histogram.of(medians) for channel, medians in values.items()}
 
 
 def _upper_t(freedom: float) -> float:

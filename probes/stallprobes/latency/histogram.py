@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# The largest integer that every JSON parser represents exactly.
+# Largest integer that every JSON parser represents exactly.
 MOST = 2**53
-# The largest value in ns.
+# Largest value (ns).
 LARGEST = 2**62
 
 Counts = NDArray[np.uint64]
@@ -34,8 +34,8 @@ Pairs = Sequence[Sequence[int]]
 def index(value: int) -> int:
     """The bucket of ``value`` ns. Negative values belong to the first bucket, too large ones to the last.
 
-    The bucket formula: with an exponent of the value's bit length less SUB_BITS + 1, exponent * SUB + (value >>
-    exponent). The compiled loop has a copy of it that a test compares with this one.
+    With an exponent of the value's bit length less SUB_BITS + 1, the bucket is exponent * SUB + (value >> exponent).
+    The compiled loop has a copy of this formula; a test compares the two.
     """
     if value < SUB:
         return max(value, 0)
@@ -61,7 +61,7 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
-# The last bucket has the width of its octave.
+# Lower bounds (ns) of the buckets; the last bucket has the width of its octave.
 LOWER: Int64s = _BOUNDS[:-1]
 UPPER: Int64s = _BOUNDS[1:]
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
@@ -131,23 +131,26 @@ class HistogramBlock:
 
     @classmethod
     def of(cls, histograms: Sequence[Histogram]) -> HistogramBlock:
-        """The block whose rows are ``histograms``: the one they are in, a part of it, or one with copies of them."""
+        """The block with ``histograms`` as its rows: their common block, a part of it, or a new block with copies."""
         if histograms:
             block, first = histograms[0].block, histograms[0].number
-            if all(one.block is block and one.number == number for number, one in enumerate(histograms, first)):
+            if all(
+                histogram.block is block and histogram.number == number
+                for number, histogram in enumerate(histograms, first)
+            ):
                 return block._part(first, first + len(histograms))
-        used = [one.used for one in histograms]
+        used = [histogram.used for histogram in histograms]
         return cls(
             used=np.concatenate(used, axis=1) if used else np.zeros((2, 0), dtype=np.int64),
-            borders=[0, *accumulate([one.shape[1] for one in used])],
-            maxima=[one.max_ns for one in histograms],
-            totals=[one.count for one in histograms],
+            borders=[0, *accumulate([buckets.shape[1] for buckets in used])],
+            maxima=[histogram.max_ns for histogram in histograms],
+            totals=[histogram.count for histogram in histograms],
         )
 
     @classmethod
     def of_counts(cls, counts: Counts, maxima: list[int]) -> HistogramBlock:
         """The block of ``counts`` (uint64[rows, BUCKETS])."""
-        # One dimension takes a fifth of the time of two, and truth values a sixth of that of integers.
+        # One dimension takes a fifth of the time of two, and truth values a sixth of the time of integers.
         flat = counts.reshape(-1)
         keys = (flat != 0).nonzero()[0]
         return cls.of_keys(keys, flat[keys].astype(np.int64), maxima)
@@ -166,7 +169,7 @@ class HistogramBlock:
         first = np.zeros(len(bounds) + 1, dtype=bool)
         first[borders[:-1]] = True
         last = borders[1:][borders[1:] > borders[:-1]] - 1
-        # As floats: the sum of integers could overflow.
+        # The sum is of floats: integers could overflow.
         if (counts < 1).any() or counts.sum(dtype=np.float64) > MOST:
             raise ValueError("has a count of 0, or counts above 2**53 in total")
         if (LOWER[places] != bounds).any():
@@ -261,7 +264,7 @@ class HistogramBlock:
 
     @classmethod
     def sums(cls, histograms: Sequence[Histogram], sum_of: Sequence[int], rows: int) -> HistogramBlock:
-        """The block of ``rows`` sums; histogram i is added to that of number ``sum_of[i]``."""
+        """The block of ``rows`` sums; histogram i is added to histogram ``sum_of[i]``."""
         parts = cls.of(histograms)
         numbers = np.array(sum_of, dtype=np.int64)
         maxima, totals = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)

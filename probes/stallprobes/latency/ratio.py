@@ -24,7 +24,7 @@ class Quantile(StrEnum):
     P99 = "p99"
     IN_FLIGHT = "in-flight"
 
-    # That of an enum is Python code.
+    # The hash of str is C; the hash of an enum is Python code.
     __hash__ = str.__hash__
 
     @property
@@ -82,10 +82,10 @@ class BaselineRatio:
         An iteration with several calls of the phase has a labelled channel for each. Their common histogram would have
         a mode per operation, and its percentiles could fall on any of them.
         """
-        found = (cls.of(now, baseline, channel, quantile) for channel in phase_channels(now, phase))
-        return max((one for one in found if one is not None), key=lambda one: one.ratio, default=None)
+        ratios = (cls.of(now, baseline, channel, quantile) for channel in phase_channels(now, phase))
+        return max((ratio for ratio in ratios if ratio is not None), key=lambda ratio: ratio.ratio, default=None)
 
 
 def phase_channels(channels: Iterable[Channel], phase: Phase) -> list[Channel]:
     """The labelled channels of ``phase``; without any, the channel of the whole phase."""
-    return [one for one in channels if one.phase is phase and one.label] or [Channel(phase)]
+    return [channel for channel in channels if channel.phase is phase and channel.label] or [Channel(phase)]

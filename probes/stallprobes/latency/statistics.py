@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# From this many degrees of freedom on Student's t distribution is replaced by the normal one.
+# Smallest number of degrees of freedom at which the normal distribution replaces Student's t.
 MANY = 200
 _ROUNDS = 4
-# Terms of a sum below this share of it are left out.
+# Smallest share of a sum for a further term to count.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -80,7 +80,7 @@ def sign_test(above: int, calls: int) -> float:
 def fisher_exact_at_cut(old: Int64s, new: Int64s, share: float) -> Tails:
     """Fisher's exact test of the values of ``new`` and ``old`` (counts by bucket) above a cut.
 
-    The cut is that of the sum of both, so the test is exact. Without a cut, both p-values are 1.
+    The sum of both has the same cut, so that the test is exact. Without a cut, both p-values are 1.
     """
     place = cut_bucket(old + new, share)
     if place is None:
@@ -97,17 +97,17 @@ def cut_bucket(counts: Int64s, share: float) -> int | None:
 
 
 def _cut(sums: Int64s, share: float) -> int | None:
-    """What ``cut_bucket`` returns, for the cumulative ``sums`` of the counts."""
+    """The result of ``cut_bucket`` for the cumulative ``sums`` of the counts."""
     whole = int(sums[-1]) if len(sums) else 0
     wanted = share * whole
-    # Of the borders, the last one with more above it than wanted and the next one: the number above falls.
+    # The number above falls from border to border. Candidates: the last border with more than wanted, and the next.
     end = int(sums.searchsorted(whole - wanted))
     best: tuple[float, int] | None = None
     for last in (end - 1, end):
         below = int(sums[last]) if 0 <= last < len(sums) else 0
         if 0 < below < whole:
-            found = abs(whole - below - wanted), int(sums.searchsorted(below)) + 1
-            best = found if best is None else min(best, found)
+            candidate = abs(whole - below - wanted), int(sums.searchsorted(below)) + 1
+            best = candidate if best is None else min(best, candidate)
     return None if best is None else best[1]
 
 
@@ -138,9 +138,9 @@ def tail_chi_square(sums: Int64s, share: float) -> float:
     if place is None:
         return 0.0
     whole = sums[:, -1]
-    found = whole - sums[:, place - 1]
-    mean = np.add.reduce(found) / np.add.reduce(whole)
-    return float(np.add.reduce((found - whole * mean) ** 2 / (whole * mean * (1 - mean))))
+    above = whole - sums[:, place - 1]
+    mean = np.add.reduce(above) / np.add.reduce(whole)
+    return float(np.add.reduce((above - whole * mean) ** 2 / (whole * mean * (1 - mean))))
 
 
 def student_t_two_sided(t: float, freedom: float) -> float:
@@ -171,18 +171,18 @@ def student_t_limit(freedom: int) -> float:
 
 
 def sample_percentiles(values: Sequence[float], percents: Iterable[float]) -> list[float]:
-    """The percentiles (0 to 100) of ``values``, at least one, interpolated linearly: what ``numpy.percentile`` returns.
+    """Percentiles (0 to 100) of ``values`` (at least one value) by linear interpolation, as from ``numpy.percentile``.
 
-    That function loads numpy's masked arrays, which takes longer than the rest of a report.
+    ``numpy.percentile`` loads numpy's masked arrays, which takes longer than the rest of a report.
     """
     ordered = sorted(values)
-    found = []
+    percentiles = []
     for percent in percents:
         at = (len(ordered) - 1) * (percent / 100)
         place = min(int(at), len(ordered) - 1)
         share, low, high = at - place, ordered[place], ordered[min(place + 1, len(ordered) - 1)]
-        found.append(high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share)
-    return found
+        percentiles.append(high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share)
+    return percentiles
 
 
 def variance_of_mean(values: Floats) -> float:
@@ -215,9 +215,9 @@ class VariancePrior:
 def prior_variance(variances: Sequence[float], freedom: float) -> VariancePrior:
     """Prior of ``variances``, each observed with ``freedom`` degrees of freedom.
 
-    Empirical Bayes estimate (Smyth 2004, Statistical Applications in Genetics 3, 3: the moderated t): variances that
-    differ no more than chance allows give many degrees of freedom, those that differ more give fewer. Outliers above
-    are left out. Fewer than ten variances, or no freedom, give no prior.
+    Empirical Bayes estimate (Smyth 2004, Statistical Applications in Genetics 3, 3: the moderated t): the more the
+    variances differ beyond chance, the fewer degrees of freedom the prior has. High outliers are left out. Fewer than
+    ten variances, or no freedom, give no prior.
     """
     logs = np.log([variance for variance in variances if variance > 0])
     if len(logs) < 10 or freedom <= 0:

@@ -42,16 +42,15 @@ class InFlight(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The calls of one probe within ``duration_ns``, the time in which it was allowed to run.
+    """The calls of one probe within ``duration_ns``, the time in which the probe was allowed to run.
 
-    ``iterations`` ended within it; ``in_flight`` is the call that had not returned at its end. ``missed`` counts the
-    iterations that were due and skipped, ``proof`` the GPU's own count (0 for a program without a proof).
-    ``period_ns`` is the probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very
-    first iteration, which no histogram holds. ``samples`` are the most recent calls,
-    oldest first. ``in_slots``: the probe shared its GPU with victims of other groups, in
-    slots. ``not_alone_ns`` is the part of ``duration_ns`` in which a call of another group had not returned.
-    ``polled_ns`` is the time for which the loop polled the clock, and ``paused_ns`` the part of it in which it had
-    no CPU for 20 µs or longer at once.
+    ``iterations`` ended within the window; ``in_flight`` is the call in flight at its end. ``missed`` counts the due
+    iterations that were skipped, ``proof`` the GPU's own count (0 for a program without a proof). ``period_ns`` is the
+    probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very first iteration, which
+    no histogram holds. ``samples`` are the most recent calls, oldest first. ``in_slots``: the probe shared its GPU with
+    victims of other groups, in slots. ``not_alone_ns`` is the part of ``duration_ns`` beside a call in flight of
+    another group. ``polled_ns`` is the time for which the loop polled the clock; ``paused_ns`` is the part of
+    ``polled_ns`` without a CPU, in pauses of 20 µs or longer.
     """
 
     channels: ChannelMap
@@ -76,7 +75,7 @@ class Window:
     def with_records(self, begin: Mapping[Channel, Histogram], end: Mapping[Channel, Histogram]) -> Window:
         """This window with the timeline's histograms between ``begin`` and ``end``.
 
-        Records arrive later than their calls return: what the board held at the window's own end is not all of them.
+        Records arrive later than their calls return: at the window's own end the board does not hold all of them.
         """
         return replace(self, channels={**self.channels, **difference(end, begin)})
 
@@ -105,7 +104,7 @@ def merged_groups(groups: Iterable[Iterable[ChannelMap]]) -> list[dict[Channel, 
 
 
 def difference(later: ChannelMap, earlier: ChannelMap) -> dict[Channel, Histogram]:
-    """The values that each channel of ``later`` has got since ``earlier``, which may lack some of its channels.
+    """The values of each channel of ``later`` since ``earlier``, which may lack channels.
 
     Raises ValueError if ``earlier`` has another channel, or more values in any bucket.
     """
@@ -127,15 +126,15 @@ def differences(later: Sequence[ChannelMap], earlier: Sequence[ChannelMap]) -> l
 
 
 def judged_histogram(channels: ChannelMap, channel: Channel) -> Histogram | None:
-    """The histogram of ``channel`` that is judged, None without one: that of a start with the early ones as 0 ns.
+    """The judged histogram of ``channel``, None without one; for a start it counts early starts as 0 ns.
 
-    The timeline keeps starts before the call's return apart, by magnitude. Those after it are then only a part of the
-    calls, and their percentiles say nothing about all of them. So a start before the return counts as a delay of 0.
+    The timeline keeps starts before the call's return in a channel of their own. The percentiles of the later starts
+    alone would describe only a part of the calls, so that a start before the return counts as a delay of 0.
     """
-    found = channels.get(channel)
+    histogram = channels.get(channel)
     if channel.phase is not Phase.START:
-        return found
+        return histogram
     early = channels.get(Channel(Phase.EARLY, channel.label))
     if early is None or not early.count:
-        return found
-    return (found or Histogram.empty()).merge(Histogram.read([[0, early.count]], 0))
+        return histogram
+    return (histogram or Histogram.empty()).merge(Histogram.read([[0, early.count]], 0))

@@ -1,10 +1,12 @@
 """Analyzer of the live screen: computes view models from observations.
 
-It keeps the window of the last second, the baseline of each victim, the coarse history and the log of verdicts. It has
-no session and no thread; its output depends only on the observations, so that a replay gives the same output.
+The analyzer keeps the window of the last second, the baseline of each victim, the coarse history and the log of
+verdicts. It has no session and no thread; its output depends only on the observations, so that a replay gives the same
+output.
 
-A baseline is extended by every second in which no aggressor ran and nothing was stalled, so that it knows how much the
-machine itself varies. Calls with the timeline on are longer, so each probe has one baseline with it and one without.
+Every second without an aggressor and without a stall extends the baselines, which thereby show how much the machine
+itself varies. Calls are longer with the timeline on, so that each probe has one baseline with the timeline and one
+without.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from stallprobes.recording.observation import SIM, EngineCondition, Observation,
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
-# A screen makes at most 30 observations a second; of more, which only a recording can hold, not all are kept.
+# Smallest distance (ns) of two kept observations. A screen makes at most 30 a second; only a recording can hold more.
 _CLOSEST_NS = 16 * MS
 
 
@@ -53,7 +55,7 @@ class Analyzer:
         oldest first, ``earlier`` the histories of the sets before it."""
         self.probe_set = probe_set
         self._collector = BaselineCollector(probe_set, round(baseline_s * 1e9), baselines or {})
-        # That of the other state of the timeline, and whether it is on, None before the first observation.
+        # The collector for the other state of the timeline; and whether the timeline is on, None before an observation.
         self._other_collector = BaselineCollector(probe_set, round(baseline_s * 1e9), {})
         self._timeline: bool | None = None
         # The timeline was switched while aggressors ran, which continue although no baseline of this state is known.
@@ -69,7 +71,7 @@ class Analyzer:
         self.before = stalled_before(probe_set, earlier)
         relation = "" if self.before is None else self.before.relation
         self._heat_map = HeatMapHistory(probe_set, round(keep_s * 1e9) // SLOT_NS, earlier, relation)
-        # The snapshot whose switches have their marks.
+        # The last snapshot with marks for its switches.
         self._marked: Snapshot | None = None
         self._waiting: frozenset[str] = frozenset()
         self._errors: dict[str, str] = {}
@@ -85,8 +87,8 @@ class Analyzer:
         return other
 
     def feed(self, observation: Observation) -> None:
-        """Process the next observation. Those of an engine that does not answer are ignored: its calls did not wait for
-        the GPU."""
+        """Process the next observation. Observations of a silent engine are ignored: its calls did not wait for the
+        GPU."""
         self._waiting = observation.waiting
         self._heat_map.observed(observation.wall_s)
         self._errors = {failure.probe: failure.sentence for failure in observation.probe_failures}
@@ -103,7 +105,7 @@ class Analyzer:
             # An aggressor may have run in the meantime.
             self._collector.interrupt()
             if now.at_ns - self._last.at_ns > LONGEST_WINDOW_NS:
-                # As after the program was suspended: no window spans that time, and no verdict held in it.
+                # After a suspension of the program, for example: no window spans this time, and no verdict holds in it.
                 self._recent.clear()
                 self.judgement.tracker.cut_off(self._last_wall_s, "the observations were interrupted")
         if observation.timeline not in (None, self._timeline):
@@ -179,10 +181,10 @@ class Analyzer:
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
         """Discard the baselines of ``names``, or all; they are measured again as soon as no aggressor runs."""
         self._unjudged = False
-        self._collector.discard([one.name for one in self.probe_set.probes] if names is None else names)
+        self._collector.discard([probe.name for probe in self.probe_set.probes] if names is None else names)
 
     def follow_recorded(self, baselines: Mapping[str, Baseline]) -> None:
-        """Adopt the baselines of a recording for the probes that have none, and discard those that it discarded.
+        """Adopt a recording's baselines for probes without one, and discard the baselines that the recording discarded.
 
         The analyzer learns the others from the recording itself.
         """
@@ -205,7 +207,7 @@ class Analyzer:
     def holds_aggressors(self) -> bool:
         """Whether aggressors must stay off until the baselines are complete.
 
-        Those that ran when the timeline was switched on continue, so that the timeline records what they do.
+        Aggressors that ran when the timeline was switched on continue, so that the timeline records their effect.
         """
         if self._unjudged and self._last is not None and self._collector.busy(self._last):
             return False
@@ -241,7 +243,9 @@ class Analyzer:
         longest = {Role.VICTIM: 0, Role.HOST: 0, Role.AGGRESSOR: 0}
         for probe in self.probe_set.probes:
             window = self._windows[probe.name]
-            channels = [window.channels[one] for one in map(Channel, JUDGED_PHASES) if one in window.channels]
+            channels = [
+                window.channels[channel] for channel in map(Channel, JUDGED_PHASES) if channel in window.channels
+            ]
             age_ns = 0 if window.in_flight is None else window.in_flight.age_ns
             longest[probe.role] = max(longest[probe.role], age_ns, *(histogram.max_ns for histogram in channels))
         return longest[Role.VICTIM] if longest[Role.HOST] * 2 < longest[Role.VICTIM] else 0
@@ -251,7 +255,8 @@ class Analyzer:
         return {} if self._windows is None or name not in self._windows else self._windows[name].channels
 
     def earlier_sets(self, followed: str | None) -> tuple[EarlierSet, ...]:
-        """The history of this probe set and those before it, for the next one's; ``followed`` is the victim then."""
+        """The histories of this probe set and of earlier ones for the next set; ``followed`` is the victim at that
+        time."""
         probe = self.probe_set.probe(followed or "")
         if probe is not None:
             judged = self._judged_window()
@@ -305,12 +310,12 @@ class Analyzer:
         return replace(before, row=replace(before.row, strip=levels))
 
     def _channel_views(self, judged: JudgedWindow, probe: Probe) -> tuple[ChannelView, ...]:
-        """The histograms of a probe, with those of the stall before a remedy where it makes the same call."""
+        """The histograms of a probe; if it makes the stalled call, with the stall's histograms before a remedy."""
         channels, before = judged.channel_views(probe), self.before
         if before is None or before.counterpart != probe.name:
             return channels
-        stalled = {(one.phase, one.label): one.live for one in before.channels if one.live.count}
-        return tuple(replace(one, stalled=stalled.get((one.phase, one.label))) for one in channels)
+        stalled = {(view.phase, view.label): view.live for view in before.channels if view.live.count}
+        return tuple(replace(view, stalled=stalled.get((view.phase, view.label))) for view in channels)
 
     def _judged_window(self) -> JudgedWindow:
         before = self.before
@@ -360,7 +365,7 @@ class Analyzer:
 
 
 def _effects(probe_set: ProbeSet) -> KnownEffects | None:
-    """What recorded checks know of the aggressors of ``probe_set`` on its GPU; None for an unknown GPU."""
+    """Effects of the aggressors of ``probe_set`` on its GPU in recorded checks; None for an unknown GPU."""
     # Its modules take tens of milliseconds to import, and few verdicts need them.
     from stallprobes.matrix.known_effects import known_effects
 

@@ -15,8 +15,8 @@ from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
 
-# A window begins half a second after the last aggressor stopped and after the probe was switched on: the first calls
-# are slow.
+# Time (ns) from the end of the last aggressor, or the switching on of the probe, to the begin of a window: the first
+# calls are slow.
 SETTLE_NS = 500 * MS
 _NEVER = 1 << 62
 
@@ -24,9 +24,9 @@ _NEVER = 1 << 62
 class BaselineCollector:
     """The baselines of the victims of ``probe_set``; each is complete after ``baseline_ns`` of windows.
 
-    The length of a window is the time in which the victim was allowed to run, so that one in slots has as many calls.
-    A window during which another process used the GPU counts only where there is no other: such a baseline is
-    ``shared`` and is replaced by the first one without.
+    The length of a window is the time in which the victim was allowed to run, so that a victim in slots has as many
+    calls. A window beside another process on the GPU counts only as long as the victim has no other window. Such a
+    baseline is ``shared``; the first window without another process replaces it.
     """
 
     def __init__(self, probe_set: ProbeSet, baseline_ns: int, baselines: Mapping[str, Baseline]) -> None:
@@ -126,9 +126,9 @@ class BaselineCollector:
 
     def adopt(self, baselines: Mapping[str, Baseline]) -> None:
         """Use ``baselines`` for the probes that have none."""
-        for name, one in baselines.items():
+        for name, baseline in baselines.items():
             if name not in self.baselines:
-                self.baselines[name] = one
+                self.baselines[name] = baseline
                 self._incomplete.pop(name, None)
 
     def busy(self, now: Snapshot) -> bool:
@@ -146,16 +146,16 @@ class BaselineCollector:
         )
 
     def progress(self, now: Snapshot | None) -> dict[str, CallProgress]:
-        """The calls of each probe without a baseline whose calls are so rare that their number decides."""
-        found: dict[str, CallProgress] = {}
+        """The numbers of calls of the probes without a baseline where calls are so rare that their number decides."""
+        progress: dict[str, CallProgress] = {}
         if now is None:
-            return found
+            return progress
         for name in self.needed(now):
             part, begun = now.probes[name], self._starts.get(name)
             if ENOUGH_CALLS * part.period_ns > self._baseline_ns:
                 calls = 0 if begun is None else part.iterations - begun.iterations
-                found[name] = CallProgress(calls, ENOUGH_CALLS, self.left_s(now, [name]), baseline=True)
-        return found
+                progress[name] = CallProgress(calls, ENOUGH_CALLS, self.left_s(now, [name]), baseline=True)
+        return progress
 
     def left_s(self, now: Snapshot | None, names: Sequence[str], groups: int = 1) -> float | None:
         """Seconds until the baselines of ``names`` are complete; None while an aggressor may run.

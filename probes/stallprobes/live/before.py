@@ -1,4 +1,4 @@
-"""The stall before a remedy, and which probe of the remedy makes the call that stalled."""
+"""The stall before a remedy, and the probe of the remedy with the stalled call."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from stallprobes.recording.observation import ProbeSet
 
 
 def stalled_before(probe_set: ProbeSet, earlier: Sequence[EarlierSet]) -> StalledBefore | None:
-    """The newest stall of ``earlier`` that ``probe_set``, a remedy, is made for; None where there is none.
+    """The newest stall in ``earlier`` for which ``probe_set`` is a remedy; None without one.
 
-    It is a stall of the remedy's pattern, before which only other remedies of that pattern were measured.
+    It is a stall of the remedy's pattern; after it, only other remedies of this pattern were measured.
     """
     pattern = patterns().get(probe_set.pattern)
     variants = {} if pattern is None else {variant.name: variant for variant in pattern.variants}
     variant = variants.get(probe_set.variant)
     if variant is None or variant.kind is not Kind.REMEDY:
         return None
-    stalling = {(one.entry, one.context) for v in variants.values() if v.kind is Kind.STALL for one in v.victims}
-    for one in reversed(earlier):
-        if one.row.mark == "bad":
-            stalled = one.probe
-            if one.probe_set.pattern not in ("", probe_set.pattern) or (stalled.entry, stalled.context) not in stalling:
+    stalling = {
+        (victim.entry, victim.context) for v in variants.values() if v.kind is Kind.STALL for victim in v.victims
+    }
+    for past in reversed(earlier):
+        if past.row.mark == "bad":
+            stalled = past.probe
+            if (
+                past.probe_set.pattern not in ("", probe_set.pattern)
+                or (stalled.entry, stalled.context) not in stalling
+            ):
                 return None
             same = _counterpart(stalled, probe_set)
             name = None if same is None else same.name
-            return StalledBefore(one.probe_set, one.row, one.channels, name, _relation(one, same, probe_set))
-        if one.probe_set.pattern != probe_set.pattern:
+            return StalledBefore(past.probe_set, past.row, past.channels, name, _relation(past, same, probe_set))
+        if past.probe_set.pattern != probe_set.pattern:
             return None
     return None
 
@@ -47,7 +52,7 @@ def _counterpart(stalled: Probe, probe_set: ProbeSet) -> Probe | None:
 
 
 def _relation(before: EarlierSet, same: Probe | None, probe_set: ProbeSet) -> str:
-    """What differs from the stall: the call, else its context, its stream or the aggressors."""
+    """The difference from the stall: the call, else its context, its stream or the aggressors."""
     stalled = before.probe
     if same is None:
         first = next((probe for probe in probe_set.probes if probe.role is Role.VICTIM), None)
@@ -66,7 +71,7 @@ def _relation(before: EarlierSet, same: Probe | None, probe_set: ProbeSet) -> st
 
 
 def operation(probe: Probe) -> str:
-    """What ``probe`` calls, with its size: ``pinned D2H of 1 MiB``."""
+    """The operation of ``probe``, with its size: ``pinned D2H of 1 MiB``."""
     entry, size = entries().get(probe.entry), size_of(probe)
     title = probe.entry if entry is None else entry.title
     if not size or size < KIB:

@@ -40,7 +40,7 @@ class CaptureResult:
 class CaptureProgress:
     """Progress of a recording: the current step, and how much of its time is over.
 
-    ``left_s`` is the time until the end of the recording, ``share`` what is over of it; None before the baseline is
+    ``left_s`` is the time until the end of the recording, ``share`` the recorded share; None before the baseline is
     there, which takes at most ``at_most_s``.
     """
 
@@ -180,7 +180,7 @@ class _CaptureLoop:
         self._aggressors_on = on
 
     def set_periods(self, idle: bool) -> None:
-        """Give the probes with two periods the longer one, or that of their baselines."""
+        """Give the probes with two periods the longer one, or the one of their baselines."""
         for probe in self._probe_set.probes:
             if probe.baseline_period_ns is not None:
                 self._session.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
@@ -202,7 +202,7 @@ class _CaptureLoop:
     def _suspend(self, suspension: CaptureSuspension) -> None:
         """Suspend the process with the aggressors off.
 
-        An observation before and one after it are without aggressors, so that no verdict is about both.
+        The observations before and after the suspension are without aggressors, so that no verdict covers both.
         """
         on = self._aggressors_on
         self.switch_aggressors(False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stallprobes.live.history import MOST_SLOTS, SLOT_NS
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# The values that are kept, by name of their reading.
+# Names of the readings that the history keeps.
 GPU_VALUES = ("utilisation_percent", "sm_active_percent", "power_w", "power_limit_w")
 
 
@@ -22,7 +22,7 @@ class GpuHistory:
         self._values = np.full((len(GPU_VALUES), slots), np.nan, dtype=np.float32)
         # The running number of the slot in each place, -1 for none.
         self._numbers = np.full(slots, -1, dtype=np.int64)
-        # That of the last observation.
+        # The slot of the last observation.
         self._last = -1
 
     def copy(self) -> GpuHistory:

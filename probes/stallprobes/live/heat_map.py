@@ -19,19 +19,19 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
 from stallprobes.recording.observation import ProbeSet
 
-# The start is a part of the wait, and would count its calls twice.
+# Channels of the heat map: the host phases. The start is a part of the wait, whose calls would count twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 _MARKS = 64
-# Probe sets that stay on the axis.
+# Largest number of earlier probe sets on the axis.
 _EARLIER = 4
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierSet:
-    """The history of ``probe_set``, which has ended, with the last row and histograms of the victim that was followed.
+    """The history of the ended ``probe_set``, with the last row and histograms of the followed victim.
 
-    ``wall_s`` is the time of its last calls (s since 1970): each set has a clock of its own. ``relation`` is that of a
-    remedy to the stall before it.
+    ``wall_s`` is the time of its last calls (s since 1970): each set has a clock of its own. ``relation`` is a remedy's
+    relation to the stall before it.
     """
 
     history: HeatMapHistory
@@ -70,7 +70,7 @@ class _Place:
 
 class HeatMapHistory:
     """History of the probes of ``probe_set`` for ``slots`` tenths of a second, and the last marks, after ``earlier``
-    sets. ``relation`` is that of a remedy to the stall before it."""
+    sets. ``relation`` is a remedy's relation to the stall before it."""
 
     def __init__(self, probe_set: ProbeSet, slots: int, earlier: Sequence[EarlierSet] = (), relation: str = "") -> None:
         self.earlier, self._relation = tuple(earlier)[-_EARLIER:], relation
@@ -121,7 +121,7 @@ class HeatMapHistory:
         self._now_s = wall_s
 
     def ended(self, row: ProbeRow, channels: tuple[ChannelView, ...]) -> tuple[EarlierSet, ...]:
-        """This set and those before it as the earlier ones of the next set; the victim of ``row`` was followed."""
+        """This set and the earlier ones, as the earlier sets of the next set; the victim of ``row`` was followed."""
         if not self._begun:
             return self.earlier
         alone = copy(self)
@@ -153,7 +153,7 @@ class HeatMapHistory:
             signs += [1] * len(channels) + [-1] * len(known)
             sum_of += [len(shown)] * (len(channels) + len(known))
             shown.append(number)
-        # Those of all probes at once: each call of numpy takes longer than its work for a few hundred buckets.
+        # All probes at once: a call of numpy takes longer than its work for a few hundred buckets.
         for number, new in zip(shown, binned_sums(histograms, signs, sum_of, len(shown)), strict=True):
             part, before = now.probes[self._probes[number].name], last.probes[self._probes[number].name]
             flight, closed = part.in_flight, 0
@@ -203,24 +203,23 @@ class HeatMapHistory:
         return columns - 1 - self._history.last // slots + self._begin // slots if self._begun else columns
 
     def _places(self, columns: int, slots: int) -> Iterator[_Place]:
-        """The earlier sets on the axis, the newest first, each before a rule and the time that the next one took to
-        start."""
+        """The earlier sets on the axis, the newest first, each before a rule and the start time of the set after it."""
         # While the engine starts, the past moves on by the clock alone.
         began_s, own = (self._wall_s if self._begun else self._now_s), min(self._own(columns, slots), columns - 1)
         # Between two sets there is a column for the rule, and one without calls while the engine starts.
         end = own
-        for one in reversed(self.earlier):
-            gap = max(round((began_s - one.wall_s) * 1e9 / SLOT_NS / slots), 1)
+        for earlier in reversed(self.earlier):
+            gap = max(round((began_s - earlier.wall_s) * 1e9 / SLOT_NS / slots), 1)
             end = min(end - 1, own - gap + 1)
             if end <= 0:
                 return
-            past = one.history
+            past = earlier.history
             begin = end - 1 - past._history.last // slots + past._begin // slots
-            yield _Place(one, max(begin, 0), end, begin >= 0)
+            yield _Place(earlier, max(begin, 0), end, begin >= 0)
             end = max(begin, 0)
 
     def _with_stretches(self, view: FocusView, slots: int) -> FocusView:
-        """``view`` with the earlier sets to the left of its own columns, and what was measured where."""
+        """``view`` with the earlier sets to the left of its own columns, and the stretches of all sets."""
         columns, own = len(view.heat), self._own(len(view.heat), slots)
         name, places = view.row.name, list(self._places(len(view.heat), slots))
         rule = places[0].end if places else own - 1 if own > 0 else None
@@ -234,16 +233,16 @@ class HeatMapHistory:
         slow = np.full(min(max(own, 0), columns), np.nan)
         marks = list(view.marks)
         for number, place in enumerate(places):
-            one, begin, end = place.earlier, place.begin, place.end
-            past = one.history.view(one.number, one.row, (), columns, slots * columns * SLOT_NS / 1e9)
+            earlier, begin, end = place.earlier, place.begin, place.end
+            past = earlier.history.view(earlier.number, earlier.row, (), columns, slots * columns * SLOT_NS / 1e9)
             shift = end - columns
             kept = slice(begin - shift, columns)
             heat[begin:end], ages[begin:end] = past.heat[kept], past.ages_ns[kept]
             observed[begin:end], gpu[:, begin:end] = past.observed_s[kept], past.gpu[:, kept]
-            slow[begin:end] = np.nan if one.slow_ns is None else one.slow_ns
+            slow[begin:end] = np.nan if earlier.slow_ns is None else earlier.slow_ns
             marks = [*((at + shift, text) for at, text in past.marks if begin <= at + shift < end), *marks]
             older = places[number + 1].end if number + 1 < len(places) else begin - 1 if place.whole and begin else None
-            stretches.insert(0, Stretch(begin, older, one.row.name, one.probe_set, one.relation))
+            stretches.insert(0, Stretch(begin, older, earlier.row.name, earlier.probe_set, earlier.relation))
         changed = replace(view, heat=heat, ages_ns=ages, observed_s=observed, gpu=gpu, stretches=tuple(stretches))
         return replace(changed, marks=tuple(marks), first=first, earlier_slow_ns=slow)
 

@@ -22,7 +22,7 @@ PER_DECADE = 8
 BINS = DECADES * PER_DECADE
 SLOT_NS = 100_000_000
 
-# Slots that one observation may fill. After a longer gap the calls cannot be assigned to slots.
+# Largest number of slots that one observation may fill; after a longer gap, calls cannot be assigned to slots.
 MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]

@@ -19,9 +19,9 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
-# Factor by which calls are late beyond their own time where the due time is shown too.
+# Factor by which the due time must exceed call and wait together to be shown.
 _MORE = 1.5
-# The kinds that a victim's row shows as a word; an unsteady one shows its range.
+# Verdict kinds whose word is the state of a victim's row; the row of an unsteady victim shows its range.
 _ROW_STATES = (
     VerdictKind.QUIET,
     VerdictKind.OVERHEAD,
@@ -35,7 +35,7 @@ _ROW_STATES = (
 
 @dataclass(frozen=True, eq=False)
 class JudgedWindow:
-    """The present windows of all probes, None before the first, with what is known of the probes at their end.
+    """The present windows of all probes, None before the first, with the probes' states at their end.
 
     ``last`` is the last snapshot, None without an engine. ``errors`` are sentences by probe; ``waiting`` are aggressors
     that wait for the baseline. With ``timeline`` the phases that it measures are shown. ``progress`` is that of
@@ -78,7 +78,7 @@ class JudgedWindow:
         if self.windows is None:
             return row("starting", "dim")
         window = self.windows[probe.name]
-        own = next((found for found in self.verdicts if found.probe == probe.name), None)
+        own = next((verdict for verdict in self.verdicts if verdict.probe == probe.name), None)
         phase = self.phases.get(probe.name) if own is None or own.kind is VerdictKind.QUIET else None
         channel = Channel(phase or (None if own is None else own.phase) or Phase.CALL)
         live = window.channels.get(channel, Histogram.empty())
@@ -121,18 +121,20 @@ class JudgedWindow:
         return CallProgress(calls, TAIL_CALLS, calls_left_ns(TAIL_CALLS, calls, period_ns, window.duration_ns) / 1e9)
 
     def channel_views(self, probe: Probe) -> tuple[ChannelView, ...]:
-        """The histograms of a probe's window, with those of its baseline."""
+        """The histograms of a probe's window, with its baseline's."""
         if self.windows is None:
             return ()
         window, baseline = self.windows[probe.name], self.baselines.get(probe.name)
         shown = [*map(Channel, Phase), *(channel for channel in window.channels if channel.label)]
         base = {} if baseline is None else baseline.channels
         return tuple(
-            ChannelView(one.phase, one.label, window.channels[one], base.get(one), window.first_ns.get(one))
-            for one in shown
-            if one in window.channels
-            and (self.timeline or probe.program.source(one.phase) is not Source.TIMELINE)
-            and (one.phase is not Phase.DUE or _due_says_more(window))
+            ChannelView(
+                channel.phase, channel.label, window.channels[channel], base.get(channel), window.first_ns.get(channel)
+            )
+            for channel in shown
+            if channel in window.channels
+            and (self.timeline or probe.program.source(channel.phase) is not Source.TIMELINE)
+            and (channel.phase is not Phase.DUE or _due_says_more(window))
         )
 
     def groups_on(self, probes: Sequence[Probe]) -> int:
@@ -146,9 +148,9 @@ class JudgedWindow:
 
 
 def _due_says_more(window: Window) -> bool:
-    """Whether calls were late by more than they and their waits took: earlier calls held them up."""
+    """Whether earlier calls held calls up: the due time exceeds the call and the wait together."""
     due, call, wait = (
-        found.percentile(99) or 0.0 if (found := window.channels.get(Channel(phase))) is not None else 0.0
+        histogram.percentile(99) or 0.0 if (histogram := window.channels.get(Channel(phase))) is not None else 0.0
         for phase in (Phase.DUE, Phase.CALL, Phase.WAIT)
     )
     return due > _MORE * (call + wait)
@@ -157,7 +159,7 @@ def _due_says_more(window: Window) -> bool:
 def _ratio(
     own: Verdict | None, channel: Channel, live: Histogram, in_flight_ns: int | None, before: Histogram
 ) -> tuple[float | None, Quantile]:
-    """The ratio of a victim's row and its percentile, those of its worst verdict ``own`` unless that is quiet.
+    """The ratio of a victim's row and its percentile, taken from its worst verdict ``own`` unless it is quiet.
 
     ``live`` and ``before`` are the histograms of ``channel`` now and in the baseline.
     """

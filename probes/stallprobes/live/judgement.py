@@ -25,10 +25,10 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest time from a switch to the first slow call of a stall that began with it; longest one for which it is the
-# probable cause; and longest one between two switches of which neither is that.
+# Longest time (ns) from a switch to the first slow call of a stall that began with it; longest time at which the switch
+# is its probable cause; and shortest time between two switches that can be told apart.
 _WITH_SWITCH_NS, _PROBABLY_NS, _AT_ONCE_NS = 5_000 * MS, 1_000 * MS, 100 * MS
-# A stall that grows by this factor has a new onset.
+# Factor by which a stall must grow to have a new onset.
 _GROWTH = 3.0
 
 
@@ -72,20 +72,20 @@ class Judgement:
 
     @property
     def stalls(self) -> Mapping[str, tuple[int, float]]:
-        """The weight of the worst present verdict of each victim that is in the log as slow now.
+        """The weight of the worst present verdict of each victim with a current slowdown in the log.
 
-        Without those of the host's noise: a victim that is slow because of it is not what stalls.
+        Verdicts of kind HOST do not count: the host's noise is no stall.
         """
-        found: dict[str, tuple[int, float]] = {}
+        weights: dict[str, tuple[int, float]] = {}
         for verdict in self.verdicts:
             slow = verdict.kind.is_slowdown and verdict.kind is not VerdictKind.HOST
             if slow and self._roles.get(verdict.probe) is Role.VICTIM:
-                found[verdict.probe] = max(verdict.weight, found.get(verdict.probe, verdict.weight))
-        if not found:
-            return found
+                weights[verdict.probe] = max(verdict.weight, weights.get(verdict.probe, verdict.weight))
+        if not weights:
+            return weights
         entries = (entry for entry in self.tracker.entries if entry.ended_s is None)
         logged = {entry.verdict.probe for entry in entries if entry.verdict.kind.is_slowdown}
-        return {name: weight for name, weight in found.items() if name in logged}
+        return {name: weight for name, weight in weights.items() if name in logged}
 
     def restart(self) -> None:
         """Judge the next windows at once: the board's time has begun again."""
@@ -161,38 +161,41 @@ class Judgement:
             alone=alone,
             extended_ns=lambda name: extended_ns(now.probes[name].period_ns),
         )
-        # The change-over of contexts without slots is steady, and part of what is measured there.
+        # The change-over of contexts without slots is steady, and a part of the measurement.
         disturbed = (VerdictKind.OVERHEAD, VerdictKind.GPU_TIME)
         slow = (verdict for verdict in self.verdicts if verdict.kind.is_slowdown and verdict.kind not in disturbed)
         return {verdict.probe for verdict in slow}
 
     def _note_onsets(self, present: Sequence[Verdict], now: Snapshot, baselines: Mapping[str, Baseline]) -> None:
-        """Find the onset of each stall of ``present`` that is new or has grown, and forget those that have ended."""
+        """Find the onset of each new or grown stall of ``present``, and forget the onsets of ended stalls."""
         known, self._onsets = self._onsets, {}
         for verdict in present:
             key, now_ns = (verdict.probe, verdict.phase), verdict.now_ns or 0.0
             if not verdict.kind.is_stall or key in self._onsets:
                 continue
-            found, largest_ns = known.get(key, (None, 0.0))
+            stall_onset, largest_ns = known.get(key, (None, 0.0))
             # The age of a call in flight grows without a new cause.
             if key not in known or (now_ns > _GROWTH * largest_ns and verdict.quantile is not Quantile.IN_FLIGHT):
                 above_ns = math.sqrt(now_ns * largest_ns)
-                found = onset(verdict, now, self._probes, baselines.get(verdict.probe), above_ns)
-            self._onsets[key] = found, max(now_ns, largest_ns)
+                stall_onset = onset(verdict, now, self._probes, baselines.get(verdict.probe), above_ns)
+            self._onsets[key] = stall_onset, max(now_ns, largest_ns)
 
     def _with_onset(self, verdict: Verdict) -> Verdict:
-        """``verdict``; where its cause is not known, with the candidate as the probable one with which it began."""
-        found, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
+        """``verdict``; without a known cause, the aggressor at its onset, if it is a candidate, is the probable
+        cause."""
+        stall_onset, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
         victim = next((probe for probe in self._probes if probe.name == verdict.probe), None)
-        if verdict.proof is not Proof.OPEN or found is None or victim is None:
+        if verdict.proof is not Proof.OPEN or stall_onset is None or victim is None:
             return verdict
-        if found.aggressor.name not in verdict.aggressors or found.after_ns > _PROBABLY_NS:
+        if stall_onset.aggressor.name not in verdict.aggressors or stall_onset.after_ns > _PROBABLY_NS:
             return verdict
-        return began_with(verdict, victim, found.aggressor, self._of_role(Role.VICTIM))
+        return began_with(verdict, victim, stall_onset.aggressor, self._of_role(Role.VICTIM))
 
     def _onset_text(self, verdict: Verdict) -> tuple[str, str]:
-        found, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
-        return ("", "") if found is None or not found.text else (found.text, found.aggressor.name)
+        stall_onset, _ = self._onsets.get((verdict.probe, verdict.phase), (None, 0.0))
+        return (
+            ("", "") if stall_onset is None or not stall_onset.text else (stall_onset.text, stall_onset.aggressor.name)
+        )
 
     def _of_role(self, role: Role) -> list[Probe]:
         return [probe for probe in self._probes if probe.role is role]
@@ -235,20 +238,21 @@ class Onset:
 
 
 def onset(
-    found: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Baseline | None, above_ns: float = 0.0
+    verdict: Verdict, now: Snapshot, probes: Sequence[Probe], baseline: Baseline | None, above_ns: float = 0.0
 ) -> Onset | None:
-    """The begin of ``found`` by its first slow call, above ``above_ns`` too, which the ring of recent calls still has.
+    """The onset of ``verdict``: the time from the switching on of an aggressor to the first slow call.
 
-    None if that call is unknown, or if several aggressors were switched on at the same time before it.
+    A call is slow above its baseline and above ``above_ns``. None if the ring of recent calls no longer has the first
+    one, or if several aggressors were switched on at the same time before it.
     """
-    parts, part = now.probes, now.probes[found.probe]
+    parts, part = now.probes, now.probes[verdict.probe]
     on = aggressor_groups(probe for probe in probes if probe.role is Role.AGGRESSOR and parts[probe.name].on)
-    if not on or baseline is None or found.phase is None or found.kind is VerdictKind.HOST:
+    if not on or baseline is None or verdict.phase is None or verdict.kind is VerdictKind.HOST:
         return None
     since_ns = {group: min(parts[probe.name].on_since_ns for probe in group.probes) for group in on}
     # Begin and end of the first slow call.
     first: tuple[int, int] | None = None
-    channel, oldest_ns = Channel(found.phase), 0
+    channel, oldest_ns = Channel(verdict.phase), 0
     if channel in part.channels and channel in baseline.channels and len(part.samples):
         border = max(STALLED * (baseline.channels[channel].percentile(99) or 0.0), above_ns)
         of_channel = part.samples[part.samples["channel"] == list(part.channels).index(channel)]

@@ -39,14 +39,14 @@ def _titled(recording: Recording, count: int, progress: Callable[[float], None])
 
 
 def _title(trace: Trace) -> str:
-    found = summary(trace)
-    at_s = trace.wall_s(trace.begin_ns) if found is None else found.wall_s
+    slow = summary(trace)
+    at_s = trace.wall_s(trace.begin_ns) if slow is None else slow.wall_s
     at = datetime.datetime.fromtimestamp(at_s, datetime.UTC).strftime("%H:%M:%S")
-    return at if found is None else f"{at} {found.probe} {duration_ns(found.ns)}"
+    return at if slow is None else f"{at} {slow.probe} {duration_ns(slow.ns)}"
 
 
 def _about(recording: Recording) -> dict[str, object]:
-    """What the file says of the recording."""
+    """The file's description of the recording."""
     probe_set = next(recording.play()).probe_set
     begun = datetime.datetime.fromtimestamp(recording.begun_s, datetime.UTC)
     return {

@@ -19,9 +19,9 @@ from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowe
 from stallprobes.verdicts.kinds import VerdictKind
 
 MOST_A_MINUTE = 10
-# A verdict is logged within this time of the calls that it is about.
+# Longest time (ns) from a verdict's calls to its entry in the log.
 _VERDICT_NS = 1_500 * MS
-# If no records arrive for so long, the trace is cut without them.
+# Longest wait (ns) for records; then the trace is cut without them.
 _PATIENCE_NS = 1_000 * MS
 
 
@@ -73,12 +73,12 @@ class TraceKeeper:
             if entry.number > self._logged:
                 self._logged = entry.number
                 self._expect_verdict(entry)
-        for due in [one for one in self._pending if self._is_complete(one)]:
+        for due in [pending for pending in self._pending if self._is_complete(pending)]:
             self._pending.remove(due)
             self._cut(due)
 
     def finish(self) -> None:
-        """Cut the traces that are not complete yet, and that of the longest call if no probe is a victim."""
+        """Cut the incomplete traces, and the trace of the longest call if no probe is a victim."""
         if not any(probe.role is Role.VICTIM for probe in self._probes):
             self._pending += self._longest()
         for call in self._pending:

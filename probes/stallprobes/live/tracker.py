@@ -2,8 +2,8 @@
 
 A verdict is logged from the second window on in which it is found; slower, and a stalled tail without an aggressor,
 only once it has lasted for two windows that do not overlap. An entry ends when its verdict is missing for three
-judgements. What began and ended with one aggressor is proven by switching; what is as slow after the aggressors stopped
-is drift.
+judgements. The cause of a slowdown that began and ended with one aggressor is proven by switching; a victim that is as
+slow after the aggressors stopped has drift.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# A judgement takes place every 0.2 s and its window is 1 s long: the first and the last of these do not overlap. A
-# screen that nobody reads judges less often; a judgement then counts for as many as would have taken place.
+# Time (ns) between two judgements. A window is 1 s long, so that the first and the last of _LASTING judgements do not
+# overlap. While nobody reads the screen, judgements are rarer, and one counts for as many as would have taken place.
 JUDGE_NS = 200 * MS
 _LASTING = 7
 _JITTER_NS = 20 * MS
 _FOUND = 2
 _MISSING = 3
-# A slowdown began, or ended, with a switch if it did so within this time after it: the window, the judgements until it
-# is found or missing, and the time that an aggressor's work takes to start or to end.
+# Longest time (ns) from a switch to a slowdown that began or ended with it: the window, the judgements until the
+# slowdown is found or missing, and the start or end of an aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
 _SWITCHES = 64
-# Entries of the log that are kept.
+# Largest number of entries in the log.
 MOST_ENTRIES = 200
-# The range of an unsteady entry is updated when it has grown by this factor.
+# Factor by which the range of an unsteady entry must grow to be updated.
 _WIDER = 1.05
 
 # Probe, phase (None for an unsteady probe: one entry for all phases), and whether it is unsteady.
@@ -109,8 +109,8 @@ class VerdictTracker:
     def add_blame(self, prove: Callable[[Verdict], Verdict], proven: Sequence[Verdict], wall_s: float) -> None:
         """Put the causes that a blame experiment proved into the log.
 
-        ``prove`` returns a verdict with its proven cause. Those of ``proven`` without a current entry get one that ends
-        at once.
+        ``prove`` returns a verdict with its proven cause. A verdict of ``proven`` without a current entry gets an entry
+        that ends at once.
         """
         current = set()
         for key, state in self._pending.items():
@@ -143,17 +143,17 @@ class VerdictTracker:
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
         passed = max(1, min((now_ns - self._judged_ns + _JITTER_NS) // JUDGE_NS, _MISSING))
         self._judged_ns = now_ns
-        for key, found in present.items():
+        for key, verdict in present.items():
             state = self._pending.setdefault(key, _Pending(now_ns, wall_s))
             state.lasted += passed if state.found else 1
             state.found, state.missing, state.after = state.found + 1, 0, state.after or after
             if state.entry is None:
-                fresh = now_ns - state.first_ns >= extended_ns(found.probe)
-                self._begin(state, found, wall_s, onset, alone, fresh)
-            elif found.kind is VerdictKind.UNSTEADY:
-                state.entry = self._unsteady[found.probe] = self._widened(state.entry, found)
-            elif _worse(found, state.entry.verdict):
-                state.entry = self._replace(state.entry, replace(state.entry, verdict=found))
+                fresh = now_ns - state.first_ns >= extended_ns(verdict.probe)
+                self._begin(state, verdict, wall_s, onset, alone, fresh)
+            elif verdict.kind is VerdictKind.UNSTEADY:
+                state.entry = self._unsteady[verdict.probe] = self._widened(state.entry, verdict)
+            elif _worse(verdict, state.entry.verdict):
+                state.entry = self._replace(state.entry, replace(state.entry, verdict=verdict))
             if after and state.entry is not None and state.entry.verdict.kind is VerdictKind.SLOWER:
                 self._end_as_drift(state.entry, wall_s)
                 del self._pending[key]
@@ -177,43 +177,47 @@ class VerdictTracker:
     def _begin(
         self,
         state: _Pending,
-        found: Verdict,
+        verdict: Verdict,
         wall_s: float,
         onset: Callable[[Verdict], tuple[str, str]],
         alone: bool,
         fresh: bool,
     ) -> None:
-        """Log ``found`` once it was found often enough: the window may contain a single outlier.
+        """Log ``verdict`` once it was present often enough: the window may contain a single outlier.
 
-        ``fresh``: the window has no call of the one in which it was found first, as far as its length says.
+        ``fresh``: the window is long enough after the first one with the verdict to share no call with it.
         """
-        if found.kind is VerdictKind.UNSTEADY:
-            known = self._unsteady.get(found.probe)
+        if verdict.kind is VerdictKind.UNSTEADY:
+            known = self._unsteady.get(verdict.probe)
             if known is not None:
                 # Said once: the entry is current again.
-                state.entry = self._unsteady[found.probe] = self._widened(known, found)
+                state.entry = self._unsteady[verdict.probe] = self._widened(known, verdict)
                 return
         # Without an aggressor, a busy machine interrupts 1 call in 100 within one second, not in two.
-        burst = alone and found.kind is VerdictKind.STALLED and found.quantile is Quantile.P99
-        lasting = burst or found.kind is VerdictKind.SLOWER
+        burst = alone and verdict.kind is VerdictKind.STALLED and verdict.quantile is Quantile.P99
+        lasting = burst or verdict.kind is VerdictKind.SLOWER
         enough = state.lasted >= _LASTING and fresh if lasting else state.found >= _FOUND
-        if (not enough and found.kind is not VerdictKind.FAILED) or (found.kind is VerdictKind.SLOWER and state.after):
+        if (not enough and verdict.kind is not VerdictKind.FAILED) or (
+            verdict.kind is VerdictKind.SLOWER and state.after
+        ):
             return
         self._last_number += 1
-        began_s = state.first_s if found.kind is VerdictKind.SLOWER else wall_s
-        words, since = onset(found)
-        state.entry = LogEntry(self._last_number, began_s, found, onset=words, since=since)
+        began_s = state.first_s if verdict.kind is VerdictKind.SLOWER else wall_s
+        words, since = onset(verdict)
+        state.entry = LogEntry(self._last_number, began_s, verdict, onset=words, since=since)
         self._log.append(state.entry)
-        if found.kind is VerdictKind.UNSTEADY:
-            self._unsteady[found.probe] = state.entry
+        if verdict.kind is VerdictKind.UNSTEADY:
+            self._unsteady[verdict.probe] = state.entry
 
-    def _widened(self, entry: LogEntry, found: Verdict) -> LogEntry:
-        """The entry of an unsteady probe, current, with the range of ``found`` if that is wider."""
-        old, new = entry.verdict.range_ns, found.range_ns
+    def _widened(self, entry: LogEntry, verdict: Verdict) -> LogEntry:
+        """The entry of an unsteady probe, current, with the range of ``verdict`` if that is wider."""
+        old, new = entry.verdict.range_ns, verdict.range_ns
         wider = old is None or (new is not None and (new[0] * _WIDER < old[0] or new[1] > old[1] * _WIDER))
         if not wider and entry.ended_s is None:
             return entry
-        return self._replace(entry, replace(entry, ended_s=None, cut_off="", verdict=found if wider else entry.verdict))
+        return self._replace(
+            entry, replace(entry, ended_s=None, cut_off="", verdict=verdict if wider else entry.verdict)
+        )
 
     def _end(self, state: _Pending, now_ns: int, wall_s: float) -> None:
         assert state.entry is not None
@@ -232,15 +236,21 @@ class VerdictTracker:
             self._unsteady[ended.verdict.probe] = ended
 
     def _proof(self, first_ns: int, now_ns: int) -> Switch | None:
-        """The aggressor with which a slowdown that was found first at ``first_ns`` began and ended; None if none did.
+        """The aggressor that began and ended a slowdown, first seen at ``first_ns``; None without one.
 
-        Exactly one aggressor was switched on shortly before its beginning, and that one was switched off shortly before
-        its end.
+        Exactly one aggressor was switched on shortly before the beginning, and it was switched off shortly before the
+        end.
         """
         began = {
-            one.name: one for one in self._switches if one.on and first_ns - _WITH_SWITCH_NS <= one.at_ns <= first_ns
+            switch.name: switch
+            for switch in self._switches
+            if switch.on and first_ns - _WITH_SWITCH_NS <= switch.at_ns <= first_ns
         }
-        ended = {one.name for one in self._switches if not one.on and now_ns - _WITH_SWITCH_NS <= one.at_ns <= now_ns}
+        ended = {
+            switch.name
+            for switch in self._switches
+            if not switch.on and now_ns - _WITH_SWITCH_NS <= switch.at_ns <= now_ns
+        }
         return next(iter(began.values())) if len(began) == 1 and ended & set(began) else None
 
     def _end_as_drift(self, entry: LogEntry, wall_s: float) -> None:
@@ -259,11 +269,11 @@ def _key(verdict: Verdict) -> _Key:
     return verdict.probe, None if unsteady else verdict.phase, unsteady
 
 
-def _worse(found: Verdict, logged: Verdict) -> bool:
-    """Whether ``found`` replaces the verdict that is logged."""
-    if found.kind is not logged.kind:
-        return found.kind.severity > logged.kind.severity
+def _worse(verdict: Verdict, logged: Verdict) -> bool:
+    """Whether ``verdict`` replaces the verdict that is logged."""
+    if verdict.kind is not logged.kind:
+        return verdict.kind.severity > logged.kind.severity
     # A stall that began within the window shows in the tail first.
-    if found.quantile is not logged.quantile:
-        return found.quantile is Quantile.P50
-    return (found.ratio or 0) > 1.2 * (logged.ratio or 0)
+    if verdict.quantile is not logged.quantile:
+        return verdict.quantile is Quantile.P50
+    return (verdict.ratio or 0) > 1.2 * (logged.ratio or 0)

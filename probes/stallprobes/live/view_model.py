@@ -18,7 +18,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# A longer time is named in minutes.
+# Shortest time (s) that is shown in minutes.
 _MINUTES_FROM_S = 100
 
 
@@ -60,9 +60,9 @@ class ProbeRow:
     ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
     or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
     ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe.
-    ``baseline_ns`` is the percentile of the baseline with which ``quantile`` is compared. ``progress`` is that of a
-    probe with too few calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
+    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe. ``baseline_ns`` is the
+    percentile of the baseline with which ``quantile`` is compared. ``progress`` is the progress of a probe with too few
+    calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LogEntry:
 
     ``began_s`` and ``ended_s`` are seconds since 1970, ``ended_s`` None while it holds. ``onset`` is a sentence about
     how long after a switch it began, ``since`` the aggressor that was switched; each is "" where that is not known.
-    ``cut_off`` is what happened where its end was not observed, "" where it was.
+    ``cut_off`` is the reason why its end was not observed, "" for an observed end.
     """
 
     number: int
@@ -150,7 +150,7 @@ class Stretch:
     """The part of a time axis in which ``probe_set`` was measured, from column ``first`` on, by its victim ``name``.
 
     ``rule`` is the column of the change to it; from there to ``first`` nothing was measured, since the engine started.
-    None where the change is not on the axis. ``relation`` is that of a remedy to the stall before it.
+    None where the change is not on the axis. ``relation`` is a remedy's relation to the stall before it.
     """
 
     first: int
@@ -205,9 +205,9 @@ class MonitorView:
     """Everything that the monitor draws except header and NVML values.
 
     ``rows`` are in the order of the probe set. ``baseline_age_s`` is the age of the oldest baseline, None while one is
-    missing; ``baseline_left_s`` is the time that measuring still takes, None while an aggressor prevents it.
-    ``plots`` are the probes whose histograms are shown, where those are not only of ``focus``, which is one of them.
-    ``before`` is the stall that a remedy is compared with, None where no remedy is measured.
+    missing; ``baseline_left_s`` is the rest of the measuring time, None while an aggressor prevents it. ``plots`` are
+    the probes with a visible histogram, ``focus`` among them; empty for ``focus`` alone. ``before`` is the stall with
+    which a remedy is compared, None where no remedy is measured.
     """
 
     rows: tuple[ProbeRow, ...]

@@ -13,10 +13,11 @@ from stallprobes.model import MS
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
 WINDOW_NS = 1_000 * MS
-# A victim in slots has fewer calls in a second: its window is extended until it has this much time of its own.
+# Shortest time (ns) of its own in the window of a victim in slots; its window is extended until it has as much.
 _OWN_NS = STARVED_WINDOW_NS
 LONGEST_WINDOW_NS = 4_000 * MS
-# One with a long period: until it has so many calls, at most for this time. A verdict needs three.
+# Number of calls up to which the window of a probe with a long period is extended, and the longest such window. A
+# verdict needs three calls.
 _CALLS = 4
 _LONGEST_OF_CALLS_NS = 60_000 * MS
 
@@ -75,7 +76,7 @@ class LazyWindows(Mapping[str, Window]):
 
 
 def extended_ns(period_ns: int) -> int:
-    """The length of the window of a probe with so long a period that it has few calls in a second; 0 for others."""
+    """The length of the window of a probe with few calls in a second; 0 for others."""
     length_ns = min(_CALLS * period_ns, _LONGEST_OF_CALLS_NS)
     return length_ns if length_ns > WINDOW_NS else 0
 

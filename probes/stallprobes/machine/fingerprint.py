@@ -36,13 +36,13 @@ def fingerprint(
     default taken now. It raises nothing.
     """
     unknown: dict[str, str] = {}
-    found: dict[str, object] = {**_host(unknown), **_gpu(gpu_uuid, survey, unknown)}
-    found.update({key: value for key, value in engine_info.items() if key in found and value is not None})
-    for key, value in found.items():
+    facts: dict[str, object] = {**_host(unknown), **_gpu(gpu_uuid, survey, unknown)}
+    facts.update({key: value for key, value in engine_info.items() if key in facts and value is not None})
+    for key, value in facts.items():
         if value is None:
             unknown.setdefault(key, "not available")
-    known = {key: why for key, why in unknown.items() if found.get(key) is None}
-    return {**found, "date": datetime.date.today().isoformat(), "unknown": known}
+    known = {key: why for key, why in unknown.items() if facts.get(key) is None}
+    return {**facts, "date": datetime.date.today().isoformat(), "unknown": known}
 
 
 def first_gpu(engine_info: Mapping[str, object]) -> str | None:
@@ -121,10 +121,10 @@ def cpu_model() -> str | None:
 
 def scaling_governors() -> str | None:
     """The cpufreq governors in use, separated with commas; None if the kernel shows none."""
-    found: set[str] = set()
+    governors: set[str] = set()
     for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"):
-        found.update(line.strip() for line in _lines(str(path)))
-    return ",".join(sorted(found)) or None
+        governors.update(line.strip() for line in _lines(str(path)))
+    return ",".join(sorted(governors)) or None
 
 
 def clock_source() -> str | None:
@@ -142,8 +142,8 @@ def kernel_module_version() -> str | None:
 
 def kernel_module_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
     """The model of each GPU as the NVIDIA kernel module names it, without a call of the driver; empty without one."""
-    found = (_value(str(path), "Model") for path in sorted(folder.glob("*/information")))
-    return tuple(model for model in found if model is not None)
+    models = (_value(str(path), "Model") for path in sorted(folder.glob("*/information")))
+    return tuple(model for model in models if model is not None)
 
 
 def mps_running() -> bool:

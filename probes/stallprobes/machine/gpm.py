@@ -1,8 +1,8 @@
-"""NVML's GPM counters: what the SMs and the memory do, beside the utilisation that counts one thread as a whole GPU.
+"""NVML's GPM counters: activity of the SMs and the memory; utilisation would count one thread as a whole GPU.
 
-Each value is that of the time between two samples. They are of the whole GPU, whoever computes on it, and need no
-rights and no context. GPUs before Hopper do not have them. Measured on H200s: samples 75 ms apart or more are right,
-with 50 ms some are missing; a sample takes 0.25 ms, and its values 1 to 4 ms.
+Each value covers the time between two samples and the whole GPU with all its processes; it needs no rights and no
+context. GPUs before Hopper have no such counters. Measured on H200s: samples 75 ms apart or more are right, with 50 ms
+some are missing; a sample takes 0.25 ms, and its values 1 to 4 ms.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 
-# Time between two samples (s). With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed p50
+# Time (s) between two samples. With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed p50
 # of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
-# (tests/benchmarks/bench_gpm.py). So they are fewer.
+# (tests/benchmarks/bench_gpm.py), hence the longer period.
 PERIOD_S = 0.5
-# Time between the two samples of ``ask`` (s).
+# Time (s) between the two samples of ``ask``.
 _ASK_S = 0.1
 UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
 NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counters"
 NOT_READ = "stallscope does not read the GPM counters here"
 # The values of one GPU by their names, None where NVML has none; or why there are none.
 GpmAnswer = Mapping[str, float | None] | NvmlUnavailable
-# What to do about an error of NVML.
+# Remedy by the code of an error of NVML.
 _REMEDIES: Mapping[int | None, str] = {
     nvml.FUNCTION_NOT_FOUND: "install a newer driver",
     nvml.NO_PERMISSION: "run stallscope as root",
 }
-# The name of NVML's constant by the name of a value.
+# Names of NVML's constants by the name of a value.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
     "sm_occupancy_percent": "NVML_GPM_METRIC_SM_OCCUPANCY",
@@ -43,7 +43,7 @@ METRICS = {
     "nvlink_to_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
     "nvlink_from_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
 }
-# Counters that take the place of readings which block for 20 ms each.
+# Counters in place of readings that block for 20 ms each.
 PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",

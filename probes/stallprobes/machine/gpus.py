@@ -18,7 +18,7 @@ from stallprobes.errors import NoGpu, NvmlUnavailable
 from stallprobes.machine import libcuda_survey, nvml
 
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-# libcuda, and then NVML, have so long to answer; a survey takes at most both.
+# Longest wait (s) for libcuda, and then for NVML; a survey takes at most both.
 _ANSWER_S = 20.0
 SURVEY_S = 2 * _ANSWER_S
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
@@ -37,9 +37,8 @@ class GpuProcess:
 class Gpu:
     """One GPU. Unknown values are None.
 
-    ``nvml_index`` is None without NVML, ``cuda_index`` if CUDA does not see the GPU. ``cuda_uuid`` is the UUID in
-    CUDA, with MIG on that of a MIG device. ``mig_uuids`` are the MIG devices that NVML lists. ``processes`` includes
-    this process.
+    ``nvml_index`` is None without NVML, ``cuda_index`` if CUDA does not see the GPU. ``cuda_uuid`` is the UUID in CUDA,
+    with MIG on a MIG device's. ``mig_uuids`` are the MIG devices that NVML lists. ``processes`` includes this process.
     """
 
     uuid: str
@@ -114,15 +113,17 @@ def _survey(report: libcuda_survey.DriverReport) -> Survey:
     )
 
 
-def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
+def choose(spec: str | None, surveyed: Survey, count: int = 1) -> tuple[Gpu, ...]:
     """The GPUs in ``spec`` (indexes, UUIDs or PCI addresses, separated with commas), then others up to ``count``.
 
     The others are the first ones in CUDA's order; there may be fewer than ``count``. Raises NoGpu if a named GPU does
     not exist or is hidden from CUDA, or if there is none.
     """
-    if found.driver.problem is not None:
-        raise NoGpu(found.driver.problem)
-    chosen = [_named(part.strip(), found.gpus) for part in spec.split(",") if part.strip()] if spec is not None else []
+    if surveyed.driver.problem is not None:
+        raise NoGpu(surveyed.driver.problem)
+    chosen = (
+        [_named(part.strip(), surveyed.gpus) for part in spec.split(",") if part.strip()] if spec is not None else []
+    )
     if spec is not None and not chosen:
         raise NoGpu("the name of the GPU is empty")
     for gpu in chosen:
@@ -130,7 +131,7 @@ def choose(spec: str | None, found: Survey, count: int = 1) -> tuple[Gpu, ...]:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             why = f": CUDA_VISIBLE_DEVICES={visible} hides it" if visible is not None else ""
             raise NoGpu(f"CUDA does not see {gpu.label}{why}")
-    usable = sorted((gpu for gpu in found.gpus if gpu.cuda_index is not None), key=lambda gpu: gpu.cuda_index or 0)
+    usable = sorted((gpu for gpu in surveyed.gpus if gpu.cuda_index is not None), key=lambda gpu: gpu.cuda_index or 0)
     chosen.extend([gpu for gpu in usable if gpu not in chosen][: max(0, count - len(chosen))])
     if not chosen:
         raise NoGpu("CUDA sees no GPU")
@@ -149,7 +150,7 @@ def others(gpu: Gpu) -> tuple[GpuProcess, ...]:
 
 def other_names(chosen: Iterable[Gpu]) -> tuple[str, ...]:
     """The other processes on ``chosen``, ``NAME (pid N)`` each."""
-    return tuple(dict.fromkeys(f"{one.name} (pid {one.pid})" for gpu in chosen for one in others(gpu)))
+    return tuple(dict.fromkeys(f"{process.name} (pid {process.pid})" for gpu in chosen for process in others(gpu)))
 
 
 def normal_pci(address: str) -> str | None:
@@ -161,9 +162,9 @@ def normal_pci(address: str) -> str | None:
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or '0'}".lower()
 
 
-def same_uuid(one: str, other: str) -> bool:
+def same_uuid(first: str, second: str) -> bool:
     """Whether two UUIDs are equal, ignoring the prefixes ``GPU-`` and ``MIG-``."""
-    return bare_uuid(one) == bare_uuid(other)
+    return bare_uuid(first) == bare_uuid(second)
 
 
 def bare_uuid(uuid: str) -> str:
@@ -206,8 +207,8 @@ def _by_cuda_alone(device: libcuda_survey.DriverDevice) -> Gpu:
 def _by_nvml(module: Any, devices: Sequence[libcuda_survey.DriverDevice]) -> list[Gpu]:
     count = _maybe(module, module.nvmlDeviceGetCount) or 0
     # An error of one GPU must not hide the others.
-    found = (_maybe(module, lambda index=index: _one(module, index, devices)) for index in range(count))
-    return [gpu for gpu in found if gpu is not None]
+    gpus = (_maybe(module, lambda index=index: _one(module, index, devices)) for index in range(count))
+    return [gpu for gpu in gpus if gpu is not None]
 
 
 def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]) -> Gpu:
@@ -236,10 +237,14 @@ def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]
 
 def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
     """The processes with a compute context on a GPU. Raises NVMLError."""
-    found = module.nvmlDeviceGetComputeRunningProcesses(handle)
+    processes = module.nvmlDeviceGetComputeRunningProcesses(handle)
     return tuple(
-        GpuProcess(one.pid, _process_name(one.pid), None if one.usedGpuMemory is None else int(one.usedGpuMemory))
-        for one in found
+        GpuProcess(
+            process.pid,
+            _process_name(process.pid),
+            None if process.usedGpuMemory is None else int(process.usedGpuMemory),
+        )
+        for process in processes
     )
 
 
@@ -253,11 +258,11 @@ def _process_name(pid: int) -> str:
 
 def _mig_uuids(module: Any, handle: Any) -> list[str]:
     count = _maybe(module, lambda: module.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0
-    found = (
+    devices = (
         _maybe(module, lambda index=index: module.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
         for index in range(count)
     )
-    return [nvml.text(module.nvmlDeviceGetUUID(one)) for one in found if one is not None]
+    return [nvml.text(module.nvmlDeviceGetUUID(device)) for device in devices if device is not None]
 
 
 def _maybe(module: Any, call: Any) -> Any:

@@ -38,8 +38,9 @@ class DriverDevice:
 class DriverReport:
     """The answer of libcuda.
 
-    ``cuda_version`` is that of cuDriverGetVersion (13000 for 13.0). ``error`` is the name of the failed call's code
-    (``CUDA_ERROR_NO_DEVICE``), or "library", "hang" or "crash"; ``problem`` is a sentence. Both are None on success.
+    ``cuda_version`` is the result of cuDriverGetVersion (13000 for 13.0). ``error`` is the name of the failed call's
+    code (``CUDA_ERROR_NO_DEVICE``), or "library", "hang" or "crash"; ``problem`` is a sentence. Both are None on
+    success.
     """
 
     cuda_version: int | None = None

@@ -18,13 +18,13 @@ from pathlib import Path
 from stallprobes.foreign_text import printable
 
 PROC = Path("/proc")
-# PROC_PID_INIT_INO, by which Linux numbers the PID namespace of the host (include/linux/proc_ns.h).
+# Name of the PID namespace of the host: Linux numbers it PROC_PID_INIT_INO (include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
-# Longer commands are cut: no screen shows them.
+# Largest size (bytes) of a command; no screen shows a longer one.
 _COMMAND_BYTES = 4096
-# Longest time (s) in which a command is read: it takes microseconds.
+# Longest time (s) for reading a command, which takes microseconds.
 _COMMAND_S = 1.0
-# Processes whose commands were not to be had in that time, by folder and start.
+# Processes whose commands could not be read in this time, by folder and start.
 _WAITING: set[tuple[Path, int]] = set()
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
 
@@ -69,7 +69,7 @@ def pids(proc: Path = PROC) -> Iterator[int]:
 
 
 def nvidia_devices(pid: int, proc: Path = PROC) -> frozenset[str] | None:
-    """What the process ``pid`` has open of /dev/nvidia*: minor numbers of GPUs, ``ctl``, ``-uvm``.
+    """Open /dev/nvidia* files of the process ``pid``: minor numbers of GPUs, ``ctl``, ``-uvm``.
 
     None if this user may not see its files, or if it has ended.
     """
@@ -119,7 +119,7 @@ def _user(uid: int) -> str:
 def _words_of(process: tuple[Path, int]) -> bytes:
     """The command of a process, by its folder and its start; empty where it cannot be read.
 
-    The words are read from the process's memory, which may be such that reading it never returns.
+    The kernel reads the words from the process's memory; this can block without end.
     """
     words: list[bytes] = []
 

@@ -1,7 +1,8 @@
-"""Shortage of memory, threads or file descriptors: how much this process can still have, and which errors it explains.
+"""Shortage of memory, threads or file descriptors: the remaining amounts, and the errors that a shortage explains.
 
 A library that runs out of memory while it is loaded may end the process with a text and an exit code of its own, as
-OpenBLAS does, and a screen in the middle of a change of the terminal. So what is needed is asked for before.
+OpenBLAS does; a screen may end in the middle of a change of the terminal. The needed amount is therefore checked
+before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from collections.abc import Iterator
 
 _MIB = 1 << 20
-# What dlopen says, with no number of an error.
+# Texts of dlopen for a lack of memory, which has no error number.
 _UNMAPPED = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
 _NO_THREAD = "can't start new thread"
 
@@ -44,28 +45,28 @@ def descriptor_shortage(needed: int) -> str | None:
 
 def shortage(error: BaseException) -> str | None:
     """The shortage that caused ``error``, as a clause; None if another reason did."""
-    for one in _causes(error):
-        number = one.errno if isinstance(one, OSError) else None
-        text = str(one).lower() if isinstance(one, ImportError | OSError) else ""
-        if isinstance(one, MemoryError) or number == errno.ENOMEM or any(words in text for words in _UNMAPPED):
+    for cause in _causes(error):
+        number = cause.errno if isinstance(cause, OSError) else None
+        text = str(cause).lower() if isinstance(cause, ImportError | OSError) else ""
+        if isinstance(cause, MemoryError) or number == errno.ENOMEM or any(words in text for words in _UNMAPPED):
             return f"{_little_memory()}: {_remedy()}"
         if number in (errno.EMFILE, errno.ENFILE):
             return f"{_few_files()}: raise the limit"
-        if isinstance(one, RuntimeError) and _NO_THREAD in str(one):
+        if isinstance(cause, RuntimeError) and _NO_THREAD in str(cause):
             return f"no thread can be started: {_little_memory()}, or too many processes (ulimit -u)"
     return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """``error`` and what it was raised from, each once. Textual keeps the error of a worker in ``error``."""
+    """``error`` and its causes and contexts, each once. Textual keeps the error of a worker in ``error``."""
     left: list[object] = [error]
     seen: set[int] = set()
     while left:
-        one = left.pop()
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            left += [getattr(one, "error", None), one.__context__, one.__cause__]
+        cause = left.pop()
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            left += [getattr(cause, "error", None), cause.__context__, cause.__cause__]
 
 
 def _little_memory() -> str:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 
 SIMULATED_UUID = "SIMULATED"
-# Each value by the name of its field, with the factor from the field's unit to the whole number.
+# Fields of the simulated values, each with the factor from the field's unit to the whole number.
 SENSORS = (
     ("utilisation_percent", 1),
     ("sm_clock_mhz", 1),

@@ -21,9 +21,9 @@ from stallprobes.machine.gpus import GpuProcess, processes_on
 NS = 1_000_000_000
 HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
-# NVML averages utilisation over a window between these lengths, depending on the GPU's generation.
+# Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period of a reading that only says why there is no value (s).
+# Period (s) of a reading that only says why there is no value.
 _REPEATED_S = 60.0
 # From the best to the worst.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
@@ -82,7 +82,7 @@ def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
 
 
 def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField:
-    """The traffic over PCIe in one direction: of ``counters`` where they have it, else by a call that blocks 20 ms."""
+    """The traffic over PCIe in one direction: from ``counters`` if possible, else from a call that blocks for 20 ms."""
 
     def read(module: Any, handle: Any) -> float:
         known = counters.pcie_kb_s.get(name)
@@ -107,8 +107,8 @@ FIELDS = (
     TelemetryField("processes", 2.0, processes_on, slow=True),
 )
 _PCIE = {"pcie_to_gpu_kb_s": "NVML_PCIE_UTIL_RX_BYTES", "pcie_from_gpu_kb_s": "NVML_PCIE_UTIL_TX_BYTES"}
-# Every name of a reading.
-NAMES = (*(one.name for one in FIELDS), *_PCIE, *gpm.METRICS)
+# Names of all readings.
+NAMES = (*(nvml_field.name for nvml_field in FIELDS), *_PCIE, *gpm.METRICS)
 
 
 def all_fields(gpm_counters: bool = True) -> tuple[TelemetryField, ...]:
@@ -151,7 +151,7 @@ class TelemetrySnapshot:
 
 @dataclass
 class _Reader:
-    """The state of one reading thread, which alone writes it; every assignment replaces a whole value."""
+    """The state of one reading thread, its only writer; every assignment replaces a whole value."""
 
     fields: tuple[TelemetryField, ...]
     readings: dict[str, TelemetryReading] = field(default_factory=dict)
@@ -201,8 +201,10 @@ class Telemetry:
     def snapshot(self) -> TelemetrySnapshot:
         """The last values. Never blocks."""
         now = self._clock()
-        fields = (one for reader in self._readers for one in reader.fields)
-        readings = {name: TelemetryReading() for one in fields for name in one.names or (one.name,)}
+        fields = (nvml_field for reader in self._readers for nvml_field in reader.fields)
+        readings = {
+            name: TelemetryReading() for nvml_field in fields for name in nvml_field.names or (nvml_field.name,)
+        }
         state: TelemetryState = "live"
         why = None
         for reader in self._readers:
@@ -243,14 +245,14 @@ class Telemetry:
         """Read each field at its period, until ``stop`` or until the GPU is lost."""
         due = dict.fromkeys(reader.fields, self._clock())
         while not self._quit.is_set():
-            for one, when in due.items():
+            for nvml_field, when in due.items():
                 if when > self._clock():
                     continue
-                reader.calling = (one.name, self._clock())
+                reader.calling = (nvml_field.name, self._clock())
                 value: Any = None
                 why: str | None = None
                 try:
-                    value = one.read(module, handle)
+                    value = nvml_field.read(module, handle)
                 except module.NVMLError as error:
                     why = nvml.error_text(error)
                     if getattr(error, "value", None) == nvml.GPU_IS_LOST:
@@ -264,11 +266,13 @@ class Telemetry:
                 finally:
                     reader.calling = None
                 now = self._clock()
-                values = {name: None if value is None else value[name] for name in one.names} or {one.name: value}
+                values = {name: None if value is None else value[name] for name in nvml_field.names} or {
+                    nvml_field.name: value
+                }
                 for name, part in values.items():
                     lacking = (why or "NVML has no value yet") if part is None else None
                     reader.readings = {**reader.readings, name: TelemetryReading(part, now, lacking)}
-                due[one] = self._clock() + int(one.period_s * NS)
+                due[nvml_field] = self._clock() + int(nvml_field.period_s * NS)
                 if self._quit.is_set():
                     return
             reader.state, reader.why = "live", None

@@ -19,13 +19,13 @@ from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
-# What a user does about each of them.
+# Remedy of every problem.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
 _HELPER = "ss_helper_"
 
 
 def problem(folder: Path = LIBRARIES) -> str:
-    """What is wrong with the libraries of this installation, as a clause; "" if nothing."""
+    """The problem of the libraries of this installation, as a clause; "" if nothing."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
         built_from, libraries = str(record["sources"]), dict(record["libraries"])
@@ -45,9 +45,9 @@ def problem(folder: Path = LIBRARIES) -> str:
 
 @cache
 def _checked(name: str) -> Path:
-    found = problem()
-    if found:
-        raise NativeLibraryError(f"{found}; {REMEDY}.")
+    reason = problem()
+    if reason:
+        raise NativeLibraryError(f"{reason}; {REMEDY}.")
     return LIBRARIES / name
 
 

@@ -38,21 +38,22 @@ def variant(
 ) -> Variant:
     """A variant with the host control ``host`` added, by default the usual one.
 
-    Its needs are those of the entries and contexts of ``probes``. Raises ValueError when one probe needs peer access
-    and another must not have it.
+    Its needs follow from the entries and contexts of ``probes``. Raises ValueError when one probe needs peer access and
+    another must not have it.
     """
     return Variant(name, kind, title, (*probes, host or probe(HOST)), expect, why, remedy, _needs(probes))
 
 
 def _needs(probes: Sequence[Probe]) -> Needs:
-    each = [entries()[one.entry].needs for one in probes]
+    each = [entries()[placed.entry].needs for placed in probes]
     peer_access = {needs.peer_access for needs in each} - {None}
     if len(peer_access) > 1:
         raise ValueError("one probe needs peer access and another must not have it")
     return Needs(
         gpus=max((needs.gpus for needs in each), default=1),
         peer_access=next(iter(peer_access), None),
-        green_contexts=any(needs.green_contexts for needs in each) or any(one.context == GREEN.name for one in probes),
+        green_contexts=any(needs.green_contexts for needs in each)
+        or any(placed.context == GREEN.name for placed in probes),
         batch_copies=any(needs.batch_copies for needs in each),
         libcupti=any(needs.libcupti for needs in each),
     )

@@ -18,7 +18,7 @@ from stallprobes.spelling import nearest
 
 ALL = "all"
 _LONGEST_LIST = 20
-# More threads than most machines have cores for would measure the host.
+# Largest number of threads of an aggressor: more than most machines have cores for would measure the host.
 MOST_THREADS = 16
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
 CONTEXTS = {
@@ -48,8 +48,8 @@ def parse_probe(name: str, *, stream: str = OWN, size: int | None = None, as_nam
         raise UnknownName(unknown_name_message("stream", named_stream, STREAMS))
     where = CONTEXTS[context or PRIMARY.name]
     placement = replace(STREAMS[named_stream or stream](where.context), process=where.process)
-    found = entries()[entry]
-    return found.probe(placement, name=as_name or name, size=size if found.size else None)
+    catalog_entry = entries()[entry]
+    return catalog_entry.probe(placement, name=as_name or name, size=size if catalog_entry.size else None)
 
 
 def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tuple[Probe, ...]:
@@ -57,16 +57,16 @@ def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tu
 
     Several are called ``NAME 1``, ``NAME 2`` and so on.
     """
-    found = _THREADS.fullmatch(name)
-    if found is None or name.partition("/")[0].partition("@")[0] in entries():
+    match = _THREADS.fullmatch(name)
+    if match is None or name.partition("/")[0].partition("@")[0] in entries():
         return (parse_probe(name, stream=stream, size=size),)
-    threads = int(found["threads"])
-    one = parse_probe(found["entry"] + (found["place"] or ""), stream=stream, size=size)
-    if one.role is not Role.AGGRESSOR:
-        raise UnknownName(f'"{found["entry"]}" is no aggressor: only aggressors run in several threads')
+    threads = int(match["threads"])
+    probe = parse_probe(match["entry"] + (match["place"] or ""), stream=stream, size=size)
+    if probe.role is not Role.AGGRESSOR:
+        raise UnknownName(f'"{match["entry"]}" is no aggressor: only aggressors run in several threads')
     if not 2 <= threads <= MOST_THREADS:
         raise UnknownName(f'"{name}": {threads} is no number of threads: 2 to {MOST_THREADS} are possible')
-    return in_threads(one, threads, name)
+    return in_threads(probe, threads, name)
 
 
 def in_several_threads(name: str) -> bool:
@@ -77,19 +77,19 @@ def in_several_threads(name: str) -> bool:
 def entry_name(name: str) -> str:
     """The catalogue entry of the probe or probes called ``name``."""
     entry = name.partition("/")[0].partition("@")[0]
-    found = _THREADS.fullmatch(entry)
-    return entry if entry in entries() or found is None else found["entry"]
+    match = _THREADS.fullmatch(entry)
+    return entry if entry in entries() or match is None else match["entry"]
 
 
 def by_name(probes: Iterable[Probe], *, stream: str = OWN) -> dict[str, list[Probe]]:
     """``probes`` by their shortest names, where ``stream`` is the default stream.
 
-    Those that differ in their threads only are together, by a name with their number.
+    Probes that differ only in their threads are together, by a name with their number.
     """
-    found: dict[str, list[Probe]] = {}
+    named: dict[str, list[Probe]] = {}
     for probe in probes:
-        found.setdefault(probe_name(probe, stream=stream), []).append(probe)
-    return {probe_name(each[0], stream=stream, threads=len(each)): each for each in found.values()}
+        named.setdefault(probe_name(probe, stream=stream), []).append(probe)
+    return {probe_name(each[0], stream=stream, threads=len(each)): each for each in named.values()}
 
 
 def probe_name(probe: Probe, *, stream: str = OWN, threads: int = 1) -> str:

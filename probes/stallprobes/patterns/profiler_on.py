@@ -1,4 +1,4 @@
-"""Calls of a process that profiles itself with CUPTI, while it records and after it has ended."""
+"""Calls of a process that profiles itself with CUPTI, during the recording and after its end."""
 
 from __future__ import annotations
 

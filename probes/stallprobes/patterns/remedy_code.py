@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 
 class CodeLanguage(StrEnum):
-    """What the lines of a remedy are written in. The values are those of ``--lang`` and of the settings."""
+    """Language of the lines of a remedy. The values are those of ``--lang`` and of the settings."""
 
     CUDA = "cuda"
     PYTORCH = "pytorch"
@@ -35,8 +35,8 @@ DEFAULT_LANGUAGE = CodeLanguage.CUDA
 class MeasuredEffect:
     """Latency of the victim in the program of the lines, in ns: with the stall and with the remedy.
 
-    ``victim`` is what was timed, ``machine`` is the GPU with its driver. ``without_ns`` is the latency without the
-    cause, where the stall is not long enough to neglect it, else 0.
+    ``victim`` is the timed call, ``machine`` the GPU with its driver. ``without_ns`` is the latency without the cause,
+    where the stall is not long enough to neglect it, else 0.
     """
 
     victim: str
@@ -62,7 +62,7 @@ def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
     file = resources.files("stallprobes.patterns") / "remedies" / f"{pattern}.toml"
     if not file.is_file():
         return MappingProxyType({})
-    found: dict[CodeLanguage, list[RemedyCode]] = {language: [] for language in CodeLanguage}
+    by_language: dict[CodeLanguage, list[RemedyCode]] = {language: [] for language in CodeLanguage}
     for entry in tomllib.loads(file.read_text(encoding="utf-8"))["code"]:
         language, effect = CodeLanguage(entry["language"]), entry.get("effect")
         lines = tuple(entry["lines"].splitlines())
@@ -71,5 +71,5 @@ def remedy_code(pattern: str) -> Mapping[CodeLanguage, tuple[RemedyCode, ...]]:
             keys = ("before_us", "after_us", "without_us")
             times_ns = (round(effect.get(key, 0) * 1000) for key in keys)
             measured = MeasuredEffect(effect["victim"], effect["machine"], *times_ns)
-        found[language].append(RemedyCode(entry["variant"], language, lines, measured))
-    return MappingProxyType({language: tuple(codes) for language, codes in found.items() if codes})
+        by_language[language].append(RemedyCode(entry["variant"], language, lines, measured))
+    return MappingProxyType({language: tuple(codes) for language, codes in by_language.items() if codes})

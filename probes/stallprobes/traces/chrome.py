@@ -42,14 +42,15 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
-# A chunk has about this many bytes.
+# Approximate size (bytes) of a chunk.
 CHUNK = 1 << 17
-# The type of an event comes first. Progress is reported after so many of them.
+# Type of a complete event, which comes first, and the place of its end; number of events between two reports of
+# progress.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 _ROWS = 2048
-# The GPU needs a few microseconds to start work: shorter delays get no cause.
+# Shortest delay (ns) with a cause: the GPU needs a few microseconds to start work.
 _SHORT_NS = 10_000
-# Between the traces of a file that has several.
+# Pause (ns) between two traces in one file.
 _PAUSE_NS = 100_000_000
 
 
@@ -92,7 +93,7 @@ def save(
 
 
 def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
-    """The file's text in pieces of about CHUNK bytes; arguments as those of ``save``."""
+    """The file's text in pieces of about CHUNK bytes; arguments as for ``save``."""
     return _chunks(_lines(traces, about))
 
 
@@ -175,7 +176,7 @@ class _TraceEvents:
         )
 
     def description(self) -> dict[str, object]:
-        """What the file says about the trace as a whole."""
+        """The file's description of the whole trace."""
         trace = self._trace
         begin = datetime.datetime.fromtimestamp(trace.wall_s(self._begin_ns), datetime.UTC)
         return {
@@ -251,7 +252,7 @@ class _TraceEvents:
         """A process for each context, with a thread for the graphics engine and one or more for each stream."""
         trace = self._trace
         work, waiting = trace.work, self._shown_open_work()
-        found = _StreamTracks([], {}, {})
+        stream_tracks = _StreamTracks([], {}, {})
         places = set(np.unique(work[["device", "context"]]).tolist())
         places |= {(each.device, each.context) for each in waiting}
         worked = {context for _, context in places}
@@ -260,7 +261,7 @@ class _TraceEvents:
         for device, context in (*sorted(places), *unused):
             process = self._process(f"GPU {device}, context {trace.names.context(context).removeprefix('context ')}")
             if context in held:
-                found.engines[context] = self._thread(process, "has the graphics engine")
+                stream_tracks.engines[context] = self._thread(process, "has the graphics engine")
             own = np.flatnonzero((work["context"] == context) & (work["device"] == device))
             open_here = [each for each in waiting if (each.device, each.context) == (device, context)]
             for stream in sorted({*work["stream"][own].tolist(), *(each.stream for each in open_here)}):
@@ -272,10 +273,10 @@ class _TraceEvents:
                     self._thread(process, f"{name}, overlap {number}" if number else name)
                     for number in range(len(parts))
                 ]
-                found.tracks.extend((track, rows[part]) for track, part in zip(tracks, parts, strict=True))
+                stream_tracks.tracks.extend((track, rows[part]) for track, part in zip(tracks, parts, strict=True))
                 if open_work:
-                    found.open[RowKey(RowKind.WORK, context, stream)] = tracks[0]
-        return found
+                    stream_tracks.open[RowKey(RowKind.WORK, context, stream)] = tracks[0]
+        return stream_tracks
 
     def _stream_name(self, context: int, stream: int, rows: Int64s, open_work: Sequence[OpenWork]) -> str:
         """The name of a stream with its users."""
@@ -310,12 +311,12 @@ class _TraceEvents:
         )
 
     def _trigger(self, track: EventTrack, trigger: TraceTrigger) -> str:
-        # On a track of its own: Perfetto gives that of global instants no name.
-        found = summary(self._trace)
+        # The event has a track of its own: Perfetto gives the track of global instants no name.
+        slow = summary(self._trace)
         args = {}
-        if found is not None:
-            args = {"probe": found.probe, "call": found.call, "phase": str(found.phase)}
-            args |= {"duration": duration_ns(found.ns), "delay_cause": found.cause}
+        if slow is not None:
+            args = {"probe": slow.probe, "call": slow.call, "phase": str(slow.phase)}
+            args |= {"duration": duration_ns(slow.ns), "delay_cause": slow.cause}
             args = {name: value for name, value in args.items() if value}
         at = us_text(max(trigger.began_ns - self._zero_ns, 0))
         return f'{{"ph":"i",{track},"ts":{at},"s":"t","name":"trigger","cat":"trigger","args":{json_text(args)}}}'
@@ -389,10 +390,10 @@ class _TraceEvents:
         """The open work of a stream as one event, as pictures show it."""
         trace, span = self._trace, self._open_span(key)
         assert span is not None
-        found = [each for each in trace.open_work if (each.context, each.stream) == (key.number, key.stream)]
-        names = [f"{trace.probes[each.probe].name}: {op_label(trace.probes, each.probe, each.op)}" for each in found]
-        args: dict[str, object] = {"unfinished": True, "calls": sum(each.calls for each in found)}
-        if min(each.since_ns for each in found) < self._begin_ns:
+        waiting = [each for each in trace.open_work if (each.context, each.stream) == (key.number, key.stream)]
+        names = [f"{trace.probes[each.probe].name}: {op_label(trace.probes, each.probe, each.op)}" for each in waiting]
+        args: dict[str, object] = {"unfinished": True, "calls": sum(each.calls for each in waiting)}
+        if min(each.since_ns for each in waiting) < self._begin_ns:
             args["since_before_the_trace"] = True
         return self._complete(
             track, *span, json_text(f"{', '.join(names)} (unfinished)"), "unfinished", json_text(args)
@@ -410,7 +411,8 @@ class _TraceEvents:
 
 @dataclass(frozen=True)
 class _StreamTracks:
-    """The tracks of all streams, each with its rows of work, those of the contexts' tenures, and of open work."""
+    """The tracks of all streams, each with its rows of work, and the tracks of the contexts' tenures and of open
+    work."""
 
     tracks: list[tuple[EventTrack, Int64s]]
     engines: dict[int, EventTrack]
@@ -425,7 +427,8 @@ def _numbered(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]
 
 
 def _separated(rows: Rows, start: str = "start_ns", end: str = "end_ns") -> list[Int64s]:
-    """The numbers of ``rows`` in as few lists as keep apart what overlaps; they are in the order of their starts."""
+    """The numbers of ``rows`` in the fewest lists that separate overlapping rows; they are in the order of their
+    starts."""
     ends = np.maximum.accumulate(rows[end])
     if (rows[start][1:] >= ends[:-1]).all():
         return [np.arange(len(rows))]

@@ -1,4 +1,4 @@
-"""Delay: what a piece of GPU work waited for, from the return of its call until the GPU started it."""
+"""Delay: the causes for which GPU work waited, from the return of its call until the GPU started it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
-# The GPU changes from one context to another within about 80 µs on an H200; more is somebody else's time-slice.
+# Longest change (ns) of the GPU between two contexts, about 80 µs on an H200; a longer gap is another process's
+# time-slice.
 LONGEST_CHANGE_NS = 300_000
-# As plain numbers: members of an enum are found slowly, and this is asked of every piece of work.
+# Record kinds as plain numbers: members of an enum are found slowly, and every piece of work asks for its kind.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
 class DelayCause(StrEnum):
-    """What work waited for during a part of its delay.
+    """Cause of a part of the delay of work.
 
     ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: none of its contexts had it, for
     longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``: earlier work of
@@ -97,13 +98,14 @@ class CallBeside:
 
 
 def on_graphics_engine(work: Rows) -> NDArray[np.bool_]:
-    """Which rows of ``work``, or whether one row, run on the graphics engine, which contexts share by time-slices.
+    """Mask of the rows of ``work``, or a flag for one row, of the work on the graphics engine.
 
-    Kernels, memsets and copies within a device do; copies to and from the host and to a peer have engines of their own.
+    Contexts share the graphics engine by time-slices. It runs kernels, memsets and copies within a device; copies to
+    and from the host and to a peer have engines of their own.
     """
     kinds = work["kind"]
-    found = (kinds == _COPY) & (work["subkind"] == _WITHIN_DEVICE)
-    return np.asarray(found | (kinds == _KERNEL) | (kinds == _MEMSET))
+    copies = (kinds == _COPY) & (work["subkind"] == _WITHIN_DEVICE)
+    return np.asarray(copies | (kinds == _KERNEL) | (kinds == _MEMSET))
 
 
 def delay_of(trace: Trace, work: Rows) -> Delay | None:
@@ -179,9 +181,9 @@ def _parts(trace: Trace, work: Rows, begin: int, end: int) -> Iterator[DelayPart
 
 
 def _queue_part(queued: Rows, first: int, last: int) -> DelayPart:
-    """The part from ``first`` to ``last``, in which nothing ran that it is known to wait for.
+    """The part of a delay from ``first`` to ``last`` without running work that the delayed work is known to wait for.
 
-    ``queued`` is the work that the stream has to run before, in the order of its starts.
+    ``queued`` is the earlier work of the stream, in the order of its starts.
     """
     waiting = queued[queued["start_ns"] >= last]
     if len(waiting):
@@ -210,20 +212,22 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
     probe = trace.probes[row["probe"]]
     began, returned = int(row["began_ns"]), int(row["returned_ns"])
     rows = trace.calls[(trace.calls["returned_ns"] > began) & (trace.calls["began_ns"] < returned)]
-    found: dict[tuple[int, int], int] = {}
+    overlaps: dict[tuple[int, int], int] = {}
     others = rows[["probe", "op", "began_ns", "returned_ns"]].tolist()
-    others += [(one.probe, one.op, one.since_ns, OPEN) for one in trace.open_calls if one.since_ns < returned]
+    others += [
+        (flight.probe, flight.op, flight.since_ns, OPEN) for flight in trace.open_calls if flight.since_ns < returned
+    ]
     for number, op, other_began, other_returned in others:
         other = trace.probes[number]
         if number != row["probe"] and (other.process, other.context) == (probe.process, probe.context):
             overlap = min(other_returned, returned) - max(other_began, began)
-            found[number, op] = found.get((number, op), 0) + overlap
-    beside = [CallBeside(number, op, overlap) for (number, op), overlap in found.items()]
+            overlaps[number, op] = overlaps.get((number, op), 0) + overlap
+    beside = [CallBeside(number, op, overlap) for (number, op), overlap in overlaps.items()]
     return tuple(sorted(beside, key=lambda each: -each.overlap_ns))
 
 
 def work_label(trace: Trace, number: int) -> str:
-    """What the work with ``number`` is: its probe and operation, or its kind."""
+    """Label of the work with ``number``: its probe and operation, or its kind."""
     for row in trace.work:
         if row["sequence"] != number:
             continue
@@ -268,5 +272,5 @@ def delay_text(trace: Trace, delay: Delay) -> str:
 
 def delays_of_call(trace: Trace, call: int) -> tuple[Delay, ...]:
     """The delays of the work of the call in row ``call``."""
-    found = (delay_of(trace, work) for work in trace.work_of(call))
-    return tuple(delay for delay in found if delay is not None)
+    delays = (delay_of(trace, work) for work in trace.work_of(call))
+    return tuple(delay for delay in delays if delay is not None)

@@ -22,15 +22,16 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Among more rows the parts of a delay are not computed one by one.
+# Largest number of rows for which the parts of a delay are computed one by one.
 _MOST_ROWS = 24
-# The columns from which the name of work is made, and those that say which copy engine it uses.
+# Columns of the name of work, and columns of the copy engine that it uses.
 _NAMED = ["kind", "probe", "op"]
 _ENGINE = ["kind", "subkind", "device"]
 
 
 class DelayIndex:
-    """Causes of the delays in ``trace``; a query takes time by the rows beside the work, not by those of the trace."""
+    """Causes of the delays in ``trace``; the time of a query grows with the rows beside the work, not with all rows of
+    the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -38,7 +39,7 @@ class DelayIndex:
         self._ends = np.maximum.accumulate(trace.work["end_ns"])
         self._tenure_starts = trace.tenures["start_ns"]
         self._tenure_ends = np.maximum.accumulate(trace.tenures["end_ns"])
-        # Of a queue: all of it waits for work of few names.
+        # Texts of a queue: all of it waits for work of few names.
         self._queue_texts: dict[tuple[int, ...], str] = {}
 
     def delay_of(self, row: int) -> Delay | None:
@@ -62,10 +63,10 @@ class DelayIndex:
     def _uniform(self) -> NDArray[np.bool_]:
         """For each row of work whether all work of its stream has one name."""
         work = self._trace.work
-        found = np.zeros(len(work), dtype=bool)
+        uniform = np.zeros(len(work), dtype=bool)
         for own in self._streams():
-            found[own] = (work[own][_NAMED] == work[own[0]][_NAMED]).all()
-        return found
+            uniform[own] = (work[own][_NAMED] == work[own[0]][_NAMED]).all()
+        return uniform
 
     def _streams(self) -> Iterator[Int64s]:
         """The rows of each stream's work."""
@@ -77,7 +78,7 @@ class DelayIndex:
     def _queued(self) -> NDArray[np.bool_]:
         """For each row of work whether its stream was busy for most of its delay."""
         work = self._trace.work
-        found = np.zeros(len(work), dtype=bool)
+        queued = np.zeros(len(work), dtype=bool)
         for own in self._streams():
             starts, ends = work["start_ns"][own], np.maximum.accumulate(work["end_ns"][own])
             # Where work overlaps, its time counts once.
@@ -90,8 +91,8 @@ class DelayIndex:
             until_return = busy[places] - np.where(places > 0, running, 0)
             waited = busy[:-1] - until_return
             delay = starts - returned
-            found[own] = (returned > 0) & (delay > 0) & (2 * waited > delay)
-        return found
+            queued[own] = (returned > 0) & (delay > 0) & (2 * waited > delay)
+        return queued
 
     def _queue_text(self, rows: slice, work: Rows, row: int) -> str:
         """The clause for ``work``, row ``row``, behind other work of its stream, the longest of which is named."""
@@ -130,43 +131,43 @@ def _main(trace: Trace, work: Rows) -> DelayPart | None:
 
 
 def _longest(trace: Trace, work: Rows) -> DelayPart | None:
-    """The main cause by the time that each took during the delay, without the order in which they took it."""
+    """The main cause by its total time during the delay, without the order of the causes."""
     begin, end = int(work["returned_ns"]), int(work["start_ns"])
     rows = trace.work[trace.work["sequence"] != work["sequence"]]
     order_ns, order = _order(rows, work)
-    found: list[tuple[int, DelayPart]] = []
+    times: list[tuple[int, DelayPart]] = []
     if not on_graphics_engine(work):
         same = rows[rows[_ENGINE] == work[_ENGINE]]
         spent = _inside(same["start_ns"], same["end_ns"], begin, end)
         if spent.any():
             longest = int(same["sequence"][np.argmax(spent)])
-            found.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
+            times.append((int(spent.sum()), DelayPart(DelayCause.COPY, begin, end, work=longest)))
         elsewhere = same[["context", "stream"]] != work[["context", "stream"]]
-        found.append((order_ns - int(spent[elsewhere].sum()), order))
+        times.append((order_ns - int(spent[elsewhere].sum()), order))
     elif trace.context_switches:
         tenures = trace.tenures
         held = _inside(tenures["start_ns"], tenures["end_ns"], begin, end)
         for context in np.unique(tenures["context"]).tolist():
             time = int(held[tenures["context"] == context].sum())
             if context == work["context"]:
-                found.append((min(order_ns, time), order))
-                found.append((max(time - order_ns, 0), DelayPart(DelayCause.UNKNOWN, begin, end)))
+                times.append((min(order_ns, time), order))
+                times.append((max(time - order_ns, 0), DelayPart(DelayCause.UNKNOWN, begin, end)))
             else:
-                found.append((time, DelayPart(DelayCause.CONTEXT, begin, end, context=context)))
+                times.append((time, DelayPart(DelayCause.CONTEXT, begin, end, context=context)))
         since = np.concatenate(([max(begin, trace.engine_known_ns)], np.maximum.accumulate(tenures["end_ns"])))
         until = np.concatenate((tenures["start_ns"], [end]))
         gaps = _inside(since, until, begin, end)
         long = gaps > LONGEST_CHANGE_NS
-        found.append((int(gaps[long].sum()), DelayPart(DelayCause.PROCESS, begin, end)))
-        found.append((int(gaps[~long].sum()), DelayPart(DelayCause.CHANGE, begin, end)))
+        times.append((int(gaps[long].sum()), DelayPart(DelayCause.PROCESS, begin, end)))
+        times.append((int(gaps[~long].sum()), DelayPart(DelayCause.CHANGE, begin, end)))
     else:
-        found.append((order_ns, order))
-    time, part = max(found, key=lambda each: each[0])
+        times.append((order_ns, order))
+    time, part = max(times, key=lambda each: each[0])
     return part if time > 0 else None
 
 
 def _order(rows: Rows, work: Rows) -> tuple[int, DelayPart]:
-    """The time for which work submitted before ``work`` had not started and none of it ran, and that cause."""
+    """The time in which work submitted before ``work`` had not started and none of it ran, and this cause."""
     begin, end = int(work["returned_ns"]), int(work["start_ns"])
     queued = rows[submitted_before(work, rows)]
     if not len(queued):

@@ -1,4 +1,4 @@
-"""Gaps of the graphics engine: times in which work waited for it and no context of this program had it."""
+"""Gaps of the graphics engine: times in which work waited for the engine and no context of this program had it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class EngineGaps:
         count = np.maximum(last - first, 0)
         waits = np.repeat(np.arange(len(begins)), count)
         places = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-        found = _long(np.maximum(begins[waits], free[0][places]), np.minimum(ends[waits], free[1][places]))
-        return np.column_stack(found)
+        gaps = _long(np.maximum(begins[waits], free[0][places]), np.minimum(ends[waits], free[1][places]))
+        return np.column_stack(gaps)
 
 
 def foreign_gaps(trace: Trace) -> Int64s:
@@ -84,6 +84,6 @@ def foreign_gaps(trace: Trace) -> Int64s:
 
 
 def _long(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Those of the spans that are longer than a change between two contexts takes."""
+    """The spans that are longer than a change between two contexts."""
     long = ends - begins > LONGEST_CHANGE_NS
     return begins[long], ends[long]

@@ -30,7 +30,8 @@ from stallprobes.traces.trace import (
 )
 
 KEEP_S = 12.0
-# 8192 calls and 16 384 records are a second of back-to-back launches; sixteen probes at 1 kHz make 32 000 calls.
+# Largest number of rows of a table. A second of back-to-back launches has 8192 calls and 16 384 records, a second of
+# sixteen probes at 1 kHz 32 000 calls.
 MOST_ROWS = 400_000
 
 _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
@@ -58,10 +59,11 @@ class _Rows:
             self.added += 1
 
     def since(self, number: int, begin_ns: int) -> Rows:
-        """The rows of chunk ``number`` and all later ones that are still there, without chunks that ended before."""
+        """The rows of chunk ``number`` and of later chunks, as far as kept, without chunks that ended before
+        ``begin_ns``."""
         first = max(number - (self.added - len(self._chunks)), 0)
-        found = [rows for _, last_ns, rows in islice(self._chunks, first, None) if last_ns >= begin_ns]
-        return np.concatenate(found) if found else self._none
+        chunks = [rows for _, last_ns, rows in islice(self._chunks, first, None) if last_ns >= begin_ns]
+        return np.concatenate(chunks) if chunks else self._none
 
     def drop(self, before_ns: int) -> None:
         """Drop chunks that ended before a time, and the oldest beyond MOST_ROWS."""
@@ -73,17 +75,17 @@ class _Rows:
 
     def between(self, begin_ns: int, end_ns: int) -> Rows:
         """The rows that overlap a span, in the order of their starts."""
-        found = [
-            # Of a long span most chunks lie within it.
+        pieces = [
+            # Most chunks of a long span lie within it.
             rows
             if first >= begin_ns and last <= end_ns
             else overlapping(rows, self._start, self._end, begin_ns, end_ns)
             for first, last, rows in self._chunks
             if first <= end_ns and last >= begin_ns
         ]
-        if not found:
+        if not pieces:
             return self._none
-        rows = np.concatenate(found)
+        rows = np.concatenate(pieces)
         starts = rows[self._start]
         if (starts[1:] >= starts[:-1]).all():
             return rows
@@ -92,7 +94,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class HistoryPosition:
-    """How far a reader has read a history: the numbers of the next chunks of calls, work, tenures and overheads."""
+    """Position of a reader in a history: the numbers of the next chunks of calls, work, tenures and overheads."""
 
     calls: int = 0
     work: int = 0
@@ -115,7 +117,7 @@ class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
     ``position`` is where the next ``Session.timeline_rows`` continues; ``started_ns`` is the time of the first one, 0
-    for the begin of the session. ``probes`` are those of the session, in its order.
+    for the begin of the session. ``probes`` are the session's, in its order.
     """
 
     def __init__(self, probes: Sequence[Probe], keep_s: float = KEEP_S, simulated: bool = False) -> None:
@@ -143,7 +145,7 @@ class TraceHistory:
         self._wall_offset_s = 0.0
 
     def feed(self, rows: TimelineRows, wall_s: float) -> None:
-        """Add what the timeline recorded since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
+        """Add the records of the timeline since ``position``; ``wall_s`` is the time of ``rows`` since 1970."""
         self._overwritten += rows.losses.overwritten + self._lost_calls(rows)
         # Names and kinds of the last time that it was on.
         self.position, self.status = rows.position, rows.status if rows.status.on else self.status
@@ -151,11 +153,11 @@ class TraceHistory:
         self._wall_offset_s = wall_s - rows.at_ns / 1e9
         self._losses = rows.losses
         calls = np.concatenate(
-            [np.empty(0, CALL), *(_calls(self._index[name], found) for name, found in rows.calls.items())]
+            [np.empty(0, CALL), *(_calls(self._index[name], added) for name, added in rows.calls.items())]
         )
-        for name, found in rows.calls.items():
-            if len(found):
-                self._last_began[self._index[name]] = int(found["began_ns"].max())
+        for name, added in rows.calls.items():
+            if len(added):
+                self._last_began[self._index[name]] = int(added["began_ns"].max())
         # In one order, so that a span is put in order by merging few pieces.
         self._calls.add(calls[np.argsort(calls["began_ns"], kind="stable")])
         records = rows.records
@@ -196,7 +198,7 @@ class TraceHistory:
 
     @property
     def losses(self) -> TimelineLosses:
-        """What was lost since the history began; host calls count as overwritten too."""
+        """Losses since the history began; host calls count as overwritten too."""
         return replace(self._losses, overwritten=self._overwritten)
 
     def added(self, since: HistoryPosition, begin_ns: int = 0) -> AddedRows:
@@ -207,7 +209,7 @@ class TraceHistory:
             self._work.since(since.work, begin_ns),
             self._tenures.since(since.tenures, begin_ns),
             self._overheads.since(since.overheads, begin_ns),
-            HistoryPosition(*(one.added for one in kept)),
+            HistoryPosition(*(rows.added for rows in kept)),
         )
 
     def trace(
@@ -256,9 +258,9 @@ class TraceHistory:
             simulated=self.simulated,
             engine_since_ns=min(self._engine_since_ns, end_ns),
             open_work=tuple(
-                one
-                for one in self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))
-                if one.since_ns < end_ns
+                work
+                for work in self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))
+                if work.since_ns < end_ns
             ),
         )
 
@@ -280,12 +282,12 @@ class TraceHistory:
 
 def open_calls(index: Mapping[str, int], snapshot: Snapshot) -> tuple[OpenCall, ...]:
     """The calls in flight of ``snapshot``; ``index`` are the numbers of the probes."""
-    found = []
+    flights = []
     for name, probe in snapshot.probes.items():
         flight = probe.in_flight
         if flight is not None and name in index:
-            found.append(OpenCall(index[name], flight.op, flight.since_ns))
-    return tuple(found)
+            flights.append(OpenCall(index[name], flight.op, flight.since_ns))
+    return tuple(flights)
 
 
 def _calls(probe: int, rows: HostCalls) -> Rows:

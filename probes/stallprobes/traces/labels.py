@@ -23,7 +23,7 @@ _COPIES: Mapping[int, str] = {
     CopyKind.PEER: "P2P",
 }
 _COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
-# As in CUpti_ActivityMemoryKind.
+# Kinds of memory as in CUpti_ActivityMemoryKind.
 _MEMORY: Mapping[int, str] = {
     1: "pageable",
     2: "pinned",
@@ -53,7 +53,7 @@ def memory_labels(memory: int) -> tuple[str, str]:
 
 
 def overhead_label(reason: int) -> str:
-    """What the driver spent the time of an overhead on."""
+    """The kind of an overhead of the driver."""
     try:
         return OverheadKind(reason).name.lower().replace("_", " ")
     except ValueError:

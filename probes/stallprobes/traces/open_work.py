@@ -1,4 +1,4 @@
-"""Open work: GPU work whose call has returned and that has no record, since it is recorded when it has ended."""
+"""Open work: GPU work without a record whose call has returned. CUPTI records work when it has ended."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# A record arrives some rounds of the collector after the work's end.
+# Longest time (ns) from the end of work to its record: some rounds of the collector.
 _LATE_NS = 20 * MS
-# Of one operation; the oldest ones stay.
+# Largest number of kept calls of one operation; the oldest ones stay.
 _MOST_CALLS = 4_096
 _BEGAN, _RETURNED = range(2)
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
@@ -37,7 +37,7 @@ class UnrecordedCalls:
         self._lost = 0
 
     def feed(self, rows: TimelineRows, work: Rows) -> None:
-        """Add what the timeline recorded since the last feed; ``work`` are its rows in the columns of a trace."""
+        """Add the records of the timeline since the last feed; ``work`` are its rows in the columns of a trace."""
         for name, calls in rows.calls.items():
             number = self._numbers[name]
             called = calls["op"] & CALL_OP_MASK

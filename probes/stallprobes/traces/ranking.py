@@ -16,7 +16,7 @@ from stallprobes.traces.trace import Int64s, Trace, callers_of
 
 @dataclass(frozen=True)
 class RankedCall:
-    """A call: its row in ``Trace.calls``, and the delay of that piece of its work which started last.
+    """A call: its row in ``Trace.calls``, and the delay of its last started work.
 
     ``delay`` is None without known work; ``cause`` is its main cause as a clause, "" for none.
     """
@@ -36,12 +36,12 @@ class RankedCall:
 
 
 def ranked_calls(trace: Trace, count: int, probes: Collection[int] | None = None) -> tuple[RankedCall, ...]:
-    """At most ``count`` calls of ``trace``, the slowest first; ``probes`` are the numbers of those that take part, by
-    default the victims.
+    """At most ``count`` calls of ``trace``, the slowest first, of the probes with the numbers ``probes``, by default
+    the victims.
 
-    A call ranks by the time inside it, and the time that its work waited for others after that: behind earlier work of
-    the same probe on the same stream it does not wait. Calls that wait for work are left out, since they last as long
-    as it does, and so are calls that no histogram counts.
+    A call ranks by the time inside it plus the time that its work waited for others afterwards; a wait behind earlier
+    work of the same probe on the same stream does not count. Calls that wait for work are left out, since they last as
+    long as the work, and so are calls that no histogram counts.
     """
     rows = _taking_part(trace, probes)
     slow = _times(trace)[rows]
@@ -65,7 +65,7 @@ def most_unusual_call(trace: Trace, probes: Collection[int] | None = None) -> in
 
 
 def of_iteration(rows: Rows, call: Rows) -> Rows:
-    """Those of ``rows`` of calls or of work that belong to the probe and the iteration of ``call``, a row of calls."""
+    """The rows among ``rows`` (calls or work) of the probe and the iteration of ``call``, a row of calls."""
     return np.asarray(rows[(rows["probe"] == call["probe"]) & (rows["iteration"] == call["iteration"])])
 
 

@@ -14,7 +14,7 @@ from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
-# The number of what is no row of the trace's tables: calls in flight and open work.
+# Number of an interval without a row in the trace's tables: a call in flight or open work.
 NO_NUMBER = -1
 
 
@@ -27,7 +27,7 @@ class RowGroup(StrEnum):
 
 
 class RowKind(StrEnum):
-    """What a row shows."""
+    """Content of a row."""
 
     CALLS = "host calls"
     OVERHEADS = "driver overhead"
@@ -63,8 +63,8 @@ class RowKey:
 class RowSpans:
     """The spans of a row in the order of their starts, in ns, at least those that overlap the trace.
 
-    ``hollow`` are those of waiting calls, and of open work. ``numbers`` are their rows in the trace's table, NO_NUMBER
-    for calls in flight and open work, which are last.
+    ``hollow`` marks the spans of waiting calls and of open work. ``numbers`` are their rows in the trace's table,
+    NO_NUMBER for calls in flight and open work, which are last.
     """
 
     starts: Int64s
@@ -98,7 +98,7 @@ class TraceRow:
 
     @property
     def probe(self) -> int | None:
-        """The number of the probe whose calls it has; None for other rows."""
+        """The number of its calls' probe; None for other rows."""
         return self.key.number if self.key.kind is RowKind.CALLS else None
 
     @property
@@ -118,7 +118,7 @@ class TraceRow:
 
 
 def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
-    """The rows of ``trace`` from top to bottom, without those of driver overhead."""
+    """The rows of ``trace`` from top to bottom, without rows of driver overhead."""
     calls = [(RowKey(RowKind.CALLS, number), probe.name) for number, probe in enumerate(trace.probes)]
     engine = [
         (RowKey(RowKind.TENURES, context), trace.names.context(context))
@@ -130,10 +130,10 @@ def rows_of(trace: Trace) -> tuple[TraceRow, ...]:
 
 
 def _row(trace: Trace, key: RowKey, label: str) -> TraceRow:
-    found = spans_of(trace, key)
+    spans = spans_of(trace, key)
     # A call in flight may have begun after the trace, and so may open work.
-    shown = (found.numbers != NO_NUMBER) | (found.starts < trace.end_ns)
-    return TraceRow(key, label, found.where(shown & ~found.hollow), found.where(shown & found.hollow))
+    shown = (spans.numbers != NO_NUMBER) | (spans.starts < trace.end_ns)
+    return TraceRow(key, label, spans.where(shown & ~spans.hollow), spans.where(shown & spans.hollow))
 
 
 def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
@@ -141,12 +141,12 @@ def _work_labels(trace: Trace) -> Iterator[tuple[RowKey, str]]:
     places = set(np.unique(trace.work[["device", "context", "stream"]]).tolist())
     places |= {(work.device, work.context, work.stream) for work in trace.open_work if work.since_ns < trace.end_ns}
     several = len({device for device, _, _ in places}) > 1
-    found: dict[RowKey, str] = {}
+    names: dict[RowKey, str] = {}
     for device, context, stream in sorted(places):
         label = f"{trace.names.context(context)}/{trace.names.stream(context, stream)}"
-        found.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
-    count = Counter(found.values())
-    for key, label in found.items():
+        names.setdefault(RowKey(RowKind.WORK, context, stream), f"GPU {device} {label}" if several else label)
+    count = Counter(names.values())
+    for key, label in names.items():
         users = ""
         if count[label] > 1:
             users = labels.stream_users(trace, _work_numbers(trace, key), _open_work(trace, key))
@@ -187,7 +187,7 @@ def _work(trace: Trace, key: RowKey) -> RowSpans:
     starts, ends = trace.work["start_ns"][numbers], trace.work["end_ns"][numbers]
     solid = RowSpans.solid(starts, ends, numbers)
     since = min((work.since_ns for work in _open_work(trace, key)), default=OPEN)
-    # A stream runs its work in order, so that open work is behind what has ended.
+    # A stream runs its work in order, so that open work is behind ended work.
     since = max(since, int(ends.max(initial=0)))
     if since >= trace.collected_ns:
         return solid

@@ -1,4 +1,4 @@
-"""Summary of a trace: the call of its trigger, its latency, and what that is due to."""
+"""Summary of a trace: the call of its trigger, its latency, and the cause."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stallprobes.units import duration_ns
 class TraceSummary:
     """The latency at which a trace was frozen.
 
-    ``wall_s`` is when the call began, in seconds since 1970. ``phase`` is ``START`` where the GPU began the work later
-    than the call took, else that of the call. ``cause`` is a clause, "" where none is known. ``in_flight``: the call
+    ``wall_s`` is when the call began, in seconds since 1970. ``phase`` is ``START`` if the start of the work took
+    longer than the call, else the call's phase. ``cause`` is a clause, "" where none is known. ``in_flight``: the call
     had not returned.
     """
 
@@ -38,7 +38,7 @@ def summary(trace: Trace) -> TraceSummary | None:
     took_ns, wall_s = trigger.returned_ns - trigger.began_ns, trace.wall_s(trigger.began_ns)
     number = trace.trigger_call()
     if number is None:
-        open_call = next((one for one in trace.open_calls if one.probe == trigger.probe), None)
+        open_call = next((call for call in trace.open_calls if call.probe == trigger.probe), None)
         op = -1 if open_call is None else open_call.op
         in_flight = open_call is not None and open_call.since_ns == trigger.began_ns
         label = op_label(trace.probes, trigger.probe, op) if in_flight else ""
@@ -70,8 +70,8 @@ def _cause_of_delay(trace: Trace, delay: Delay) -> str:
 def _cause_of_wait(trace: Trace, number: int, took_ns: int) -> str:
     """Why the host waited: the work of the iteration started late, or ran for long, if that is half of the wait."""
     work = of_iteration(trace.work, trace.calls[number])
-    found = (delay_of(trace, row) for row in work)
-    late = max((one for one in found if one is not None), key=lambda delay: delay.ns, default=None)
+    delays = (delay_of(trace, row) for row in work)
+    late = max((delay for delay in delays if delay is not None), key=lambda delay: delay.ns, default=None)
     ran_ns = int((work["end_ns"] - work["start_ns"]).max(initial=0))
     if late is not None and late.ns >= max(took_ns // 2, ran_ns):
         return _cause_of_delay(trace, late)

@@ -1,4 +1,4 @@
-"""Trigger: finds the first call of a victim that is slower than its limit, by default one that follows the baseline."""
+"""Trigger: finds the first call of a victim above its limit, which follows the baseline by default."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 from stallprobes.verdicts.rules import HOST_SHARE
 
 COOL_DOWN_S = 10.0
-# A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
+# Shortest and longest time (ns) of a trace before a slow call; within these limits, as long as the call, before and
+# after it.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
-# One call in 100 000 is longer: a baseline of hours contains hiccups that would hide every stall below them.
+# Percentile of a baseline's longest call for a limit: one call in 100 000 is longer, since a baseline of hours contains
+# hiccups that would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
 _TIMED = (Phase.CALL, Phase.WAIT)
 # Columns of latencies above their limits; _LATE is 1 for a start on the GPU.
@@ -33,7 +35,7 @@ _PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)
 class SlowCall:
     """A call with a latency above its limit, from ``since_ns`` to ``end_ns``.
 
-    ``phase`` is the latency's: that of the call, or ``START`` for the time from its return to the start of its work.
+    ``phase`` is the latency's: the call's phase, or ``START`` for the time from its return to the start of its work.
     ``probe`` is the number of its probe. ``returned_ns`` is when it returned; for a call ``in_flight``, the time until
     which it had not.
     """
@@ -59,7 +61,7 @@ class SlowCall:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The span of a trace that shows the call, what led to it and what followed, in ns."""
+        """The span (ns) of a trace that shows the call, and the time before and after it."""
         before_ns = min(max(self.ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
         after_ns = min(max(self.ns, _AFTER_NS), _LONGEST_AFTER_NS)
         return max(self.began_ns - before_ns, 0), self.end_ns + after_ns
@@ -74,8 +76,8 @@ class SlowCall:
 class TriggerLimits:
     """The limits of all ops of all probes, in ns, OPEN where there is none.
 
-    ``calls`` (int64[probes][ops]) are those of the call itself, ``starts`` those from its return to the start on the
-    GPU. ``phases`` has the phase of each op, ``hosts`` the numbers of the host controls.
+    ``calls`` (int64[probes][ops]) are the limits of the call itself, ``starts`` the limits of the time from its return
+    to the start on the GPU. ``phases`` has the phase of each op, ``hosts`` the numbers of the host controls.
     """
 
     calls: Int64s
@@ -141,16 +143,16 @@ class CallTrigger:
         begin_ns, self._scanned_ns = self._scanned_ns, max(history.collected_ns, self._scanned_ns)
         begin_ns, quiet_ns = max(begin_ns, self._quiet_until_ns, history.begin_ns), self._quiet_until_ns
         limits = self.limits(baselines)
-        found = None
+        call = None
         if begin_ns < self._scanned_ns:
             trace = history.trace(begin_ns, self._scanned_ns)
             slow = slow_calls(trace, limits, begin_ns, self._scanned_ns)
-            found = next((call for call in slow if call.end_ns > quiet_ns), None)
-        if found is None and snapshot is not None:
-            found = self._in_flight(snapshot, limits)
-        if found is not None:
-            self._quiet_until_ns = found.end_ns + self._cool_down_ns
-        return found
+            call = next((call for call in slow if call.end_ns > quiet_ns), None)
+        if call is None and snapshot is not None:
+            call = self._in_flight(snapshot, limits)
+        if call is not None:
+            self._quiet_until_ns = call.end_ns + self._cool_down_ns
+        return call
 
     def _limits(self, probe: Probe, baseline: Baseline | None) -> Int64s:
         known = self._known.get(probe.name)
@@ -160,9 +162,9 @@ class CallTrigger:
         return known[2]
 
     def _computed(self, probe: Probe, baseline: Baseline | None) -> Int64s:
-        found = np.full((2, self._ops), OPEN, dtype=np.int64)
+        limits = np.full((2, self._ops), OPEN, dtype=np.int64)
         if probe.role is not Role.VICTIM:
-            return found
+            return limits
         for number, op in enumerate(probe.program.ops):
             if op.phase not in _TIMED:
                 continue
@@ -171,8 +173,8 @@ class CallTrigger:
                 if limit is None and baseline is not None:
                     limit = limit_ns(baseline, Channel(phase, op.label))
                 if limit is not None:
-                    found[row, number] = limit
-        return found
+                    limits[row, number] = limit
+        return limits
 
     def _in_flight(self, snapshot: Snapshot, limits: TriggerLimits) -> SlowCall | None:
         if snapshot.at_ns < self._quiet_until_ns:
@@ -189,13 +191,13 @@ class CallTrigger:
 
 
 def slow_calls(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> Iterator[SlowCall]:
-    """The calls of ``trace`` above ``limits`` that became slow within a span, in the order in which they did.
+    """The calls of ``trace`` above ``limits`` that became slow within a span, in the order of time.
 
     A call became slow when it returned, or when the GPU started its work.
     """
-    found = _above(trace, limits, begin_ns, end_ns)
-    order = np.lexsort((found[:, _NS], found[:, _END]))
-    return _without_slow_host(trace, limits, found[order])
+    latencies = _above(trace, limits, begin_ns, end_ns)
+    order = np.lexsort((latencies[:, _NS], latencies[:, _END]))
+    return _without_slow_host(trace, limits, latencies[order])
 
 
 def slowest_call(
@@ -203,19 +205,21 @@ def slowest_call(
 ) -> SlowCall | None:
     """The latency of ``trace`` that exceeds its limit by the largest factor; None if none does.
 
-    ``probe`` and ``phase`` restrict it to those of one probe and of one phase.
+    ``probe`` and ``phase`` restrict the search to one probe and to one phase.
     """
-    found = _above(trace, limits, trace.begin_ns, trace.end_ns)
+    latencies = _above(trace, limits, trace.begin_ns, trace.end_ns)
     if probe is not None:
-        found = found[found[:, _PROBE] == probe]
+        latencies = latencies[latencies[:, _PROBE] == probe]
     if phase is Phase.START:
-        found = found[found[:, _LATE] != 0]
+        latencies = latencies[latencies[:, _LATE] != 0]
     elif phase is not None:
-        of_phase = [[one is phase for one in phases] for phases in limits.phases]
-        wanted = [late == 0 and of_phase[number][op] for number, op, late in found[:, [_PROBE, _OP, _LATE]].tolist()]
-        found = found[np.array(wanted, dtype=bool)]
-    order = np.argsort(-found[:, _NS] / np.maximum(found[:, _LIMIT], 1), kind="stable")
-    return next(_without_slow_host(trace, limits, found[order]), None)
+        of_phase = [[measured is phase for measured in phases] for phases in limits.phases]
+        wanted = [
+            late == 0 and of_phase[number][op] for number, op, late in latencies[:, [_PROBE, _OP, _LATE]].tolist()
+        ]
+        latencies = latencies[np.array(wanted, dtype=bool)]
+    order = np.argsort(-latencies[:, _NS] / np.maximum(latencies[:, _LIMIT], 1), kind="stable")
+    return next(_without_slow_host(trace, limits, latencies[order]), None)
 
 
 def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> Int64s:
@@ -227,9 +231,9 @@ def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> I
     took = calls["returned_ns"] - calls["began_ns"]
     slow = took > limit
     probe, op, began, returned = (calls[column][slow] for column in ("probe", "op", "began_ns", "returned_ns"))
-    found = [np.column_stack((probe, op, 0 * probe, began, returned, returned, took[slow], limit[slow]))]
+    columns = [np.column_stack((probe, op, 0 * probe, began, returned, returned, took[slow], limit[slow]))]
     known = (work["probe"] >= 0) & (work["returned_ns"] > 0) & (work["iteration"] > 0)
-    # Of a call that is not in the trace nobody knows whether it was measured.
+    # It is unknown whether a call outside the trace was measured.
     callers = callers_of(trace)
     if len(trace.calls):
         known &= (callers < 0) | (trace.calls["measured"][callers] != 0)
@@ -237,14 +241,14 @@ def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> I
     part_ends = _ends_of_parts_before(work, callers)[known]
     work = work[known]
     limit = limits.starts[work["probe"], work["op"]]
-    # The limit is that of a call's first work; the rest cannot start while that runs.
+    # The limit holds for the first work of a call; the rest cannot start while the first work runs.
     delay = work["start_ns"] - np.maximum(work["returned_ns"], part_ends)
     late = delay > limit
     probe, op, began, returned, start = (
         work[column][late] for column in ("probe", "op", "began_ns", "returned_ns", "start_ns")
     )
-    found.append(np.column_stack((probe, op, 0 * probe + 1, began, returned, start, delay[late], limit[late])))
-    return np.concatenate(found)
+    columns.append(np.column_stack((probe, op, 0 * probe + 1, began, returned, start, delay[late], limit[late])))
+    return np.concatenate(columns)
 
 
 def _ends_of_parts_before(work: Rows, callers: Int64s) -> Int64s:
@@ -256,10 +260,10 @@ def _ends_of_parts_before(work: Rows, callers: Int64s) -> Int64s:
     return ends
 
 
-def _without_slow_host(trace: Trace, limits: TriggerLimits, found: Int64s) -> Iterator[SlowCall]:
-    """The latencies of ``found`` during which no host control was slow."""
+def _without_slow_host(trace: Trace, limits: TriggerLimits, latencies: Int64s) -> Iterator[SlowCall]:
+    """The slow calls in ``latencies`` during which no host control was slow."""
     hosts = trace.calls[np.isin(trace.calls["probe"], limits.hosts)]
-    for row in found:
+    for row in latencies:
         probe, op, late, began_ns, returned_ns, end_ns, _, limit = row.tolist()
         phase = Phase.START if late else limits.phases[probe][op]
         call = SlowCall(probe, op, phase, began_ns, returned_ns, end_ns, limit)

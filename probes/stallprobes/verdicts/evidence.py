@@ -1,4 +1,4 @@
-"""Evidence: what was measured of one probe, with the limits from which on it is slower, stalled or starved."""
+"""Evidence: the measurements of one probe, with the limits for slower, stalled and starved."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
 STALLED = 3.0
 SLOWER = 1.5
-# Below these differences a ratio is due to a cache miss, not to a lock.
+# Smallest differences (ns) to the baseline for a verdict, of a stall, a slowdown and a tail: smaller ones are due to
+# cache misses, not to locks.
 STALLED_NS = 2_000
 SLOWER_NS = 1_000
 TAIL_NS = 20_000
-# Without an aggressor a tail takes more: on a busy machine 1 call in 100 is 30 µs late in a second now and then.
+# Smallest excess (ns) of a tail without an aggressor: on a busy machine, 1 call in 100 is 30 µs late in a second now
+# and then.
 ALONE_TAIL_NS = 100_000
-# Calls after idle times are few. On a busy machine 1 quiet call in 50 takes as long as they do, which hides no stall if
-# the median is held against the p95: the median of three quiet calls is above it in 7 of 1000 windows.
+# Percentile of the baseline against which the median of calls after idle times is judged, since they are few. On a busy
+# machine 1 quiet call in 50 is as slow as they are. No stall is hidden: the median of three quiet calls is above the
+# p95 in 7 of 1000 windows.
 _FEW_CALLS_PERCENT = 95
 
 
@@ -54,8 +57,8 @@ class Evidence:
         """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
         if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
             return self.variation.percentile_ns(channel, quantile)
-        known = (judged_histogram(one, channel) for one in self.baselines)
-        enough = [one for one in known if one is not None and one.count >= ENOUGH_CALLS]
+        histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
+        enough = [histogram for histogram in histograms if histogram is not None and histogram.count >= ENOUGH_CALLS]
         return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
 
     def median_ns(self, channel: Channel) -> float | None:
@@ -76,8 +79,11 @@ class Evidence:
         """
         if not self.idling:
             return self.baseline_ns(channel, Quantile.P99)
-        known = (judged_histogram(one, channel) for one in self.baselines)
-        every = (None if one is None else one.percentile_or_none(_FEW_CALLS_PERCENT, ENOUGH_CALLS) for one in known)
+        histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
+        every = (
+            None if histogram is None else histogram.percentile_or_none(_FEW_CALLS_PERCENT, ENOUGH_CALLS)
+            for histogram in histograms
+        )
         return max((ns for ns in every if ns is not None), default=None)
 
     def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
@@ -87,8 +93,11 @@ class Evidence:
         """
         if self.variation is not None:
             return self.variation.range_ns(channel, quantile)
-        known = (judged_histogram(one, channel) for one in self.baselines)
-        every = (None if one is None else one.percentile_or_none(quantile.percent, ENOUGH_CALLS) for one in known)
+        histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
+        every = (
+            None if histogram is None else histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
+            for histogram in histograms
+        )
         figures = [figure for figure in every if figure is not None]
         return (min(figures), max(figures)) if figures else None
 
@@ -106,11 +115,11 @@ class Evidence:
         return least if varies is None else max(least, varies)
 
     def tail_ns(self, channel: Channel, *, alone: bool = False) -> float | None:
-        """The latency (ns) from which on a call of ``channel`` is in a stalled tail; None without a baseline.
+        """The smallest latency (ns) of a call of ``channel`` in a stalled tail; None without a baseline.
 
-        3 times the p99 of the baseline and 20 µs above it. That p99 is the highest one of a window where the windows
-        are known; ``alone``, without an aggressor, it is the highest one that one more window would show, and the tail
-        is 100 µs above it.
+        3 times the p99 of the baseline and 20 µs above it. Where the windows of the baseline are known, their highest
+        p99 counts. ``alone``, without an aggressor: the highest p99 expected of one more window counts, and the tail is
+        100 µs above it.
         """
         baseline_ns = self.baseline_ns(channel, Quantile.P99)
         if baseline_ns is None:
@@ -160,6 +169,6 @@ class EvidenceByRole:
     others: tuple[str, ...] | None = None
     effects: EffectsSource = no_effects
 
-    def alone(self, one: Evidence) -> bool:
-        """Whether ``one`` ran as in its baseline: without an aggressor, and not after longer idle times."""
-        return not self.aggressors and not one.idling
+    def alone(self, evidence: Evidence) -> bool:
+        """Whether ``evidence`` ran as in its baseline: without an aggressor, and not after longer idle times."""
+        return not self.aggressors and not evidence.idling

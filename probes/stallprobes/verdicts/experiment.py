@@ -30,16 +30,18 @@ from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
 BUDGET_S = 10.0
 FEWEST_ROUNDS = 3
-# Records of the GPU arrive some 10 ms later, in the window of another state; the wait contains the start.
+# Phases of an experiment: judged host phases. Records of the GPU arrive some 10 ms later, in the window of another
+# state; the wait contains the start.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
-# The error probability of each comparison; the tail needs two at once.
+# Error probability of each comparison; the tail needs two at once.
 _ALPHA = 0.05
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
 _SHORTEST_S, _LONGEST_S = 0.1, 0.35
-# The time of a change of states: calls return, work on the GPU ends, caches warm up.
+# Time (s) of a change of states: calls return, work on the GPU ends, caches warm up.
 _CHANGE_S = 0.1
 
-# A part of the delay that is worth a word. By ratio, a stall of 13 of 49 ms is the same stall, and of 50 us is none.
+# Smallest share of a delay that is worth a word. By ratio, a stall of 13 of 49 ms is the same stall, and of 50 us is
+# none.
 _LEAST_SHARE = 0.1
 
 AggressorState = frozenset[str]
@@ -67,7 +69,7 @@ class BlamePlan:
     @property
     def windows(self) -> int:
         """Number of windows in all rounds."""
-        return sum(len(one) for one in self.rounds)
+        return sum(len(windows) for windows in self.rounds)
 
     def round(self, number: int) -> tuple[AggressorState, ...]:
         """The states of a round, also of one beyond those of the plan."""
@@ -133,15 +135,15 @@ def conclude(
     A victim has figures if every state was measured in FEWEST_ROUNDS rounds; later ones may lack some states.
     """
     rounds = _by_round(measured)
-    found = [
+    concluded = [
         known
         for victim in victims
         for figure in _victim_figures(aggressors, victim, rounds)
         if (known := figure.conclude(victim.name, aggressors)) is not None
     ]
-    idle = {name for one in measured for name in one.idle}
+    idle = {name for window in measured for name in window.idle}
     return Blame(
-        tuple(aggressors), len(rounds), seconds, tuple(found), tuple(name for name in aggressors if name in idle)
+        tuple(aggressors), len(rounds), seconds, tuple(concluded), tuple(name for name in aggressors if name in idle)
     )
 
 
@@ -149,7 +151,7 @@ def open_states(
     aggressors: Sequence[str], victims: Sequence[Probe], measured: Sequence[BlameWindow]
 ) -> frozenset[AggressorState]:
     """The states of which more windows could decide what ``measured`` leaves undecided in a report's figures."""
-    rounds, found = _by_round(measured), set()
+    rounds, states = _by_round(measured), set()
     for victim in victims:
         stalled: set[Channel] = set()
         for figure in _victim_figures(aggressors, victim, rounds):
@@ -157,35 +159,37 @@ def open_states(
             # A report shows the tail of a channel whose median does not stall.
             if known is not None and known.outcome is not BlameOutcome.NONE and figure.channel not in stalled:
                 stalled.add(figure.channel)
-                found |= figure.open_states(known)
-    return frozenset(found)
+                states |= figure.open_states(known)
+    return frozenset(states)
 
 
 def _by_round(measured: Sequence[BlameWindow]) -> list[dict[AggressorState, BlameWindow]]:
-    found: dict[int, dict[AggressorState, BlameWindow]] = {}
-    for one in measured:
-        found.setdefault(one.round, {})[one.state] = one
-    return [states for _, states in sorted(found.items())]
+    by_round: dict[int, dict[AggressorState, BlameWindow]] = {}
+    for window in measured:
+        by_round.setdefault(window.round, {})[window.state] = window
+    return [states for _, states in sorted(by_round.items())]
 
 
 def _victim_figures(
     aggressors: Sequence[str], victim: Probe, measured: Sequence[Mapping[AggressorState, BlameWindow]]
 ) -> list[_Figure]:
     """The figures of a victim, the median of a channel before its tail; none with too few rounds of every state."""
-    rounds = [found for found in measured if all(victim.name in one.windows for one in found.values())]
-    if sum(all(state in found for state in states_of(aggressors)) for found in rounds) < FEWEST_ROUNDS:
+    rounds = [states for states in measured if all(victim.name in window.windows for window in states.values())]
+    if sum(all(state in states for state in states_of(aggressors)) for states in rounds) < FEWEST_ROUNDS:
         return []
     figures = []
-    windows = [{state: one.windows[victim.name] for state, one in found.items()} for found in rounds]
-    shortest_ns = min(one.duration_ns for found in windows for one in found.values())
+    windows = [{state: window.windows[victim.name] for state, window in states.items()} for states in rounds]
+    shortest_ns = min(window.duration_ns for states in windows for window in states.values())
     # A state without one of its aggressors is another state.
-    valid = [{state for state, one in found.items() if not one.idle} for found in rounds]
-    known = list(dict.fromkeys(channel for found in windows for one in found.values() for channel in one.channels))
+    valid = [{state for state, window in states.items() if not window.idle} for states in rounds]
+    known = list(
+        dict.fromkeys(channel for states in windows for window in states.values() for channel in window.channels)
+    )
     for phase in EXPERIMENT_PHASES:
         for channel in phase_channels(known, phase):
             calls = [
-                {state: _calls(victim, channel, one) for state, one in found.items() if state in usable}
-                for found, usable in zip(windows, valid, strict=True)
+                {state: _calls(victim, channel, window) for state, window in states.items() if state in usable}
+                for states, usable in zip(windows, valid, strict=True)
             ]
             figures += [_Figure(channel, quantile, calls, shortest_ns) for quantile in PERCENTILES]
     return figures
@@ -253,24 +257,24 @@ class _Figure:
                 clear = self._slow(every) is _Slow.NO
                 outcome = BlameOutcome.MASKED if clear else BlameOutcome.UNDECIDED
         parts = tuple(self._part(name, every, outcome) for name in aggressors)
-        alone_only = all(one is _Slow.NO for one in (self._slow(frozenset({name})) for name in aggressors))
+        alone_only = all(slow is _Slow.NO for slow in (self._slow(frozenset({name})) for name in aggressors))
         if outcome is BlameOutcome.STALL and alone_only and len(aggressors) > 1:
-            ends = any(one.conclusion is not Conclusion.INNOCENT for one in parts)
-            parts = tuple(one if ends else one.changed(conclusion=Conclusion.TOGETHER) for one in parts)
+            ends = any(part.conclusion is not Conclusion.INNOCENT for part in parts)
+            parts = tuple(part if ends else part.changed(conclusion=Conclusion.TOGETHER) for part in parts)
         shares = self._shares(aggressors) if slower else None
         if shares is not None:
-            parts = tuple(_with_share(one, share, outcome) for one, share in zip(parts, shares, strict=True))
+            parts = tuple(_with_share(part, share, outcome) for part, share in zip(parts, shares, strict=True))
         channel = self.channel
         return FigureBlame(victim, channel.phase, channel.label or None, self.quantile, off_ns, on_ns, outcome, parts)
 
     def open_states(self, concluded: FigureBlame) -> set[AggressorState]:
-        """The states that can decide what ``conclude`` left undecided, with those to which they are compared."""
-        every = frozenset(one.aggressor for one in concluded.aggressors)
+        """The states that can decide the open questions of ``conclude``, with the states to compare them with."""
+        every = frozenset(part.aggressor for part in concluded.aggressors)
         compared = {ALL_OFF, every, self._reference}
         if concluded.outcome is BlameOutcome.UNDECIDED:
             # What the aggressors do is a question once it is known that there is a stall.
             return compared
-        names = [one.aggressor for one in concluded.aggressors if one.conclusion is Conclusion.UNDECIDED]
+        names = [part.aggressor for part in concluded.aggressors if part.conclusion is Conclusion.UNDECIDED]
         states = {state for name in names for state in (frozenset({name}), every - {name})}
         unclear = {state for state in states if self._slow(state) is _Slow.UNCLEAR}
         return unclear | compared if unclear else set()
@@ -290,7 +294,7 @@ class _Figure:
     def _merged(self, state: AggressorState, leave_out: int | None = None) -> Histogram:
         key = state, leave_out
         if key not in self._sums:
-            parts = [found[state] for i, found in enumerate(self._rounds) if i != leave_out and state in found]
+            parts = [calls[state] for i, calls in enumerate(self._rounds) if i != leave_out and state in calls]
             self._sums[key] = reduce(Histogram.merge, parts, Histogram.empty())
         return self._sums[key]
 
@@ -346,7 +350,7 @@ class _Figure:
 
     def _few_calls(self, *states: AggressorState) -> bool:
         """Whether a window of one of ``states`` has too few calls for a median of its own."""
-        return any(found[state].count < ENOUGH_CALLS for found in self._rounds for state in states if state in found)
+        return any(calls[state].count < ENOUGH_CALLS for calls in self._rounds for state in states if state in calls)
 
     def _half_way(self) -> float | None:
         """The latency (ns) half way by ratio between all off and the reference."""
@@ -355,7 +359,7 @@ class _Figure:
 
     def _side(self, state: AggressorState, cut_ns: float) -> _Slow:
         """On which side of ``cut_ns`` most calls of ``state`` are: the sign test of all rounds, and without any one."""
-        if sum(state in found for found in self._rounds) < FEWEST_ROUNDS:
+        if sum(state in calls for calls in self._rounds) < FEWEST_ROUNDS:
             return _Slow.UNCLEAR
         sides = {_most(self._merged(state, left_out), cut_ns) for left_out in (None, *range(len(self._rounds)))}
         return sides.pop() if len(sides) == 1 else _Slow.UNCLEAR
@@ -374,9 +378,10 @@ class _Figure:
     def _more_slow_calls(self, state: AggressorState, other: AggressorState, cut: float) -> bool:
         """Whether more of the calls in ``state`` are above ``cut`` than in ``other``: Fisher's exact test.
 
-        It must hold in all rounds, and without the round in which ``state`` has most of them.
+        The difference must be significant in all rounds together, and without the round with the most slow calls of
+        ``state``.
         """
-        above = [_above(found[state], cut) if state in found else 0 for found in self._rounds]
+        above = [_above(calls[state], cut) if state in calls else 0 for calls in self._rounds]
         worst = max(range(len(above)), key=lambda number: above[number])
         for leave_out in (None, worst):
             here, there = self._merged(state, leave_out), self._merged(other, leave_out)
@@ -394,10 +399,10 @@ class _Figure:
         It is the mean over the rounds.
         """
         wanted = tuple(dict.fromkeys(states))
-        rounds = [found for found in self._rounds if all(state in found for state in wanted)]
+        rounds = [calls for calls in self._rounds if all(state in calls for state in wanted)]
         values = []
-        for found in rounds:
-            numbers = {state: found[state].percentile(self.quantile.percent) for state in wanted}
+        for calls in rounds:
+            numbers = {state: calls[state].percentile(self.quantile.percent) for state in wanted}
             known = {state: min(max(ns, 1.0), self._cap_ns) for state, ns in numbers.items() if ns is not None}
             if len(known) == len(wanted):
                 values.append(figure(known))
@@ -413,12 +418,12 @@ class _Figure:
         parts = [self._share_values(aggressors, number) for number in range(count)]
         if whole is None or any(part is None for part in parts):
             return None
-        found = []
+        intervals = []
         for place, value in enumerate(whole):
             pseudo = [count * value - (count - 1) * part[place] for part in parts if part is not None]
             _, half = _t_interval(pseudo)
-            found.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
-        return found
+            intervals.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
+        return intervals
 
     def _share_values(self, aggressors: Sequence[str], leave_out: int | None = None) -> list[float] | None:
         every = frozenset(aggressors)
@@ -429,9 +434,9 @@ class _Figure:
             if value is None or off_ns is None:
                 return None
             delay[state] = value - off_ns
-        added = [max((delay[frozenset({one})] + delay[every] - delay[every - {one}]) / 2, 0.0) for one in aggressors]
+        added = [max((delay[frozenset({name})] + delay[every] - delay[every - {name}]) / 2, 0.0) for name in aggressors]
         total = sum(added)
-        return [one / total for one in added] if total > 0 else None
+        return [ns / total for ns in added] if total > 0 else None
 
 
 _CONCLUSION_OF = {

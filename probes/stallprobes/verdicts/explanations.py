@@ -20,7 +20,7 @@ from stallprobes.verdicts.candidates import (
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# The period of a probe that makes few calls in a second.
+# Shortest period (ns) of a probe that makes few calls in a second.
 _RARE_NS = 100 * MS
 
 
@@ -28,7 +28,7 @@ _RARE_NS = 100 * MS
 class Explained:
     """The explanation of a verdict: the cause and the remedy, each also as a clause, and how the cause is known.
 
-    ``aggressors`` are those that the cause names, or of several those that may be it.
+    ``aggressors`` are the aggressors that the cause names; with several of them, the candidates.
     """
 
     why: str
@@ -51,10 +51,10 @@ class Explained:
         }
 
 
-def host_noise(one: Evidence) -> Explained:
+def host_noise(evidence: Evidence) -> Explained:
     """The explanation of a delay that the host control shows too."""
-    control = one.probe.role is Role.HOST
-    if one.idling:
+    control = evidence.probe.role is Role.HOST
+    if evidence.idling:
         return Explained(
             "It makes no CUDA call: the CPU was slower after the idle time, not the GPU."
             if control
@@ -74,15 +74,15 @@ def host_noise(one: Evidence) -> Explained:
 
 
 def explained(
-    one: Evidence, by_role: EvidenceByRole, phase: Phase | None = None, ratio: float | None = None
+    evidence: Evidence, by_role: EvidenceByRole, phase: Phase | None = None, ratio: float | None = None
 ) -> Explained:
     """The explanation of a delay in ``phase`` by ``ratio``: idle times, aggressors, or without any other processes."""
-    if one.idling:
+    if evidence.idling:
         return _of_cause(idle_cause(phase or Phase.CALL))
     if not by_role.aggressors:
         return _without_aggressor(by_role.others)
     aggressors, victims = ([other.probe for other in others] for others in (by_role.aggressors, by_role.victims))
-    return beside_aggressors(one.probe, aggressors, victims, by_role.effects, phase, ratio)
+    return beside_aggressors(evidence.probe, aggressors, victims, by_role.effects, phase, ratio)
 
 
 def beside_aggressors(
@@ -95,21 +95,22 @@ def beside_aggressors(
 ) -> Explained:
     """The explanation of a delay of ``victim`` in ``phase`` (None: in any) by ``ratio``, beside ``aggressors``.
 
-    A single aggressor is the cause. Of several, those are ruled out that by themselves have no such effect (``effects``
-    of recorded checks): the one that is left is the cause, several that are left only if they share one.
+    A single aggressor is the cause. Among several, recorded checks (``effects``) rule out each aggressor without such
+    an effect by itself. A single remaining candidate is the cause; several remaining candidates have a cause only if
+    they share it.
     """
     groups = aggressor_groups(aggressors)
     if len(groups) == 1:
         return _of_cause(_known_cause(victim, groups[0], phase, victims), Proof.RULE, groups)
     checks = effects()
-    found = {
+    effects_of = {
         group: None if checks is None or phase is None else checks.effect(victim, group, phase, ratio)
         for group in groups
     }
-    candidates = [group for group in groups if found[group] is not Effect.NONE]
+    candidates = [group for group in groups if effects_of[group] is not Effect.NONE]
     causes = {_known_cause(victim, group, phase, victims) for group in candidates}
     if len(causes) == 1 and UNKNOWN_CAUSE not in causes:
-        sure = len(candidates) == 1 and found[candidates[0]] is Effect.STALLS
+        sure = len(candidates) == 1 and effects_of[candidates[0]] is Effect.STALLS
         return _of_several(causes.pop(), Proof.RULE if sure else Proof.PROBABLE, candidates)
     return _not_known(groups, candidates, checks)
 
@@ -134,10 +135,10 @@ def _of_cause(known: Cause, proof: Proof = Proof.RULE, groups: Sequence[Aggresso
 
 
 def _of_several(known: Cause, proof: Proof, groups: Sequence[AggressorGroup], how: str = "") -> Explained:
-    """The explanation that names one of several aggressors, or some of them, of which one is the cause."""
-    found = _of_cause(known, proof, groups)
+    """The explanation that names one aggressor of several as the cause, or some of them as candidates."""
+    reason = _of_cause(known, proof, groups)
     begin = "Probably because of" if proof is Proof.PROBABLE else "Because of"
-    return replace(found, why=f"{begin} {_listed(found.aggressors, 'or')}{how}: {known.why}", proof=proof)
+    return replace(reason, why=f"{begin} {_listed(reason.aggressors, 'or')}{how}: {known.why}", proof=proof)
 
 
 def _not_known(
@@ -182,17 +183,17 @@ def _without_aggressor(others: tuple[str, ...] | None) -> Explained:
     return Explained(f"No aggressor ran. {known}", remedy, short, short_remedy)
 
 
-def after_idle(one: Evidence) -> str:
+def after_idle(evidence: Evidence) -> str:
     """The end of a sentence on a call that was made after an idle time, "" for any other."""
-    return f" after {duration_ns(one.window.period_ns)} without a call" if one.idling else ""
+    return f" after {duration_ns(evidence.window.period_ns)} without a call" if evidence.idling else ""
 
 
-def of_calls(one: Evidence) -> str:
+def of_calls(evidence: Evidence) -> str:
     """The number of calls on which a verdict rests, where few are made in a second; "" for others."""
-    return f" ({one.window.iterations} calls)" if one.window.period_ns >= _RARE_NS else ""
+    return f" ({evidence.window.iterations} calls)" if evidence.window.period_ns >= _RARE_NS else ""
 
 
 def while_running(aggressors: Sequence[Evidence]) -> str:
     """The end of a sentence on a call beside ``aggressors``, "" without any."""
-    names = [group.name for group in aggressor_groups(one.probe for one in aggressors)]
+    names = [group.name for group in aggressor_groups(aggressor.probe for aggressor in aggressors)]
     return f" while {_listed(names, 'and')} run{'s' if len(names) == 1 else ''}" if names else ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Starved: fewer than 3 calls returned in half a second or more.
+# Number of calls in half a second or more below which a victim is starved.
 STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500_000_000
-# A call in flight counts from this age on: some call nearly always is in flight when a window ends.
+# Smallest age (ns) of a call in flight that counts: some call is nearly always in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
-# Results of a comparison that a caller may count as failures, and those that are by default.
+# Results of a comparison that a caller may count as failures, and the default ones.
 FAILURES = ("worse", "starved", "better", "unsure")
 FAIL_ON = ("worse", "starved")
 # Failure of a check by a reference: a cell stalls here and in none of the reference's checks.

@@ -26,22 +26,22 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# The tail counts when at least this share of the calls, and this many, lie above three times the baseline's p99.
+# Smallest share and number of calls above three times the baseline's p99 in a tail that counts.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
-# The share of a victim's excess that the host control must show at the same time for the host to be its cause.
+# Smallest share of a victim's excess that the host control must show at the same time to be its cause.
 HOST_SHARE = 0.5
-# A thread that loses its CPU while it polls the clock loses it in its calls too. Up to so many times as many slow calls
-# as its pauses can make so slow, and a few more, show the machine and not the driver.
+# Largest ratio of slow calls to the number that the thread's pauses explain, a few calls apart: a thread that loses its
+# CPU while it polls the clock loses it in its calls too. Up to this ratio the machine is slow and not the driver.
 PAUSE_FACTOR = 3
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
-# The change-over to another context adds 135 us to a wait of 5 us on an H200; other GPUs are assumed to be within these
-# limits. The waits of one GPU differ by the work itself only.
+# Shortest and longest change-over (ns) to another context: 135 us beside a wait of 5 us on an H200; other GPUs are
+# assumed to be within these limits. The waits of one GPU differ only by the work itself.
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
 _MOST_UNEQUAL = 1.25
 
-# Each of these with its short form.
+# Causes of verdicts without an aggressor, each with its short form.
 DRIFT_CAUSE = (
     "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
     "as slow after the aggressors stopped: drift, or a lasting effect",
@@ -55,7 +55,7 @@ TOO_SHORT_CAUSE = (
     "a longer measurement tells it from the machine's own variation",
 )
 
-# The 90th percentile of the normal distribution.
+# 90th percentile of the normal distribution.
 _Z90 = 1.282
 
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
@@ -70,73 +70,75 @@ def judge(
     other processes on the GPU, None if unknown; ``effects`` returns those of single aggressors by recorded checks.
     """
     by_role = EvidenceByRole(
-        aggressors=[one for one in evidence if one.probe.role is Role.AGGRESSOR],
-        victims=[one for one in evidence if one.probe.role is Role.VICTIM],
-        host=next((one for one in evidence if one.probe.role is Role.HOST), None),
+        aggressors=[probe_evidence for probe_evidence in evidence if probe_evidence.probe.role is Role.AGGRESSOR],
+        victims=[probe_evidence for probe_evidence in evidence if probe_evidence.probe.role is Role.VICTIM],
+        host=next((probe_evidence for probe_evidence in evidence if probe_evidence.probe.role is Role.HOST), None),
         others=others,
         effects=effects,
     )
-    found: list[Verdict] = []
-    for one in evidence:
-        if one.error is not None:
-            found.append(_failed(one))
-        elif one.probe.role is Role.AGGRESSOR:
-            found.extend(_host_time(one))
+    verdicts: list[Verdict] = []
+    for probe_evidence in evidence:
+        if probe_evidence.error is not None:
+            verdicts.append(_failed(probe_evidence))
+        elif probe_evidence.probe.role is Role.AGGRESSOR:
+            verdicts.extend(_host_time(probe_evidence))
         else:
-            found.extend(_victim(one, by_role))
-    found.extend(_change_overs(by_role.victims, alone=not by_role.aggressors))
-    return tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True))
+            verdicts.extend(_victim(probe_evidence, by_role))
+    verdicts.extend(_change_overs(by_role.victims, alone=not by_role.aggressors))
+    return tuple(sorted(verdicts, key=lambda verdict: verdict.kind.severity, reverse=True))
 
 
-def _failed(one: Evidence) -> Verdict:
+def _failed(evidence: Evidence) -> Verdict:
     return Verdict(
-        probe=one.probe.name,
+        probe=evidence.probe.name,
         phase=None,
         quantile=Quantile.P50,
         baseline_ns=None,
         now_ns=None,
         ratio=None,
         kind=VerdictKind.FAILED,
-        head=f"{one.probe.name}: {one.error}",
+        head=f"{evidence.probe.name}: {evidence.error}",
     )
 
 
-def _victim(one: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
-    flight = one.window.in_flight
-    stuck = one.starved or (flight is not None and flight.age_ns >= IN_FLIGHT_NS)
-    found = [_starved(one, by_role)] if stuck else []
-    for channel in _judged_channels(one):
-        verdict = _channel(one, channel, by_role)
+def _victim(evidence: Evidence, by_role: EvidenceByRole) -> list[Verdict]:
+    flight = evidence.window.in_flight
+    stuck = evidence.starved or (flight is not None and flight.age_ns >= IN_FLIGHT_NS)
+    verdicts = [_starved(evidence, by_role)] if stuck else []
+    for channel in _judged_channels(evidence):
+        verdict = _channel(evidence, channel, by_role)
         if verdict is not None:
-            found.append(verdict)
-    found = without_starts_of_waits(found)
-    if not found and by_role.alone(one):
-        unsteady = _unsteady(one)
-        found = [] if unsteady is None else [unsteady]
-    return found or [_quiet(one)]
+            verdicts.append(verdict)
+    verdicts = without_starts_of_waits(verdicts)
+    if not verdicts and by_role.alone(evidence):
+        unsteady = _unsteady(evidence)
+        verdicts = [] if unsteady is None else [unsteady]
+    return verdicts or [_quiet(evidence)]
 
 
-def _judged_channels(one: Evidence) -> list[Channel]:
-    channels = one.window.channels
+def _judged_channels(evidence: Evidence) -> list[Channel]:
+    channels = evidence.window.channels
     return [channel for phase in JUDGED_PHASES for channel in phase_channels(channels, phase) if channel in channels]
 
 
-def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
-    window, flight, starved = one.window, one.window.in_flight, one.starved
-    baseline_ns = one.baseline_ns(_CALL, Quantile.P50)
+def _starved(evidence: Evidence, by_role: EvidenceByRole) -> Verdict:
+    window, flight, starved = evidence.window, evidence.window.in_flight, evidence.starved
+    baseline_ns = evidence.baseline_ns(_CALL, Quantile.P50)
     returned = f"{window.iterations} call{'' if window.iterations == 1 else 's'} returned in {window.seconds:.1f} s"
-    waiting = "" if flight is None else f"; {one.in_flight_op} has been in flight for {duration_ns(flight.age_ns)}"
+    waiting = "" if flight is None else f"; {evidence.in_flight_op} has been in flight for {duration_ns(flight.age_ns)}"
     before = "" if baseline_ns is None else f", baseline {duration_ns(baseline_ns)} per call"
-    head = f"{one.probe.name}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
+    head = f"{evidence.probe.name}: {'starved, ' if starved else ''}{returned}{waiting}{before}"
     kind = VerdictKind.STARVED if starved else VerdictKind.STALLED
-    if one.probe.role is Role.HOST or (by_role.host is not None and _host_paused(by_role.host, one)):
-        kind, reason = VerdictKind.HOST, host_noise(one)
+    if evidence.probe.role is Role.HOST or (by_role.host is not None and _host_paused(by_role.host, evidence)):
+        kind, reason = VerdictKind.HOST, host_noise(evidence)
     else:
-        phase = None if flight is None else one.probe.program.ops[flight.op].phase
-        reason = explained(one, by_role, phase, None if flight is None else flight.age_ns / max(baseline_ns or 0, 1.0))
+        phase = None if flight is None else evidence.probe.program.ops[flight.op].phase
+        reason = explained(
+            evidence, by_role, phase, None if flight is None else flight.age_ns / max(baseline_ns or 0, 1.0)
+        )
         head += while_running(by_role.aggressors)
     return Verdict(
-        probe=one.probe.name,
+        probe=evidence.probe.name,
         phase=Phase.CALL,
         quantile=Quantile.IN_FLIGHT,
         baseline_ns=baseline_ns,
@@ -148,19 +150,19 @@ def _starved(one: Evidence, by_role: EvidenceByRole) -> Verdict:
     )
 
 
-def _channel(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
+def _channel(evidence: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
     """The verdict on one channel, None if it is quiet."""
-    found = _compared(one, channel, by_role)
-    if found is not None or len(one.baselines) < 2:
-        return found
-    # The windows contain those after the aggressors.
-    early = _compared(replace(one, baselines=one.baselines[:1], variation=None), channel, by_role)
+    verdict = _compared(evidence, channel, by_role)
+    if verdict is not None or len(evidence.baselines) < 2:
+        return verdict
+    # The windows include windows after the aggressors.
+    early = _compared(replace(evidence, baselines=evidence.baselines[:1], variation=None), channel, by_role)
     if early is None or early.kind is VerdictKind.HOST:
         return early
-    after = replace(one, baselines=one.baselines[1:], variation=None)
+    after = replace(evidence, baselines=evidence.baselines[1:], variation=None)
     if _compared(after, channel, by_role) is None and _as_slow(after, channel, early):
         return without_remedy(early, VerdictKind.DRIFT, *DRIFT_CAUSE)
-    known = None if one.variation is None else one.variation.range_ns(channel, early.quantile)
+    known = None if evidence.variation is None else evidence.variation.range_ns(channel, early.quantile)
     varies = known is not None and early.now_ns is not None and known[1] >= early.now_ns
     return without_remedy(early, VerdictKind.UNSTEADY, *(UNSTEADY_CAUSE if varies else TOO_SHORT_CAUSE))
 
@@ -186,78 +188,78 @@ def _as_slow(after: Evidence, channel: Channel, early: Verdict) -> bool:
     return after_ns**2 >= max(early.baseline_ns, 1.0) * early.now_ns
 
 
-def _compared(one: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
+def _compared(evidence: Evidence, channel: Channel, by_role: EvidenceByRole) -> Verdict | None:
     """The verdict on one channel compared with the slower baseline: by median, or by tail if that is worse.
 
     A median up to the baseline's p99 (p95 after idle times), or to 1.5 times its highest window, is slower, never
     stalled: a slow mode that the baseline has too became the usual one. Without an aggressor a stall takes the excess
     of a tail, and nothing is slower.
     """
-    alone = by_role.alone(one)
+    alone = by_role.alone(evidence)
     now, slower_ns, tail_ns = (
-        one.now(channel),
-        one.slower_ns(channel),
-        one.tail_ns(channel, alone=alone),
+        evidence.now(channel),
+        evidence.slower_ns(channel),
+        evidence.tail_ns(channel, alone=alone),
     )
-    baseline_p50, baseline_p99 = one.median_ns(channel), one.baseline_ns(channel, Quantile.P99)
-    rare_ns = one.rare_ns(channel)
+    baseline_p50, baseline_p99 = evidence.median_ns(channel), evidence.baseline_ns(channel, Quantile.P99)
+    rare_ns = evidence.rare_ns(channel)
     if now is None or not now.count or baseline_p50 is None or baseline_p99 is None or rare_ns is None:
         return None
     assert slower_ns is not None
     assert tail_ns is not None
     least_baseline = least_baseline_ns(channel.phase)
     median = BaselineRatio(channel, Quantile.P50, max(baseline_p50, least_baseline), now.percentile(50) or 0.0)
-    known = None if one.variation is None else one.variation.range_ns(channel, Quantile.P50)
+    known = None if evidence.variation is None else evidence.variation.range_ns(channel, Quantile.P50)
     usual = max(rare_ns, slower_ns if alone else 0.0, 0.0 if known is None else SLOWER * known[1])
     excess = median.now_ns - median.baseline_ns
     least = TAIL_NS if alone else STALLED_NS
     enough = now.count >= TAIL_CALLS
     if enough and median.ratio >= STALLED and excess >= least and median.now_ns > usual:
-        return _slowdown(one, median, VerdictKind.STALLED, by_role)
+        return _slowdown(evidence, median, VerdictKind.STALLED, by_role)
     tail = BaselineRatio(channel, Quantile.P99, max(baseline_p99, least_baseline), now.percentile(99) or 0.0)
     share = now.share_above(int(tail_ns))
     if share >= TAIL_SHARE and share * now.count >= TAIL_CALLS:
-        return _slowdown(one, tail, VerdictKind.STALLED, by_role)
+        return _slowdown(evidence, tail, VerdictKind.STALLED, by_role)
     if enough and median.now_ns >= slower_ns and not alone:
-        return _slowdown(one, median, VerdictKind.SLOWER, by_role)
+        return _slowdown(evidence, median, VerdictKind.SLOWER, by_role)
     return None
 
 
-def _unsteady(one: Evidence) -> Verdict | None:
+def _unsteady(evidence: Evidence) -> Verdict | None:
     """The verdict that the median of a channel varies by ×1.5 or more without an aggressor; None if none does."""
-    found: list[Verdict] = []
-    for channel in _judged_channels(one):
+    verdicts: list[Verdict] = []
+    for channel in _judged_channels(evidence):
         if not channel.phase.traits.host:
             # A start varies by as much as the wait that contains it, and is near 0.
             continue
-        known, now = one.range_ns(channel, Quantile.P50), one.now(channel)
+        known, now = evidence.range_ns(channel, Quantile.P50), evidence.now(channel)
         now_ns = None if now is None else now.percentile_or_none(50, ENOUGH_CALLS)
-        baseline_ns = one.baseline_ns(channel, Quantile.P50)
+        baseline_ns = evidence.baseline_ns(channel, Quantile.P50)
         if known is None or now_ns is None or baseline_ns is None:
             continue
-        if one.variation is None and now_ns < max(SLOWER * baseline_ns, baseline_ns + SLOWER_NS):
+        if evidence.variation is None and now_ns < max(SLOWER * baseline_ns, baseline_ns + SLOWER_NS):
             continue
         low, high = min(known[0], now_ns), max(known[1], now_ns)
         if high < SLOWER * low or high < low + SLOWER_NS:
             continue
         words = f"{channel.in_sentence} p50 {range_ns(low, high)} on this machine"
-        found.append(
+        verdicts.append(
             Verdict(
-                probe=one.probe.name,
+                probe=evidence.probe.name,
                 phase=channel.phase,
                 quantile=Quantile.P50,
                 baseline_ns=baseline_ns,
                 now_ns=now_ns,
                 ratio=now_ns / max(baseline_ns, 1.0),
                 kind=VerdictKind.UNSTEADY,
-                head=f"{one.probe.name}: {words}, a factor of {high / max(low, 1.0):.1f}.",
+                head=f"{evidence.probe.name}: {words}, a factor of {high / max(low, 1.0):.1f}.",
                 cause="No aggressor ran: the machine itself varies by as much.",
                 short_cause="no aggressor ran: the machine itself varies by as much",
                 range_ns=(low, high),
-                detectable=_detectable(one, channel, Quantile.P50),
+                detectable=_detectable(evidence, channel, Quantile.P50),
             )
         )
-    return max(found, key=_width, default=None)
+    return max(verdicts, key=_width, default=None)
 
 
 def _width(verdict: Verdict) -> float:
@@ -265,26 +267,32 @@ def _width(verdict: Verdict) -> float:
     return high / max(low, 1.0)
 
 
-def _detectable(one: Evidence, channel: Channel, quantile: Quantile, *, alone: bool = False) -> float | None:
+def _detectable(evidence: Evidence, channel: Channel, quantile: Quantile, *, alone: bool = False) -> float | None:
     """The smallest ratio of the percentile that is a verdict in nine of ten windows; None without a baseline."""
-    baseline_ns = one.baseline_ns(channel, quantile)
-    least_ns = one.slower_ns(channel) if quantile is Quantile.P50 else one.tail_ns(channel, alone=alone)
+    baseline_ns = evidence.baseline_ns(channel, quantile)
+    least_ns = evidence.slower_ns(channel) if quantile is Quantile.P50 else evidence.tail_ns(channel, alone=alone)
     if baseline_ns is None or least_ns is None:
         return None
-    deviation = 0.0 if one.variation is None else one.variation.deviation(channel, quantile)
+    deviation = 0.0 if evidence.variation is None else evidence.variation.deviation(channel, quantile)
     return least_ns / max(baseline_ns, least_baseline_ns(channel.phase)) * math.exp(_Z90 * deviation)
 
 
-def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
-    change, baseline_ns, ratio = reported_change(one, figure)
-    head = f"{one.probe.name}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(one, figure)}"
-    if one.probe.role is Role.HOST or _pauses_explain(one, figure) or _host_explains(by_role, one, figure):
-        kind, reason = VerdictKind.HOST, host_noise(one)
+def _slowdown(evidence: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: EvidenceByRole) -> Verdict:
+    change, baseline_ns, ratio = reported_change(evidence, figure)
+    head = (
+        f"{evidence.probe.name}: {figure.channel.in_sentence} {figure.quantile} {change}{gpu_clause(evidence, figure)}"
+    )
+    if (
+        evidence.probe.role is Role.HOST
+        or _pauses_explain(evidence, figure)
+        or _host_explains(by_role, evidence, figure)
+    ):
+        kind, reason = VerdictKind.HOST, host_noise(evidence)
     else:
-        reason = explained(one, by_role, figure.channel.phase, figure.ratio)
-        head += after_idle(one) + of_calls(one) + while_running(by_role.aggressors)
+        reason = explained(evidence, by_role, figure.channel.phase, figure.ratio)
+        head += after_idle(evidence) + of_calls(evidence) + while_running(by_role.aggressors)
     return Verdict(
-        probe=one.probe.name,
+        probe=evidence.probe.name,
         phase=figure.channel.phase,
         quantile=figure.quantile,
         baseline_ns=baseline_ns,
@@ -293,15 +301,15 @@ def _slowdown(one: Evidence, figure: BaselineRatio, kind: VerdictKind, by_role: 
         kind=kind,
         head=f"{head}.",
         **reason.fields,
-        range_ns=None if one.variation is None else one.variation.range_ns(figure.channel, figure.quantile),
+        range_ns=None if evidence.variation is None else evidence.variation.range_ns(figure.channel, figure.quantile),
         detectable=None
         if ratio is None
-        else _detectable(one, figure.channel, figure.quantile, alone=by_role.alone(one)),
+        else _detectable(evidence, figure.channel, figure.quantile, alone=by_role.alone(evidence)),
         label=figure.channel.label,
     )
 
 
-def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio) -> bool:
+def _host_explains(by_role: EvidenceByRole, evidence: Evidence, figure: BaselineRatio) -> bool:
     """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile.
 
     Of the calls in a stalled tail, at least HOST_SHARE as many of the host control suffice: a busy machine interrupts
@@ -316,8 +324,8 @@ def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio
     least_ns = HOST_SHARE * (figure.now_ns - figure.baseline_ns)
     if (now.percentile(figure.quantile.percent) or 0.0) - baseline_ns >= least_ns:
         return True
-    tail_ns, own = one.tail_ns(figure.channel), one.now(figure.channel)
-    if figure.quantile is not Quantile.P99 or tail_ns is None or own is None or one.variation is None:
+    tail_ns, own = evidence.tail_ns(figure.channel), evidence.now(figure.channel)
+    if figure.quantile is not Quantile.P99 or tail_ns is None or own is None or evidence.variation is None:
         return False
     if not by_role.aggressors and now.share_above(int(baseline_ns + least_ns)):
         return True
@@ -325,35 +333,35 @@ def _host_explains(by_role: EvidenceByRole, one: Evidence, figure: BaselineRatio
     return now.share_above(int(host_tail_ns)) >= HOST_SHARE * own.share_above(int(tail_ns))
 
 
-def _pauses_explain(one: Evidence, figure: BaselineRatio) -> bool:
-    """Whether the thread lost its CPU for so long while it polled the clock that this explains a stalled tail.
+def _pauses_explain(evidence: Evidence, figure: BaselineRatio) -> bool:
+    """Whether lost CPU time explains a stalled tail: the thread lost its CPU for long while it polled the clock.
 
-    It loses the same share of the time in the calls as between them. That many short pauses do not explain a few calls
-    that are much longer. Medians are not explained: half of the calls would have to meet a pause.
+    The thread loses the same share of the time inside calls as between them. A few calls that are much longer than such
+    pauses have another cause. Medians are not explained: half of the calls would have to meet a pause.
     """
-    window, tail_ns, calls = one.window, one.tail_ns(figure.channel), one.now(figure.channel)
+    window, tail_ns, calls = evidence.window, evidence.tail_ns(figure.channel), evidence.now(figure.channel)
     if figure.quantile is not Quantile.P99 or not window.polled_ns or tail_ns is None or calls is None:
         return False
-    usual_ns = one.baseline_ns(figure.channel, Quantile.P50) or 0.0
+    usual_ns = evidence.baseline_ns(figure.channel, Quantile.P50) or 0.0
     lost_ns = window.paused_ns / window.polled_ns * usual_ns * calls.count
     expected = lost_ns / max(figure.now_ns - figure.baseline_ns, 1.0)
     return expected > 0 and calls.share_above(int(tail_ns)) * calls.count <= PAUSE_FACTOR * expected + TAIL_CALLS
 
 
-def _host_paused(host: Evidence, one: Evidence) -> bool:
+def _host_paused(host: Evidence, evidence: Evidence) -> bool:
     """Whether the host control made no calls either, or had one at least half as long as the victim's in flight."""
-    flight = one.window.in_flight
+    flight = evidence.window.in_flight
     if host.starved or flight is None:
         return host.starved
     now, own_flight = host.window.channels.get(_CALL), host.window.in_flight
     longest_ns = max(0 if now is None else now.max_ns, 0 if own_flight is None else own_flight.age_ns)
-    return one.variation is not None and longest_ns >= HOST_SHARE * flight.age_ns
+    return evidence.variation is not None and longest_ns >= HOST_SHARE * flight.age_ns
 
 
-def _quiet(one: Evidence) -> Verdict:
-    channel = next(iter(_judged_channels(one)), _CALL)
-    now_ns = (one.now(channel) or Histogram.empty()).percentile(50)
-    baseline_ns = one.baseline_ns(channel, Quantile.P50)
+def _quiet(evidence: Evidence) -> Verdict:
+    channel = next(iter(_judged_channels(evidence)), _CALL)
+    now_ns = (evidence.now(channel) or Histogram.empty()).percentile(50)
+    baseline_ns = evidence.baseline_ns(channel, Quantile.P50)
     ratio = now_ns / baseline_ns if now_ns and baseline_ns else None
     if ratio is None:
         words = "too few calls to judge"
@@ -361,28 +369,28 @@ def _quiet(one: Evidence) -> Verdict:
         change = f"{duration_ns(baseline_ns)} → {duration_ns(now_ns)} ({times(ratio)})"
         words = f"quiet: {channel.in_sentence} p50 {change}"
     return Verdict(
-        probe=one.probe.name,
+        probe=evidence.probe.name,
         phase=channel.phase,
         quantile=Quantile.P50,
         baseline_ns=baseline_ns,
         now_ns=now_ns,
         ratio=ratio,
         kind=VerdictKind.QUIET,
-        head=f"{one.probe.name}: {words}.",
-        range_ns=None if one.variation is None else one.variation.range_ns(channel, Quantile.P50),
-        detectable=_detectable(one, channel, Quantile.P50),
+        head=f"{evidence.probe.name}: {words}.",
+        range_ns=None if evidence.variation is None else evidence.variation.range_ns(channel, Quantile.P50),
+        detectable=_detectable(evidence, channel, Quantile.P50),
     )
 
 
-def _host_time(one: Evidence) -> list[Verdict]:
+def _host_time(evidence: Evidence) -> list[Verdict]:
     """Verdicts on calls that take much longer on the host than on the GPU, where the program measures both.
 
     The timeline's time of a call is that of its first record, and a copy through the driver's buffers has many.
     """
-    found: list[Verdict] = []
-    if one.probe.program.source(Phase.GPU) is not Source.EVENTS:
-        return found
-    channels = one.window.channels
+    verdicts: list[Verdict] = []
+    if evidence.probe.program.source(Phase.GPU) is not Source.EVENTS:
+        return verdicts
+    channels = evidence.window.channels
     device = {
         channel.label: histogram
         for channel, histogram in channels.items()
@@ -411,16 +419,16 @@ def _host_time(one: Evidence) -> list[Verdict]:
             remedy = "Make the first calls before the critical part, and leave them out of measurements."
             short = "no GPU work explains it: the driver spends it on the host"
             short_remedy = "make the first calls before the critical part"
-        found.append(
+        verdicts.append(
             Verdict(
-                probe=one.probe.name,
+                probe=evidence.probe.name,
                 phase=Phase.CALL,
                 quantile=Quantile.P50,
                 baseline_ns=gpu_ns,
                 now_ns=host_ns,
                 ratio=host_ns / max(gpu_ns, 1.0),
                 kind=VerdictKind.GPU_TIME if is_gpu_time else VerdictKind.OVERHEAD,
-                head=f"{one.probe.name}: {label} takes {duration_ns(host_ns)} on the host, "
+                head=f"{evidence.probe.name}: {label} takes {duration_ns(host_ns)} on the host, "
                 f"{duration_ns(gpu_ns)} on the GPU.",
                 cause=why,
                 remedy=remedy,
@@ -429,45 +437,46 @@ def _host_time(one: Evidence) -> list[Verdict]:
                 label=label,
             )
         )
-    return found
+    return verdicts
 
 
 def _change_overs(victims: Sequence[Evidence], *, alone: bool) -> list[Verdict]:
-    """At most one verdict for each GPU, which names one victim of each group that waits for the others' change-over.
+    """At most one verdict for each GPU; it names one victim of each group that waits for the change-over of another
+    group.
 
-    A GPU whose last work was another context's needs time to change over, though it is idle. Two victims that are
-    measured together outside slots pay it with each call, and their baselines hide shorter delays: so this verdict
-    needs no baseline. ``alone``: no aggressor runs, so the windows show it; otherwise the baselines do.
+    A GPU whose last work was another context's needs time to change over, though it is idle. Two victims measured
+    together outside slots pay this time with each call, and their baselines hide shorter delays: the verdict needs no
+    baseline. ``alone``: no aggressor runs, so the windows show the change-over; otherwise the baselines do.
     """
-    found = []
-    groups = [one.probe.slot_group for one in victims if one.probe.slot_group is not None]
+    verdicts = []
+    groups = [victim.probe.slot_group for victim in victims if victim.probe.slot_group is not None]
     for gpu in dict.fromkeys(gpu for gpu, _ in groups):
         waits: dict[str, tuple[Evidence, float]] = {}
-        for one in victims:
-            wait_ns = _change_over_ns(one, alone)
-            if wait_ns is not None and one.probe.slot_group is not None and one.probe.slot_group[0] == gpu:
-                waits.setdefault(one.probe.slot_group[1], (one, wait_ns))
+        for victim in victims:
+            wait_ns = _change_over_ns(victim, alone)
+            if wait_ns is not None and victim.probe.slot_group is not None and victim.probe.slot_group[0] == gpu:
+                waits.setdefault(victim.probe.slot_group[1], (victim, wait_ns))
         if len(waits) > 1 and max(ns for _, ns in waits.values()) <= _MOST_UNEQUAL * min(
             ns for _, ns in waits.values()
         ):
-            found.append(_change_over(list(waits.values())))
-    return found
+            verdicts.append(_change_over(list(waits.values())))
+    return verdicts
 
 
-def _change_over_ns(one: Evidence, alone: bool) -> float | None:
+def _change_over_ns(evidence: Evidence, alone: bool) -> float | None:
     """The median wait of a victim outside slots if it is as long as a change-over, else None."""
-    if one.window.in_slots or one.error is not None:
+    if evidence.window.in_slots or evidence.error is not None:
         return None
     if alone:
-        waits = one.window.channels.get(_WAIT)
+        waits = evidence.window.channels.get(_WAIT)
         wait_ns = None if waits is None or waits.count < ENOUGH_CALLS else waits.percentile(50)
     else:
-        wait_ns = one.baseline_ns(_WAIT, Quantile.P50)
+        wait_ns = evidence.baseline_ns(_WAIT, Quantile.P50)
     return wait_ns if wait_ns is not None and _SHORTEST_CHANGE_NS <= wait_ns <= _LONGEST_CHANGE_NS else None
 
 
 def _change_over(waits: Sequence[tuple[Evidence, float]]) -> Verdict:
-    names = [one.probe.name for one, _ in waits]
+    names = [evidence.probe.name for evidence, _ in waits]
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
     other = "the other context's" if len(names) == 2 else "another context's"
     first, wait_ns = waits[0]

@@ -1,4 +1,4 @@
-"""The start on the GPU in verdicts: what the timeline adds to the verdict on a wait, and when it has one of its own."""
+"""Starts on the GPU in verdicts: the addition of the timeline to a wait's verdict, and the verdict on a start alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# The least excess of a start that stalls while the wait does not.
+# Smallest excess (ns) of a start that stalls while the wait does not.
 LEAST_NS = 20_000
-# A start below this counts as this much where it is judged: the times of the GPU are not known better. Nothing is said
-# of the ratio to it.
+# Smallest start (ns) that is judged; a shorter one counts as this much, since the times of the GPU have this
+# resolution. A verdict states no ratio to it.
 RESOLUTION_NS = 1_000
 
 
@@ -39,42 +39,43 @@ def least_baseline_ns(phase: Phase) -> float:
     return RESOLUTION_NS if phase is Phase.START else 1.0
 
 
-def reported_change(one: Evidence, figure: BaselineRatio) -> tuple[str, float, float | None]:
-    """What a verdict says of ``figure``: in words, the baseline in ns, and the ratio to it.
+def reported_change(evidence: Evidence, figure: BaselineRatio) -> tuple[str, float, float | None]:
+    """The change of ``figure`` as a verdict states it: in words, the baseline in ns, and the ratio to it.
 
-    The baseline of a start is the measured one, 0 where the GPU usually starts before the call returns, without a ratio
-    if it is below RESOLUTION_NS.
+    The baseline of a start is the measured one, 0 if the GPU usually starts before the call returns. A baseline below
+    RESOLUTION_NS has no ratio.
     """
-    baseline_ns = one.baseline_ns(figure.channel, figure.quantile)
+    baseline_ns = evidence.baseline_ns(figure.channel, figure.quantile)
     if figure.channel.phase is not Phase.START or baseline_ns is None or baseline_ns >= RESOLUTION_NS:
         change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
         return change, figure.baseline_ns, figure.ratio
     return start_change_text(baseline_ns, figure.now_ns), baseline_ns, None
 
 
-def gpu_clause(one: Evidence, figure: BaselineRatio) -> str:
-    """What the timeline knows about a wait: when the GPU started, and its own time if that explains more of it."""
+def gpu_clause(evidence: Evidence, figure: BaselineRatio) -> str:
+    """The clause of the timeline on a wait: the start on the GPU, and the time on the GPU if it explains more of the
+    wait."""
     if figure.channel.phase is not Phase.WAIT:
         return ""
-    start, gpu = (_longest_part(one, phase, figure.quantile) for phase in (Phase.START, Phase.GPU))
+    start, gpu = (_longest_part(evidence, phase, figure.quantile) for phase in (Phase.START, Phase.GPU))
     if start is None:
         return ""
     words = f", {start.channel.in_sentence} {start_change_text(start.baseline_ns, start.now_ns)}"
     if gpu is not None and gpu.now_ns - gpu.baseline_ns > start.now_ns - start.baseline_ns:
         words += f", time on the GPU {duration_ns(gpu.baseline_ns)} → {duration_ns(gpu.now_ns)}"
     known = max(part.now_ns - part.baseline_ns for part in (start, gpu) if part is not None)
-    # As where a staged copy's second half waits, or where the host learned of the end too late.
+    # For example, a staged copy's second half waited, or the host learned of the end too late.
     return words if known >= (figure.now_ns - figure.baseline_ns) / 2 else f"{words} (the delay came after it)"
 
 
-def _longest_part(one: Evidence, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
+def _longest_part(evidence: Evidence, phase: Phase, quantile: Quantile) -> BaselineRatio | None:
     """The channel of ``phase`` that grew most; None where none has calls in the window and in the baseline."""
-    found = []
-    for channel in phase_channels(one.window.channels, phase):
-        now, baseline_ns = one.now(channel), one.baseline_ns(channel, quantile)
+    parts = []
+    for channel in phase_channels(evidence.window.channels, phase):
+        now, baseline_ns = evidence.now(channel), evidence.baseline_ns(channel, quantile)
         if now is not None and now.count and baseline_ns is not None:
-            found.append(BaselineRatio(channel, quantile, baseline_ns, now.percentile(quantile.percent) or 0.0))
-    return max(found, key=lambda each: each.now_ns - each.baseline_ns, default=None)
+            parts.append(BaselineRatio(channel, quantile, baseline_ns, now.percentile(quantile.percent) or 0.0))
+    return max(parts, key=lambda each: each.now_ns - each.baseline_ns, default=None)
 
 
 def start_change_text(before_ns: float, now_ns: float) -> str:

@@ -28,7 +28,7 @@ UNMEASURED_TITLES = {
     Status.UNSUPPORTED: "Not supported on this machine",
 }
 NO_CAUSE = "No cause is known."
-# Number of cells of one host that a merged report names.
+# Largest number of cells of one host that a merged report names.
 _CELLS_PER_HOST = 5
 
 
@@ -51,13 +51,13 @@ def variation(matrix: Matrix) -> str:
 
 def machine_name(matrix: Matrix) -> str:
     """The machine that was measured: GPU, driver and CUDA, or the simulated GPU's profile and seed."""
-    of = matrix.fingerprint
+    machine = matrix.fingerprint
     if matrix.simulated:
         return f"SIMULATED GPU, {profile_name(matrix)}"
-    gpu = str(of.get("gpu") or "no GPU")
+    gpu = str(machine.get("gpu") or "no GPU")
     if matrix.hosts:
         return f"{len(matrix.hosts)} machines merged · {gpu}"
-    return f"{gpu} · driver {of.get('driver') or 'n/a'} · CUDA {of.get('cuda') or 'n/a'}"
+    return f"{gpu} · driver {machine.get('driver') or 'n/a'} · CUDA {machine.get('cuda') or 'n/a'}"
 
 
 def profile_name(matrix: Matrix) -> str:
@@ -116,21 +116,21 @@ def figures(cell: Cell) -> str:
 def worst_figure(cell: Cell) -> str:
     """The worst finding of ``cell``: ``call p50 2.70 µs → 2.26 ms (×837)``, ``0 calls in 0.8 s``, ``cuLaunchKernel in
     flight for 1.20 s``."""
-    found = findings.verdicts(cell)
-    if found and found[0].quantile is Quantile.IN_FLIGHT:
+    verdicts = findings.verdicts(cell)
+    if verdicts and verdicts[0].quantile is Quantile.IN_FLIGHT:
         waits = in_flight(cell)
-        if found[0].kind is not VerdictKind.STARVED and waits:
+        if verdicts[0].kind is not VerdictKind.STARVED and waits:
             return waits
-        return _returned(cell, found[0], verb="")
-    return _figure(cell, found[0]) if found else findings.cell_kind(cell).look.word
+        return _returned(cell, verdicts[0], verb="")
+    return _figure(cell, verdicts[0]) if verdicts else findings.cell_kind(cell).look.word
 
 
 def short_figure(cell: Cell) -> str:
     """The worst finding of ``cell`` in a word: ``×837``, ``STARVED``."""
-    found = findings.verdicts(cell)
-    if not found or found[0].ratio is None or found[0].quantile is Quantile.IN_FLIGHT:
+    verdicts = findings.verdicts(cell)
+    if not verdicts or verdicts[0].ratio is None or verdicts[0].quantile is Quantile.IN_FLIGHT:
         return findings.cell_kind(cell).look.word
-    return times(found[0].ratio)
+    return times(verdicts[0].ratio)
 
 
 def in_flight(cell: Cell) -> str:
@@ -152,17 +152,17 @@ def _figure(cell: Cell, verdict: Verdict) -> str:
 
 
 def _returned(cell: Cell, verdict: Verdict, verb: str = " returned") -> str:
-    """How many calls returned: ``2 calls returned in 0.8 s``, in a merged matrix with the host of the verdict."""
+    """Number of returned calls: ``2 calls returned in 0.8 s``, in a merged matrix with the host of the verdict."""
     # On another host the victim may not starve.
     windows = [repeat.window for repeat in cell.repeats if not verdict.host or repeat.host == verdict.host]
-    calls, seconds = sum(one.iterations for one in windows), sum(one.duration_ns for one in windows) / 1e9
+    calls, seconds = sum(window.iterations for window in windows), sum(window.duration_ns for window in windows) / 1e9
     return f"{plural(calls, 'call')}{verb} in {seconds:.1f} s{f' on {verdict.host}' if verdict.host else ''}"
 
 
 def baseline_medians_ns(cell: Cell) -> list[float | None]:
     """The medians of call and wait over all operations, None for one without calls."""
-    found = (cell.channels.get(Channel(phase)) for phase in PHASES)
-    return [None if one is None else one.percentile(50) for one in found]
+    histograms = (cell.channels.get(Channel(phase)) for phase in PHASES)
+    return [None if histogram is None else histogram.percentile(50) for histogram in histograms]
 
 
 def phase_name(phase: Phase | None) -> str:
@@ -179,11 +179,11 @@ def channel_name(channel: Channel) -> str:
 def host_sentences(outliers: Iterable[Outlier]) -> list[str]:
     """Sentences on the hosts of a merged matrix: for each the cells that differ most, each cell once."""
     worst: dict[str, dict[tuple[str, str], Outlier]] = {}
-    for one in sorted(outliers, key=lambda one: abs(math.log(max(one.ratio, 1e-9))), reverse=True):
-        worst.setdefault(one.host, {}).setdefault((one.row, one.column), one)
+    for outlier in sorted(outliers, key=lambda outlier: abs(math.log(max(outlier.ratio, 1e-9))), reverse=True):
+        worst.setdefault(outlier.host, {}).setdefault((outlier.row, outlier.column), outlier)
     sentences: list[str] = []
     for host, cells in worst.items():
-        sentences += [one.sentence for one in list(cells.values())[:_CELLS_PER_HOST]]
+        sentences += [shown.sentence for shown in list(cells.values())[:_CELLS_PER_HOST]]
         more = len(cells) - _CELLS_PER_HOST
         if more > 0:
             sentences.append(

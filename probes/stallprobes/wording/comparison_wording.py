@@ -1,4 +1,4 @@
-"""Wording of a comparison of two checks: what changed, what could have been detected, and how sure that is."""
+"""Wording of a comparison of two checks: the changes, the detectable changes, and their certainty."""
 
 from __future__ import annotations
 
@@ -39,23 +39,24 @@ def unchanged_text(comparison: Comparison) -> str:
 
 def sensitivity_text(comparison: Comparison) -> str:
     """``half of the phases would have shown ×1.5 at p50, nine of ten ×3.0``; "" where nothing could be detected."""
-    found = comparison.detectable[Quantile.P50]
-    if found is None or found.half is None:
+    sensitivity = comparison.detectable[Quantile.P50]
+    if sensitivity is None or sensitivity.half is None:
         return ""
-    most = "" if found.nine_of_ten is None else f", nine of ten {times(found.nine_of_ten)}"
-    return f"half of the phases would have shown {times(found.half)} at p50{most}"
+    most = "" if sensitivity.nine_of_ten is None else f", nine of ten {times(sensitivity.nine_of_ten)}"
+    return f"half of the phases would have shown {times(sensitivity.half)} at p50{most}"
 
 
 def detectable_text(cell: CellChange) -> str:
-    """What a cell that is SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50 ×1.4``."""
+    """Changes that a cell with the result SAME could have detected: ``no change above call p50 ×1.6, p99 ×2.1; wait p50
+    ×1.4``."""
     by_channel: dict[str, list[str]] = {}
     for part in cell.parts:
         if part.detectable is not None:
             by_channel.setdefault(check_wording.channel_name(part.channel), []).append(
                 f"{part.quantile} {times(part.detectable)}"
             )
-    found = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
-    return f"no change above {found}" if found else "too few calls to detect a change" if cell.parts else ""
+    limits = "; ".join(f"{name} {', '.join(ratios)}" for name, ratios in by_channel.items())
+    return f"no change above {limits}" if limits else "too few calls to detect a change" if cell.parts else ""
 
 
 def difference_line(difference: Difference) -> str:
@@ -65,7 +66,7 @@ def difference_line(difference: Difference) -> str:
 
 
 def change_figures(cell: CellChange) -> str:
-    """What changed in a cell: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or its note."""
+    """Changes in a cell: ``call p50 2.70 µs → 5.40 µs (×2.0)``, or its note."""
     if cell.note:
         return cell.note
     parts = [part for part in cell.parts if part.change == cell.change]
@@ -93,7 +94,7 @@ def places_by_column(places: Iterable[tuple[str, str]], separator: str = ", ") -
 
 
 def false_alarms(comparison: Comparison) -> str:
-    """How reliable WORSE and BETTER are."""
+    """Reliability of WORSE and BETTER."""
     one_in = round(1 / comparison.false_alarm_rate)
     return (
         f"If nothing changed and calls were independent, at most 1 such comparison in {one_in} would report WORSE or "

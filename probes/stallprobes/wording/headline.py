@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.reference import ReferenceComparison
 
-# Number of cells that the headline names.
+# Largest number of cells that the headline names.
 _WORST_CELLS = 2
-# Differences between two checks that the headline names.
+# Keys of the differences between two checks that the headline names.
 _MACHINE_KEYS = ("gpu", "driver", "cuda", "profile")
 
 
@@ -45,9 +45,9 @@ class Headline:
 
 def _stalls(matrix: Matrix) -> str:
     counts = findings.counts(matrix)
-    found = {kind: number for kind, number in counts.items() if isinstance(kind, VerdictKind) and kind.severity}
+    severe = {kind: number for kind, number in counts.items() if isinstance(kind, VerdictKind) and kind.severity}
     number = sum(counts.values())
-    words = ", ".join(f"{count} {kind.look.word}" for kind, count in found.items())
+    words = ", ".join(f"{count} {kind.look.word}" for kind, count in severe.items())
     worst = findings.worst_cells(matrix, _WORST_CELLS)
     if not worst:
         return f"no stall found in {plural(number, 'cell')}" + (f" ({words})" if words else "")
@@ -67,8 +67,8 @@ def changes_line(comparison: Comparison | None, reference: ReferenceComparison |
             return f"not compared with an earlier check; {_unusual_count(reference)}"
         return "not compared with an earlier check (stallscope compare OLD NEW)"
     parts = [comparison_wording.change_counts(comparison)]
-    machine = [one for one in comparison.differences if one.key in _MACHINE_KEYS]
-    parts += [comparison_wording.difference_line(one) for one in machine]
+    machine = [difference for difference in comparison.differences if difference.key in _MACHINE_KEYS]
+    parts += [comparison_wording.difference_line(difference) for difference in machine]
     parts += [line] if (line := comparison_wording.sensitivity_text(comparison)) else []
     return f"{'; '.join(parts)} (since {comparison.old.started_at})"
 
@@ -94,10 +94,10 @@ def _spread_text(spread: BaselineSpread) -> str:
     )
 
 
-def _unusual_count(found: ReferenceComparison) -> str:
-    here, there = len(found.stalled_here), len(found.stalled_there)
-    name = f"other machines ({found.gpu}, driver {found.driver})"
+def _unusual_count(comparison: ReferenceComparison) -> str:
+    here, there = len(comparison.stalled_here), len(comparison.stalled_there)
+    name = f"other machines ({comparison.gpu}, driver {comparison.driver})"
     if not here and not there:
-        return f"{plural(found.compared, 'cell')} as on {name}"
+        return f"{plural(comparison.compared, 'cell')} as on {name}"
     words = [f"{number} {text}" for number, text in ((here, "stalled only here"), (there, "only there")) if number]
     return f"against {name}: {', '.join(words)}"

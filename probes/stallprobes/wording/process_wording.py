@@ -13,7 +13,8 @@ _LETTERS = {ContextKind.COMPUTE: "C", ContextKind.GRAPHICS: "G", ContextKind.MPS
 
 
 def headline(listing: GpuProcessList) -> str:
-    """How many processes use how many GPUs, and how that is known; a sentence. For a list that is not empty."""
+    """Numbers of processes and of their GPUs, and the source of these numbers; a sentence. For a list that is not
+    empty."""
     if listing.source is ProcessSource.NVML:
         return f"{plural_of_processes(len(listing.processes))} on {plural(len(listing.gpus), 'GPU')}, listed by NVML."
     hidden = sum(not process.visible for process in listing.processes)
@@ -32,7 +33,7 @@ def plural_of_processes(count: int) -> str:
 
 
 def empty_text(listing: GpuProcessList) -> str:
-    """That no process uses a GPU, and what that may mean."""
+    """The sentence for a list without processes, with the possible reasons."""
     none = "No process uses a GPU: NVML lists none, and no process whose files are visible here has /dev/nvidia* open."
     if listing.nvml_problem:
         none = "No process whose files are visible here has /dev/nvidia* open."
@@ -50,7 +51,7 @@ def unusable_text(listing: GpuProcessList) -> str:
 
 
 def silent_text(silent_s: float) -> str:
-    """That a reading does not end, as a sentence without its end."""
+    """The sentence, without its end, for a reading that does not end."""
     return f"NVML or /proc has not answered for {silent_s:.0f} s; check dmesg for Xid errors and hung tasks"
 
 
@@ -121,7 +122,7 @@ def refusal_sentence(refusal: str) -> str:
 
 
 def uses_text(process: ListedProcess) -> str:
-    """What it uses of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
+    """Its use of each GPU: ``GPU 0: 60.2 GiB, SMs 97 %; GPU 1: …``; of open devices their GPUs: ``GPU 0-1``."""
     if all(use.memory_bytes is None and use.utilization_percent is None for use in process.gpus):
         return f"GPU {ranges_text(process.gpu_numbers)}" if process.gpus else ""
     return "; ".join(

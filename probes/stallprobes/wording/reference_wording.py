@@ -24,11 +24,11 @@ def reference_title(reference: Reference) -> str:
     return f"{reference.name}: {reference.gpu}, driver {reference.driver}, CUDA {cuda}, {checks} of {machines}, {dates}"
 
 
-def unusual_groups(found: ReferenceComparison) -> tuple[tuple[str, tuple[UnusualCell, ...]], ...]:
+def unusual_groups(comparison: ReferenceComparison) -> tuple[tuple[str, tuple[UnusualCell, ...]], ...]:
     """The unusual cells with what they have in common; groups without a cell are left out."""
     groups = (
-        ("Stalled here, not on the reference", found.stalled_here),
-        ("Stalled on the reference, not here", found.stalled_there),
+        ("Stalled here, not on the reference", comparison.stalled_here),
+        ("Stalled on the reference, not here", comparison.stalled_there),
     )
     return tuple((title, cells) for title, cells in groups if cells)
 
@@ -46,30 +46,31 @@ def unusual_figures(cell: UnusualCell) -> str:
     return f"{here}, on the reference {what}{_range(*cell.there)}"
 
 
-def reference_notes(found: ReferenceComparison) -> list[str]:
+def reference_notes(comparison: ReferenceComparison) -> list[str]:
     """Sentences on how the comparison with a reference was made and what it means."""
     left_out = [
         f"{number} {why}"
         for number, why in (
-            (found.disagreed, "on which its checks disagree"),
-            (found.unjudged, "not judged here"),
-            (found.absent, "that it does not have"),
+            (comparison.disagreed, "on which its checks disagree"),
+            (comparison.unjudged, "not judged here"),
+            (comparison.absent, "that it does not have"),
         )
         if number
     ]
     notes = [
-        f"Compared: {plural(found.compared, 'cell')}" + (f"; left out: {', '.join(left_out)}." if left_out else ".")
+        f"Compared: {plural(comparison.compared, 'cell')}"
+        + (f"; left out: {', '.join(left_out)}." if left_out else ".")
     ]
-    if found.differences:
+    if comparison.differences:
         here = (
-            f"{one.key.replace('_', ' ')} {check_wording.format_value(one.new)}"
-            f" (reference {check_wording.format_value(one.old)})"
-            for one in found.differences
+            f"{difference.key.replace('_', ' ')} {check_wording.format_value(difference.new)}"
+            f" (reference {check_wording.format_value(difference.old)})"
+            for difference in comparison.differences
         )
         notes.append(f"This machine differs: {', '.join(here)}.")
-    if found.quick:
+    if comparison.quick:
         notes.append("A quick check has fewer calls, so it misses rare stalls: where it has too few, nothing is named.")
-    if found.simulated:
+    if comparison.simulated:
         notes.append("This GPU is SIMULATED, the reference is of real ones.")
     notes.append("A reference is no earlier check: a difference is no change, nor a failure but by --fail-on unusual.")
     return notes
@@ -79,9 +80,9 @@ def reference_cell(cell: ReferenceCell) -> str:
     """A cell on the reference: ``stalled in 4 of 4 checks; call p50 ×1.0 to ×1.1, wait p50 ×380 to ×420``."""
     states = ", ".join(f"{state} in {number}" for state, number in cell.checks.items())
     ratios = ", ".join(
-        f"{check_wording.phase_name(phase)} {quantile} {_range(*found)}"
+        f"{check_wording.phase_name(phase)} {quantile} {_range(*bounds)}"
         for phase, ranges in cell.ratios.items()
-        for quantile, found in ranges.items()
+        for quantile, bounds in ranges.items()
         if phase in PHASES
     )
     return f"{states} of {plural(cell.measured, 'check')}" + (f"; {ratios}" if ratios else "")

@@ -1,4 +1,4 @@
-"""Wording of the timeline in reports: how it was recorded, what it lost, and what its phases mean."""
+"""Wording of the timeline in reports: its recording, its losses, and the meaning of its phases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.verdict import Verdict
 
 SIMULATED = "simulated"
-# What a report says of one loss of each kind and of several, in its order.
+# Words for one loss of each kind and for several, in the order of a report.
 _LOSSES = {
     "dropped": ("record dropped by CUPTI", "records dropped by CUPTI"),
     "exhausted": ("time that CUPTI found no buffer", "times that CUPTI found no buffer"),
@@ -34,7 +34,7 @@ def timeline_text(summary: TimelineSummary | None) -> str:
 
 
 def summary_text(summary: TimelineSummary) -> str:
-    """How it was recorded and what it lost: ``libcupti 13.1, with context switches. No record was lost. …``."""
+    """The recording of the timeline and its losses: ``libcupti 13.1, with context switches. No record was lost. …``."""
     note = "with context switches" if summary.context_switches else summary.note or "no context switches"
     if summary.library == SIMULATED:
         return f"{SIMULATED}, {note}. {losses_text(summary.losses)}"
@@ -43,21 +43,22 @@ def summary_text(summary: TimelineSummary) -> str:
 
 def losses_text(losses: TimelineLosses) -> str:
     """``No record was lost.``, or the number of records of each kind of loss as a sentence."""
-    found = [
-        f"{format_count(number)} {one if number == 1 else several}"
-        for name, (one, several) in _LOSSES.items()
+    lost = [
+        f"{format_count(number)} {singular if number == 1 else plural_form}"
+        for name, (singular, plural_form) in _LOSSES.items()
         if (number := getattr(losses, name))
     ]
-    return f"Lost or not assigned: {', '.join(found)}." if found else "No record was lost."
+    return f"Lost or not assigned: {', '.join(lost)}." if lost else "No record was lost."
 
 
 def phases_text() -> str:
-    """What the phases of the timeline mean, a sentence for each."""
+    """Meaning of the phases of the timeline, a sentence for each."""
     return " ".join(f"{phase.traits.word}: {phase.traits.meaning}." for phase in TIMELINE_PHASES)
 
 
 def on_the_gpu(names: str, probes: Sequence[Probe]) -> str:
-    """What the phases of the timeline mean, and how to see them of the pattern or probes ``names`` with ``probes``."""
+    """Meaning of the phases of the timeline, and the way to see them for the pattern or probes ``names`` with
+    ``probes``."""
     if timeline_refusal(probes) is not None:
         return "Not measured beside a profiler: a process has one user of CUPTI, and the timeline is another one."
     how = f"`stallscope run {names} --timeline` measures them, and on the screen the key g draws each call's work."
@@ -72,10 +73,12 @@ def start_clause(cell: Cell, verdict: Verdict) -> str:
     from stallprobes.latency.window import judged_histogram
     from stallprobes.verdicts.start import start_change_text
 
-    found = []
-    for channel in (one for one in phase_channels(cell.channels, Phase.START) if one in cell.channels):
+    changes = []
+    for channel in (start for start in phase_channels(cell.channels, Phase.START) if start in cell.channels):
         sides = (judged_histogram(side, channel) for side in (cell.baseline, cell.channels))
-        before, now = (None if one is None else one.percentile(verdict.quantile.percent) for one in sides)
+        before, now = (
+            None if histogram is None else histogram.percentile(verdict.quantile.percent) for histogram in sides
+        )
         if before is not None and now is not None:
-            found.append((now - before, f", {channel.in_sentence} {start_change_text(before, now)}"))
-    return max(found, default=(0.0, ""))[1]
+            changes.append((now - before, f", {channel.in_sentence} {start_change_text(before, now)}"))
+    return max(changes, default=(0.0, ""))[1]

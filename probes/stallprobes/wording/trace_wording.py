@@ -18,7 +18,7 @@ from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
-# A call of another probe beside the selected one is named from this share of the call's time on.
+# Smallest share of the selected call's time at which a call of another probe beside it is named.
 _BESIDE_SHARE = 0.2
 
 
@@ -41,13 +41,13 @@ class TimeScale:
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
         """Ticks at round times with their labels: at most ``most``, but two where the axis is long enough for any."""
-        found: list[int] = []
+        times: list[int] = []
         for step in _round_steps(self.span_ns / max(most - 1, 1)):
             first = -(-(self.begin_ns - self.zero_ns) // step)
-            found = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
-            if len(found) > 1:
+            times = [number * step for number in range(first, (self.end_ns - self.zero_ns) // step + 1)]
+            if len(times) > 1:
                 break
-        return [(self.zero_ns + ns, tick_label(ns)) for ns in found]
+        return [(self.zero_ns + ns, tick_label(ns)) for ns in times]
 
     def exact(self, at_ns: int) -> str:
         """A time in µs with three decimals: ``+2354.712 µs``."""
@@ -80,7 +80,7 @@ def span_text(trace: Trace) -> str:
 
 
 def notes(trace: Trace) -> Iterator[str]:
-    """What the trace does not show, a sentence each."""
+    """Missing parts of the trace, a sentence each."""
     if trace.simulated:
         yield "SIMULATED: no GPU was measured."
     if not trace.context_switches:
@@ -100,12 +100,12 @@ def notes(trace: Trace) -> Iterator[str]:
 
 
 def open_work_ns(trace: Trace, work: OpenWork) -> int:
-    """How long ``work`` has no record at the end of the trace; negative if it was submitted later."""
+    """Time (ns) for which ``work`` has had no record at the end of the trace; negative if it was submitted later."""
     return min(trace.end_ns, trace.collected_ns) - work.since_ns
 
 
 def open_work_text(trace: Trace, work: OpenWork) -> str:
-    """What is known of open work."""
+    """Description of open work."""
     call = f"{trace.probes[work.probe].name} {op_label(trace.probes, work.probe, work.op)}"
     calls = f" and of {plural(work.calls - 1, 'later call')}" if work.calls > 1 else ""
     age = duration_ns(open_work_ns(trace, work))
@@ -139,7 +139,7 @@ class CallStory:
     shared: str = "context"
 
     def notes(self) -> Iterator[str]:
-        """What there is to say of several causes, and of calls beside it, a sentence each."""
+        """Notes on several causes, and on calls beside it, a sentence each."""
         if len(self.causes) > 1:
             yield f"All of the delay: {'; '.join(f'{duration_ns(ns)} {text}' for text, ns in self.causes)}."
         if self.beside:
@@ -148,14 +148,14 @@ class CallStory:
 
 
 def story(trace: Trace, call: int) -> CallStory:
-    """What happened to the call in row ``call``."""
+    """Story of the call in row ``call``."""
     row = trace.calls[call]
     probe = trace.probes[row["probe"]]
     name = op_label(trace.probes, int(row["probe"]), int(row["op"]))
     work = ranking.of_iteration(trace.work, trace.calls[call])
     moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
-    found = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
-    delay = max(found, key=lambda each: each.ns, default=None)
+    delays = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
+    delay = max(delays, key=lambda each: each.ns, default=None)
     causes: dict[str, int] = {}
     for part in delay.parts if delay is not None else ():
         text = cause_text(trace, part)
@@ -172,7 +172,7 @@ def story(trace: Trace, call: int) -> CallStory:
 
 
 class TracePicture:
-    """What pictures of ``trace`` show: its rows, the time axis, and the story of the call in row ``call``.
+    """Content of a picture of ``trace``: its rows, the time axis, and the story of the call in row ``call``.
 
     By default that is the trigger's call, else the most unusual one; the axis counts from its begin.
     """

@@ -1,4 +1,4 @@
-"""Wording about a watched program: what the watch changes for it, and what was not recorded."""
+"""Wording about a watched program: the effects of the watch, and missing records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def state_problem(process: ProcessHead) -> str | None:
 
 
 def not_recorded(process: ProcessFindings, several: bool = True) -> Iterator[str]:
-    """What was not recorded of a process, a sentence each; that of ``several`` with its name."""
+    """Missing records of a process, a sentence each; with ``several`` processes, with its name."""
     who = process_words(process)
     if process.state in _STATES:
         yield f"{who}: {_state(process)}."

@@ -36,9 +36,9 @@ EXIT_CODE_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted",
 }
 
-# Back to the first column, and the line erased.
+# Control sequence that returns to the first column and erases the line.
 _CLEAR_LINE = "\r\x1b[K"
-# Of a terminal that does not know its size.
+# Columns of a terminal of unknown size.
 _UNKNOWN_COLUMNS = 80
 
 
@@ -144,7 +144,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 class LineForm(Enum):
-    """How stderr shows a line that changes: drawn again in its place, or as a line of its own now and then."""
+    """Form of a changing line on stderr: drawn again in its place, or as a line of its own now and then."""
 
     IN_PLACE = "in place"
     LINES = "lines"

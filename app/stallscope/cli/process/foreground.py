@@ -1,9 +1,9 @@
 """A program in the foreground: it has this process's streams and terminal, and gets its signals.
 
-The program has a process group of its own, so that it gets each signal once: this process forwards what it gets,
-whether that was sent to it alone, to its group, or by the terminal. A program that needs the terminal stops, and
-becomes the terminal's foreground group: until then the other processes of the job, a pager for example, have the
-terminal too. When the program stops otherwise, the job stops too, so that ``fg`` and ``bg`` of the shell work.
+The program has a process group of its own and gets each signal once: this process forwards its signals, whether they
+were sent to it alone, to its group, or by the terminal. A program that needs the terminal stops, and becomes the
+terminal's foreground group: until then the other processes of the job, a pager for example, have the terminal too. When
+the program stops otherwise, the job stops too, so that ``fg`` and ``bg`` of the shell work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stallscope.cli.process.inherited_signals import signals_to_reset
 
 
 class WatchExit(IntEnum):
-    """Exit codes of a command that starts a program and otherwise exits as it does, as those of env and timeout."""
+    """Exit codes of a command that starts a program and otherwise exits with its code, as env and timeout do."""
 
     FAILED = 125
     NOT_EXECUTABLE = 126
@@ -33,7 +33,8 @@ class WatchExit(IntEnum):
 
 _SIGNAL_BASE = 128
 REPORT_SIGNAL = signal.SIGUSR1
-# Those of the terminal too: it sends them to its foreground group, which is this process's at first.
+# Signals that are forwarded to the program, signals of the terminal included: the terminal sends them to its foreground
+# group, at first this process's.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,
@@ -57,9 +58,9 @@ def shell_exit_code(code: int) -> int:
 
 @contextmanager
 def held_signals() -> Iterator[set[signal.Signals]]:
-    """Blocks the signals that ``ForegroundProgram`` waits for; gives the signals that were blocked before.
+    """Blocks the signals that ``ForegroundProgram`` waits for; yields the signals that were blocked before.
 
-    Threads that are started inside block them too, so that none takes a signal from the main thread.
+    Threads that start inside the block inherit it, so that they take no signal from the main thread.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
@@ -69,9 +70,9 @@ def held_signals() -> Iterator[set[signal.Signals]]:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals of ``held_signals`` from now on, those included that came inside it.
+    """Ignore the signals of ``held_signals`` from now on, with the signals that arrived meanwhile.
 
-    For a process whose exit code is known: what was sent to the program too late must not change it.
+    For a process with a known exit code, which a signal that comes too late for the program must not change.
     """
     for number in (*_FORWARDED, *_STOPS, REPORT_SIGNAL):
         signal.signal(number, signal.SIG_IGN)
@@ -91,7 +92,8 @@ class ForegroundProgram:
     def wait(self, every_s: float, poll: Callable[[], float], report: Callable[[], None]) -> int:
         """Wait for the end of the program and return its exit code, -n if signal n ended it.
 
-        Calls ``poll`` every ``every_s`` seconds, or after so many as it returns; ``report`` at each REPORT_SIGNAL.
+        Calls ``poll`` every ``every_s`` seconds, or after the number of seconds that it returns; ``report`` at each
+        REPORT_SIGNAL.
         """
         due = time.monotonic() + every_s
         while True:
@@ -116,7 +118,7 @@ class ForegroundProgram:
     def _stopped(self, number: int) -> None:
         """Continue the program, which signal ``number`` stopped, in the foreground if it can, else stop the job too."""
         if number not in _STOPS:
-            # Of a debugger, or of somebody who continues it in the same way.
+            # The stop of a debugger, or of somebody who continues the program in the same way.
             return
         if number != signal.SIGTSTP and _hand_over(os.getpgrp(), self.pid):
             self._send(signal.SIGCONT)

@@ -31,7 +31,7 @@ class Prefetched(Generic[Answer]):
         threading.Thread(target=self._run, args=(self._first,), name="prewarm", daemon=True).start()
 
     def __call__(self) -> Answer:
-        """The result. Raises what the function raised."""
+        """The result. Raises the exception of the function."""
         first, self._first = self._first, None
         return self._function() if first is None else first.result()
 

@@ -1,8 +1,8 @@
-"""Progress of a command on stderr: what it does, how much of that is done, and how long it still takes.
+"""Progress of a command on stderr: the present step, the share done, and the remaining time.
 
-On a terminal it is one line, which is drawn again in its place and removed at the end. A terminal that cannot erase a
-line (TERM=dumb) gets a line of its own now and then. A file, a pipe, and the log of a continuous integration (CI) get
-nothing, and a job in the background neither. The line has no colour.
+On a terminal the progress is one line, drawn again in its place and removed at the end. A terminal that cannot erase a
+line (TERM=dumb) gets a new line now and then. A file, a pipe, the log of a continuous integration (CI) and a job in the
+background get nothing. The line has no colour.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import LineForm, status_line
 
-# What is over sooner needs no line.
+# Shortest step (s) with a line.
 _FIRST_S = 1.0
 _DRAW_S = 0.1
 _TICK_S = 0.25
-# Where lines cannot be erased: the time until the first one, and between two.
+# Time (s) until the first line, and between two lines, of a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
 _LINE_S = 10.0
-# A rate is known once so much was done in so much time.
+# Shortest time (s) and smallest share of a step from which its rate is estimated.
 _RATE_S, _RATE_SHARE = 1.0, 0.01
 _WIDTH = 24
 _MINUTES_FROM_S = 100
@@ -33,7 +33,7 @@ _MINUTES_FROM_S = 100
 
 @dataclass(frozen=True)
 class _Step:
-    """What the command does: ``share`` (0 to 1) of it is done, None if that is not known.
+    """Step of a command: ``share`` (0 to 1) of it is done, None if unknown.
 
     Times are of the monotonic clock. ``count`` is the share in other words. ``left_s`` was the remaining time at
     ``at_s``, None if only the rate shows it. ``at_most_s``: after so long the command stops waiting.
@@ -57,7 +57,7 @@ class _Step:
         return max(passed_s / self.share - (now_s - self.began_s), 0.0)
 
     def line(self, now_s: float, part: str) -> str:
-        """The step as text; ``part`` says which of several ones it is, "" if it is the only one."""
+        """The step as text; ``part`` is its number among several steps, "" for a single step."""
         if self.share is None:
             limit = "" if self.at_most_s is None else f", at most {_seconds(self.at_most_s)}"
             return f"{self.text}{part and f' ({part})'}: {_seconds(now_s - self.began_s)}{limit}"
@@ -109,7 +109,7 @@ class Progress:
         self.end()
 
     def begin(self, text: str, at_most_s: float | None = None) -> None:
-        """Begin a step whose length is not known, but that it ends after ``at_most_s`` seconds."""
+        """Begin a step of unknown length that ends after ``at_most_s`` seconds at the latest."""
         if self._form is not None:
             now_s = time.monotonic()
             self._show(_Step(text, now_s, now_s, at_most_s=at_most_s))

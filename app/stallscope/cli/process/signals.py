@@ -74,8 +74,8 @@ def after_interrupt() -> None:
 class CommandSignals:
     """Context manager in which the first SIGINT raises KeyboardInterrupt and the second ends the process at once.
 
-    ``interrupted`` is True after the first one, so that a KeyboardInterrupt that some code caught is not lost. A
-    KeyboardInterrupt in a finalizer, which nothing can catch, ends the process.
+    ``interrupted`` is True after the first SIGINT, so that no caught KeyboardInterrupt is lost. A KeyboardInterrupt in
+    a finalizer, where no code can catch it, ends the process.
     """
 
     def __init__(self) -> None:

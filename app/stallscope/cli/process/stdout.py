@@ -97,13 +97,13 @@ def _write_errors() -> Iterator[None]:
 
 
 def _width(stream: TextIO, terminal: bool) -> int:
-    """Columns of a report to ``stream``: COLUMNS if it is set, else those of the terminal, else USUAL_WIDTH."""
+    """Columns of a report to ``stream``: COLUMNS if set, else the terminal's width, else USUAL_WIDTH."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
     if terminal:
         with suppress(OSError, ValueError, AttributeError):
-            # Of this stream: another one may be a file.
+            # The size of this stream: another one may be a file.
             return os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH
     return USUAL_WIDTH
 

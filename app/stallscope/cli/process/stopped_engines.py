@@ -9,12 +9,13 @@ from typing import Self
 
 from stallscope.cli.process import diagnostics
 
-# An engine is named once it was seen stopped twice: a suspension of the command stops its engines for a moment before.
+# Time (s) between two looks; an engine is named at the second one, since a suspension of the command stops its engines
+# for a moment before it.
 _POLL_S = 0.3
 
 
 class StoppedEngines:
-    """Context manager whose thread says on stderr which engine is stopped, and when it continues."""
+    """Context manager with a thread that names a stopped engine on stderr, and reports when the engine continues."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()

@@ -25,7 +25,8 @@ class PrintableStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write ``text``, unless it is TerminalText with U+FFFD for what a terminal would obey. Raises OSError."""
+        """Write ``text``; unless it is TerminalText, U+FFFD replaces characters that a terminal would obey. Raises
+        OSError."""
         shown = text if isinstance(text, TerminalText) else printable_lines(text)
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         if not shown.isascii() and encoding.lower().replace("-", "") != "utf8":

@@ -8,7 +8,8 @@ import time
 from types import FrameType
 from typing import Self
 
-# The kernel may deliver a signal to another thread, a moment after the call that sent it.
+# Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
+# call that sent it.
 _STOP_S = 0.05
 
 

@@ -16,13 +16,13 @@ _UTILIZATIONS = 8
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 
-# The letters of a view's title in a narrow terminal.
+# Number of letters of a view's title in a narrow terminal.
 _SHORT_TITLE = 4
 
 
 @dataclass(frozen=True)
 class View:
-    """A view on the first line: name of its screen, title with what it does, and whether it is shown."""
+    """A view on the first line: its screen's name, its title with its activity, and whether it is visible."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class ScreenHead(LineWidget):
     views = var[tuple[View, ...]](())
 
     def watch_views(self) -> None:
-        """Draw what changed."""
+        """Draw the changed part."""
         self.redraw()
 
     def first_line(self, left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: int) -> Line:
@@ -63,7 +63,7 @@ class ScreenHead(LineWidget):
 
 
 def _shortened(title: str) -> str:
-    """The first letters of a title, with what its view does behind it."""
+    """The first letters of a title, with its view's activity behind it."""
     word = title.rstrip("0123456789 %●…")
     return word[:_SHORT_TITLE] + title[len(word) :]
 

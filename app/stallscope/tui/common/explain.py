@@ -22,7 +22,7 @@ from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext
 
-# Below this width the box takes that of the terminal, so that lines of code are not folded.
+# Width of the terminal below which the box is as wide as the terminal, so that lines of code are not folded.
 NARROW = 100
 _INDENT = "  "
 UTILISATION = (
@@ -82,7 +82,9 @@ def explanation(
     text.append(f"{probe.name}: {probe.title}\n\n", "bold reverse")
     own = [entry for entry in log if entry.verdict.probe == probe.name]
     if own:
-        current = sorted((one for one in own if one.ended_s is None), key=lambda one: one.verdict.weight, reverse=True)
+        current = sorted(
+            (logged for logged in own if logged.ended_s is None), key=lambda logged: logged.verdict.weight, reverse=True
+        )
         for shown in current or own[:1]:
             section(text, "Verdict" if current else "Latest verdict", shown.text)
             section(text, "Remedy", shown.verdict.remedy)
@@ -118,11 +120,14 @@ def explanation(
 
 
 def next_language(shown: Sequence[Pattern], language: CodeLanguage) -> CodeLanguage:
-    """The language after ``language`` of those in which the patterns ``shown`` have code; the same without another."""
-    known = [one for one in CodeLanguage if any(one in remedy_code(pattern.name) for pattern in shown)]
-    if language not in known:
-        return known[0] if known else language
-    return known[(known.index(language) + 1) % len(known)]
+    """The next language with code for the patterns ``shown`` after ``language``; ``language`` itself without
+    another."""
+    languages = [
+        candidate for candidate in CodeLanguage if any(candidate in remedy_code(pattern.name) for pattern in shown)
+    ]
+    if language not in languages:
+        return languages[0] if languages else language
+    return languages[(languages.index(language) + 1) % len(languages)]
 
 
 def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> None:
@@ -139,20 +144,20 @@ def _append_pattern(text: PrintableText, probe_set: ProbeSet, live: bool) -> Non
 
 
 def _append_code(text: PrintableText, probe_set: ProbeSet, probe: Probe, language: CodeLanguage) -> None:
-    """The remedies as code for the stalls of ``probe``, that of the current variant first."""
+    """The remedies as code for the stalls of ``probe``, the current variant first."""
     for pattern in probe_sets.stalls_of(probe_set, probe):
         variant = probe_set.variant if pattern.name == probe_set.pattern else ""
-        found = remedy_text.codes(pattern, language, variant)
+        codes = remedy_text.codes(pattern, language, variant)
         others = remedy_text.other_languages(pattern, language)
-        if not found and not others:
+        if not codes and not others:
             continue
         text.append(f"{remedy_text.heading(language)} ({pattern.name})", "bold")
         if others:
             text.append(_INDENT).append_text(click_text("l", "next language", "screen.language", "bold reverse"))
         text.append("\n")
-        if not found:
+        if not codes:
             text.append(f"{remedy_text.without_code(language)}\n\n")
-        for code in found:
+        for code in codes:
             current = " (current)" if code.variant == variant else ""
             text.append(f"{remedy_text.title(pattern, code)}{current}\n", "italic")
             text.append("".join(f"{_INDENT}{line}".rstrip() + "\n" for line in code.lines))

@@ -86,7 +86,7 @@ _MATRIX = (
         "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
     ),
 )
-# Those on the letters of its cells come first.
+# Sentences on the timeline; the sentences on the letters of its cells come first.
 _TIMELINE = (
     (
         "Delay",

@@ -30,34 +30,34 @@ Targets = list[tuple[int, int, Any]]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
-# Columns and lines that every screen needs.
+# Smallest number of columns and lines of a screen.
 SMALLEST = (60, 18)
-# The class of a screen that is smaller: its first panel shows only a notice.
+# Class of a smaller screen, whose first panel shows only a notice.
 TOO_SMALL = "small"
-# A part of a line that is cut to fewer columns is omitted.
+# Smallest number of columns to which a part of a line is cut; a shorter part is omitted.
 _SHORTEST_PART = 12
 
-# Least contrast ratios: WCAG 2.2, 1.4.3 for text, 1.4.11 for graphics; and for what is only decoration.
+# Smallest contrast ratios: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
-# The variables of a theme that the styles depend on.
+# Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
-# In place of the default themes' own, colors that color-blind people tell apart in one plot (Okabe and Ito): what is
-# quiet, slow, now, and as it should be. Other themes keep theirs.
+# Colors in place of the default themes' own, for quiet, slow, now and as it should be: color-blind people tell them
+# apart in one plot (Okabe and Ito). Other themes keep their colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
 }
-# What stalled before, and SM activity: no theme has a variable for them. On a light ground yellow and orange would be
-# as dark as what is slow, and look like it: there ink replaces them.
+# Colors of the stall before a remedy and of SM activity, for which no theme has a variable. On a light ground, yellow
+# and orange would be as dark as the color of slow calls, and look like it: there the ink's color replaces them.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
 _LIGHT = 0.5
-# Styles with a background of their own, on which a blank is visible.
+# Styles with a background of their own, which makes a blank visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
 
 def palette(variables: Mapping[str, str]) -> Mapping[str, Style]:
-    """The styles by name, from a theme's variables. Words or shapes repeat whatever a color means.
+    """The styles by name, from a theme's variables. Words or shapes repeat the meaning of each color.
 
     A theme's color with too little contrast is made darker or lighter.
     """
@@ -69,39 +69,39 @@ def palette(variables: Mapping[str, str]) -> Mapping[str, Style]:
 def _palette(*variables: str) -> Mapping[str, Style]:
     named = dict(zip(_VARIABLES, variables, strict=True))
     named |= _DEFAULT.get((named["background"].upper(), named["primary"].upper()), {})
-    of = {name: Color.parse(value) for name, value in named.items()}.__getitem__
-    ground, ink = of("background"), of("foreground")
+    colour = {name: Color.parse(value) for name, value in named.items()}.__getitem__
+    ground, ink = colour("background"), colour("foreground")
     light = ground.ansi is None and _luminance(ground) > _LIGHT
 
     def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
         return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
 
-    behind, focused = ground.blend(of("primary"), 0.35), ground.blend(ink, 0.15)
+    behind, focused = ground.blend(colour("primary"), 0.35), ground.blend(ink, 0.15)
     return {
         "": style(ink),
         "dim": style(ground.blend(ink, 0.6)),
         "faint": style(ground.blend(ink, 0.3), least=DECENT),
         "strong": style(ink, bold=True),
-        "good": style(of("success")),
-        "warn": style(of("warning"), bold=True),
-        "bad": style(of("error"), bold=True),
-        "accent": style(of("accent"), bold=True),
-        "key": style(of("primary"), bold=True),
-        "live": style(ink if light else of("accent"), least=VISIBLE),
+        "good": style(colour("success")),
+        "warn": style(colour("warning"), bold=True),
+        "bad": style(colour("error"), bold=True),
+        "accent": style(colour("accent"), bold=True),
+        "key": style(colour("primary"), bold=True),
+        "live": style(ink if light else colour("accent"), least=VISIBLE),
         "active": style(ink if light else _ACTIVE, least=VISIBLE),
         "ghost": style(_GHOST),
-        "baseline": style(ground.blend(of("primary"), 0.7), least=VISIBLE),
-        "both": style(ink if light else of("accent"), behind, least=VISIBLE),
-        "heat": style(of("primary"), least=VISIBLE),
-        "hot": style(of("error"), least=VISIBLE),
+        "baseline": style(ground.blend(colour("primary"), 0.7), least=VISIBLE),
+        "both": style(ink if light else colour("accent"), behind, least=VISIBLE),
+        "heat": style(colour("primary"), least=VISIBLE),
+        "hot": style(colour("error"), least=VISIBLE),
         "focus": style(ink, focused, bold=True),
-        "focus-good": style(of("success"), focused),
-        "focus-warn": style(of("warning"), focused, bold=True),
-        "focus-bad": style(of("error"), focused, bold=True),
+        "focus-good": style(colour("success"), focused),
+        "focus-warn": style(colour("warning"), focused, bold=True),
+        "focus-bad": style(colour("error"), focused, bold=True),
         "focus-dim": style(ground.blend(ink, 0.6), focused),
-        "alarm": style(ground, of("error"), bold=True),
-        "notice": style(ground, of("warning"), bold=True),
-        "better": style(of("success")) + Style(underline=True),
+        "alarm": style(ground, colour("error"), bold=True),
+        "notice": style(ground, colour("warning"), bold=True),
+        "better": style(colour("success")) + Style(underline=True),
     }
 
 
@@ -112,16 +112,16 @@ def apart(colour: Color, back: Color, least: float) -> Color:
         return colour
     end = max(BLACK, WHITE, key=lambda pole: contrast(pole, back))
     share = 0.0
-    found = colour
-    while contrast(found, back) < least and share < 1:
+    shifted = colour
+    while contrast(shifted, back) < least and share < 1:
         share += _STEP
-        found = colour.blend(end, min(share, 1.0))
-    return found
+        shifted = colour.blend(end, min(share, 1.0))
+    return shifted
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(first: Color, second: Color) -> float:
     """The contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -176,9 +176,11 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     return out
 
 
-def _common_length(one: str, other: str) -> int:
+def _common_length(first: str, second: str) -> int:
     """The number of letters with which both begin."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def fit(line: Line, width: int, style: str = "") -> Line:
@@ -222,13 +224,13 @@ def by_rank(left: list[tuple[int, Line]], right: list[tuple[int, Line]], width: 
             continue
         kept[number] = fit(part, room) if length(part) > room else part
         room -= length(kept[number])
-    one = [run for number in range(len(left)) for run in kept.get(number, [])]
-    other = [run for number in range(len(left), len(parts)) for run in kept.get(number, [])]
-    return fit([*one, (" " * max(1, width - length(one) - length(other) - 1), ""), *other], width)
+    left_runs = [run for number in range(len(left)) for run in kept.get(number, [])]
+    right_runs = [run for number in range(len(left), len(parts)) for run in kept.get(number, [])]
+    return fit([*left_runs, (" " * max(1, width - length(left_runs) - length(right_runs) - 1), ""), *right_runs], width)
 
 
 def too_small_lines() -> list[Line]:
-    """The notice that replaces a screen in a terminal that is too small."""
+    """The notice that replaces the screen in a too small terminal."""
     columns, rows = SMALLEST
     return [[(" too small", "warn")], [(f" at least {columns}×{rows}", "")], [(" ctrl+q quits", "dim")]]
 
@@ -280,7 +282,7 @@ def runs_of_rows(letters: NDArray[np.str_], styles: NDArray[np.intp], names: Seq
     places = begins.reshape(-1).nonzero()[0]
     texts = np.ascontiguousarray(letters).view(f"<U{columns}")[:, 0].tolist()
     # The rows one after the other: each begins with a run of its own.
-    text = "".join(one.ljust(columns) for one in texts)
+    text = "".join(row.ljust(columns) for row in texts)
     out: list[Line] = [[] for _ in range(rows)]
     bounds = [*places.tolist(), len(text)]
     for (begin, end), style in zip(pairwise(bounds), styles.reshape(-1)[places].tolist(), strict=True):
@@ -323,11 +325,11 @@ class LineWidget(Widget, can_focus=False):
         return [line for _, line in rows]
 
     def watch_view(self, before: Any, after: Any) -> None:
-        """Draw what changed."""
+        """Draw the changed part."""
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw what changed."""
+        """Draw the changed part."""
         width, height = self.size
         if width <= 0 or height <= 0 or not self.is_attached or not self.display:
             return
@@ -365,7 +367,7 @@ class LineWidget(Widget, can_focus=False):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.call_after_refresh(self.repaint))
 
     def on_show(self) -> None:
-        """Draw what was not drawn while the widget was hidden."""
+        """Draw the changes since the widget was hidden."""
         self.redraw()
 
     def on_resize(self) -> None:
@@ -399,7 +401,7 @@ class Paragraphs(LineWidget):
 
 
 class RowsWidget(LineWidget):
-    """A line of titles, and below it the rows that fit, of which the selected one is."""
+    """A line of titles, and below it as many rows as fit, with the selected row among them."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -411,7 +413,7 @@ class RowsWidget(LineWidget):
         return max(self.size.height - 1, 1)
 
     def scrolled(self, rows: Sequence[Any], selected: object, height: int) -> Sequence[Any]:
-        """The visible ones of ``rows`` in ``height`` lines, among them that with the key ``selected``."""
+        """The visible rows of ``rows`` in ``height`` lines, with the row of the key ``selected`` among them."""
         page = height - 1
         place = next((number for number, row in enumerate(rows) if row.key == selected), 0)
         self._first = min(max(self._first, place - page + 1), place, max(len(rows) - page, 0))
@@ -419,7 +421,7 @@ class RowsWidget(LineWidget):
 
 
 class WheelWidget(LineWidget):
-    """A widget that moves what it shows when the mouse wheel is turned."""
+    """A widget whose content moves with the mouse wheel."""
 
     @dataclass
     class Turned(Message):
@@ -444,12 +446,12 @@ class WheelWidget(LineWidget):
 def _region(before: Line, after: Line, y: int, width: int) -> Region:
     """The changed part of a line: all but the equal runs at both ends."""
     start = end = 0
-    for one, other in zip(before, after, strict=False):
-        if one != other:
+    for old, new in zip(before, after, strict=False):
+        if old != new:
             break
-        start += display_width(one[0])
-    for one, other in zip(reversed(before), reversed(after), strict=False):
-        if one != other:
+        start += display_width(old[0])
+    for old, new in zip(reversed(before), reversed(after), strict=False):
+        if old != new:
             break
-        end += display_width(one[0])
+        end += display_width(old[0])
     return Region(start, y, max(1, width - start - end), 1)

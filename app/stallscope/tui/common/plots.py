@@ -1,4 +1,4 @@
-"""Plots of histograms on the fixed time axis: the live values before the baseline, those of many histograms at once."""
+"""Plots of histograms on the fixed time axis: the live values before the baseline, many histograms at once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def bars(
 ) -> tuple[Letters, Heights]:
     """The plots of several histograms, letters and numbers of ``STYLES``, each [histograms][rows][columns].
 
-    ``behind`` is drawn behind each of them, nothing for None, and behind both that of ``ghosts``. ``in_flight_ns`` is
-    the age of a call that has not returned, which is marked. The top row of a plot comes first.
+    ``behind`` is drawn behind each histogram, nothing for None, and ``ghosts`` behind both. ``in_flight_ns`` is the age
+    of a call in flight, which is marked. The top row of a plot comes first.
     """
     # Eighths of a line by row.
     below = np.arange(rows - 1, -1, -1)[:, None] * 8
@@ -63,7 +63,7 @@ def bar_lines(letters: Letters, styles: Heights) -> list[Line]:
 def _heights(histograms: tuple[Histogram | None, ...], columns: int, rows: int) -> Heights:
     """Heights in eighths of a line, [histograms][columns]: square roots of counts, at least 1, so that a single slow
     call is visible."""
-    counts = binned([Histogram.empty() if one is None else one for one in histograms], columns)
+    counts = binned([Histogram.empty() if histogram is None else histogram for histogram in histograms], columns)
     most = np.maximum(counts.max(axis=1, initial=0), 1)
     heights = np.ceil(np.sqrt(counts / most[:, None]) * (rows * 8)).astype(np.int64)
     return np.where(counts > 0, np.maximum(heights, 1), 0)

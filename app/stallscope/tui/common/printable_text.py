@@ -59,7 +59,7 @@ class PrintableStatic(Static):
 
 
 class PrintableInput(Input):
-    """A line of text to edit; what is typed or pasted is made printable."""
+    """A line of text to edit; typed and pasted text is made printable."""
 
     def on_key(self, event: events.Key) -> None:
         """Edit at once: a binding's action would follow the letters that arrived together with its key.

@@ -42,7 +42,7 @@ from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.source import ScreenSource
 
 SEEK_S = 5.0
-# A person reads tables and headers no faster.
+# Redraws of tables and headers in a second, as fast as a person reads them.
 TABLES_PER_S, HEADERS_PER_S = 2.5, 2.0
 
 
@@ -55,7 +55,7 @@ class Closeable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MovingState:
-    """What a screen shows whose view moves, or is frozen for the reason ``frozen_why``, "" while it moves.
+    """State of a screen whose view moves; ``frozen_why`` is the reason why it is frozen, "" while it moves.
 
     ``utilization`` has the last figures of the GPU's utilization in percent.
     """
@@ -71,13 +71,13 @@ Shown = TypeVar("Shown", bound=MovingState)
 
 @dataclass
 class ScreenContext:
-    """What all screens share: the source of what they show, the settings, and objects that outlive their screen.
+    """The objects that all screens share: the source, the settings, and objects that outlive their screen.
 
-    ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is the probe that it shows.
-    ``record_trace`` puts a trace into the recording, None without one. ``remedy_language`` is the language that was
-    chosen for remedies as code, "" for that of the settings. ``choice`` are the probes that were selected in the view
-    of patterns, until the monitor has loaded them. ``activities`` say what a view does while another one is shown, by
-    the view's name. ``check_runs`` says whether the check runs for which the engine was stopped, None where it was not.
+    ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is its probe. ``record_trace`` puts a
+    trace into the recording, None without one. ``remedy_language`` is the chosen language of remedies as code, "" for
+    the language of the settings. ``choice`` is the selection in the view of patterns until the monitor has loaded it.
+    ``activities`` say what a hidden view does, by the view's name. ``check_runs`` says whether the check runs for which
+    the engine was stopped, None if the engine was not stopped.
     """
 
     source: ScreenSource
@@ -99,7 +99,7 @@ class ScreenContext:
         return cast(Kept, self.controllers[kind])
 
     def restart_engine(self) -> bool:
-        """Restart the engine that was stopped for a check, once that has ended; whether it was restarted."""
+        """Restart the engine that was stopped for a check, once the check has ended; whether it was restarted."""
         if self.check_runs is None or self.check_runs() or self.source.engine is None:
             return False
         self.check_runs = None
@@ -119,8 +119,8 @@ class ActionScreen(TopScreen, Screen[None]):
     A subclass composes its panels and a KeyBar, and overrides ``tick`` (called ``frames_per_second`` times a second),
     ``draw`` and ``place_panels``. Actions do not draw: they call ``mark_changed``, and the next frame draws, however
     many keys arrived before it; ``changed`` is True until then. Its module assigns the class to ``SCREEN``, where
-    actions with ``opens_screen`` find it. The first screen stays below all others; ``VIEWS`` are those that it opens,
-    of which one at most is shown.
+    actions with ``opens_screen`` find it. The first screen stays below all others; ``VIEWS`` are the screens that it
+    opens, at most one at a time.
     """
 
     NAME: ClassVar[str] = ""
@@ -129,8 +129,8 @@ class ActionScreen(TopScreen, Screen[None]):
 
     def __init_subclass__(cls, **options: Any) -> None:
         own: list[BindingType] = [
-            Binding(one.keys, one.call, one.title, show=False, id=one.name, tooltip=one.description)
-            for one in SCREENS.get(cls.NAME, ())
+            Binding(action.keys, action.call, action.title, show=False, id=action.name, tooltip=action.description)
+            for action in SCREENS.get(cls.NAME, ())
         ]
         cls.BINDINGS = [*own, *cls.__dict__.get("BINDINGS", ())]
         super().__init_subclass__(**options)
@@ -150,21 +150,21 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def replayed(self) -> bool:
-        """Whether what is shown was recorded: then actions that need something live are not available."""
+        """Whether the view shows a recording: then actions that need something live are not available."""
         return self.context.source.playback is not None
 
     @property
     def base(self) -> ActionScreen:
         """The first screen, which may be this one."""
-        found = self.app.screen_stack[1] if len(self.app.screen_stack) > 1 else self
-        return found if isinstance(found, ActionScreen) else self
+        screen = self.app.screen_stack[1] if len(self.app.screen_stack) > 1 else self
+        return screen if isinstance(screen, ActionScreen) else self
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The names of the first screen and of those that it opens; none where there is one screen only."""
-        base, known = self.base, {one.name: one for one in SCREENS[self.NAME] if one.opens_screen}
-        found = tuple(name for name in base.VIEWS if name in known and known[name].available(base.replayed))
-        return (base.NAME, *found) if found else ()
+        """The names of the first screen and of the views that it opens; none with a single screen."""
+        base, opening = self.base, {action.name: action for action in SCREENS[self.NAME] if action.opens_screen}
+        names = tuple(name for name in base.VIEWS if name in opening and opening[name].available(base.replayed))
+        return (base.NAME, *names) if names else ()
 
     @property
     def has_way_back(self) -> bool:
@@ -186,14 +186,14 @@ class ActionScreen(TopScreen, Screen[None]):
         """The available actions."""
         views, step = self.views, ("next_view", "previous_view")
         return tuple(
-            one
-            for one in available(self.replayed, SCREENS[self.NAME])
-            if (not one.opens_screen or one.name in views) and (views or one.name not in step)
+            action
+            for action in available(self.replayed, SCREENS[self.NAME])
+            if (not action.opens_screen or action.name in views) and (views or action.name not in step)
         )
 
     @property
     def reads(self) -> bool:
-        """Whether what the keys act on is still being read, and will be there in a moment."""
+        """Whether the screen is still reading the data on which keys act, and will have them in a moment."""
         return False
 
     def holds(self, event: events.Key) -> bool:
@@ -204,7 +204,9 @@ class ActionScreen(TopScreen, Screen[None]):
     def action_of(self, event: events.Key) -> Action | None:
         """The action that has a key, None without one."""
         names = {event.key, *event.aliases}
-        return next((one for one in self.actions if names & set(keys_of(one, self.settings.keys).split(","))), None)
+        return next(
+            (action for action in self.actions if names & set(keys_of(action, self.settings.keys).split(","))), None
+        )
 
     @property
     def more_keys(self) -> Mapping[Group, tuple[str, str]]:
@@ -250,15 +252,15 @@ class ActionScreen(TopScreen, Screen[None]):
         """Draw the key bar after ``note``, and the line of views."""
         hidden = (self.NAME, "" if self.has_way_back else "go_back", *self.without_effect)
         shown = [
-            replace(one, rank=HELP_RANK + 1) if one.name in self.urgent else one
-            for one in self.actions
-            if one.name not in hidden
+            replace(action, rank=HELP_RANK + 1) if action.name in self.urgent else action
+            for action in self.actions
+            if action.name not in hidden
         ]
         view = KeyBarView(key_hints(shown, self.settings.keys, self.settings.ascii), note)
         bar = self.query_one(KeyBar)
         if view != bar.view:
             bar.view = view
-        # In a recording the first view is what was recorded.
+        # In a recording, the first view is the replay.
         titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
         activities = self.context.activities
         self.query_one(ScreenHead).views = tuple(
@@ -280,8 +282,10 @@ class ActionScreen(TopScreen, Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action of the table is available; True for all others."""
         name = parameters[0] if action == "open" and parameters else action
-        named = [one for one in SCREENS[self.NAME] if name in (one.name, one.call.partition("(")[0])]
-        return not named or any(one in self.actions for one in named)
+        named = [
+            candidate for candidate in SCREENS[self.NAME] if name in (candidate.name, candidate.call.partition("(")[0])
+        ]
+        return not named or any(candidate in self.actions for candidate in named)
 
     @on(LineWidget.Clicked, "ScreenHead")
     def open_clicked_view(self, message: LineWidget.Clicked) -> None:
@@ -289,15 +293,20 @@ class ActionScreen(TopScreen, Screen[None]):
         self.action_open(message.target)
 
     def on_key(self, event: events.Key) -> None:
-        """Say of a key that has no effect here what it does elsewhere."""
+        """Name the view in which a key has its effect, if it has none here."""
         action = self.action_of(event)
         if action is not None or not self.views or event.key in self.active_bindings:
             return
         for name in self.views:
-            known = available(self.replayed, SCREENS[name])
-            found = next((one for one in known if event.key in keys_of(one, self.settings.keys).split(",")), None)
-            if found is not None:
-                self.warn(f"{self.key_of(found)} ({found.title}) has no effect here, but in the view {TITLES[name]}.")
+            actions = available(self.replayed, SCREENS[name])
+            elsewhere = next(
+                (candidate for candidate in actions if event.key in keys_of(candidate, self.settings.keys).split(",")),
+                None,
+            )
+            if elsewhere is not None:
+                self.warn(
+                    f"{self.key_of(elsewhere)} ({elsewhere.title}) has no effect here, but in the view {TITLES[name]}."
+                )
                 return
 
     @on(LineWidget.Clicked, "KeyBar")

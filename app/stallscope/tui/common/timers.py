@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-# The view then shows the stall itself and not only its first call.
+# Time (s) after which the view shows the stall itself and not only its first call.
 DELAY_S = 1.5
 
 
 class Pace:
-    """Says at which frames work is due that takes place ``per_second`` times a second.
+    """The frames at which work is due ``per_second`` times a second.
 
     A frame that is at most half a frame early counts, since timers are not exact: otherwise work at the rate of the
     frames would miss every other one.

@@ -10,10 +10,10 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.tui.common.lines import Line, cut
 
-# Columns of the word or label with which a line begins.
+# Columns of the word or label at the beginning of a line.
 LABEL = 10
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds whose head says more than a change of one figure.
+# Verdict kinds whose head says more than a change of one figure.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 
@@ -60,17 +60,21 @@ def explanation_lines(
 
 
 def _cause(verdict: Verdict, keys_of: Mapping[str, str], width: int) -> str:
-    """The short cause, with the aggressors that it names as far as they fit: their names, else their keys."""
+    """The short cause with its aggressors: their names if they fit, else their keys."""
     room, text = width - LABEL - 1, verdict.short_cause
     if not verdict.aggressors:
         return cut(text, room)
-    of = "of " if verdict.proof in (Proof.RULE, Proof.SWITCHING, Proof.BLAME) else ""
+    prefix = "of " if verdict.proof in (Proof.RULE, Proof.SWITCHING, Proof.BLAME) else ""
     names = [keyed(name, keys_of) for name in verdict.aggressors]
     keys = [_key(name, keys_of) for name in verdict.aggressors]
-    for found in (names, keys):
-        if not all(found):
+    for labels in (names, keys):
+        if not all(labels):
             continue
-        words = f"{text}; {' or '.join(found)}" if verdict.proof is Proof.OPEN else f"{of}{' or '.join(found)}: {text}"
+        words = (
+            f"{text}; {' or '.join(labels)}"
+            if verdict.proof is Proof.OPEN
+            else f"{prefix}{' or '.join(labels)}: {text}"
+        )
         if len(words) <= room:
             return words
     return cut(text, room)

@@ -1,4 +1,4 @@
-"""The panels of the demo: above the monitor a caption, and at the end, in its place, what was found."""
+"""The panels of the demo: a caption above the monitor, and at the end the findings in its place."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
 from stallscope.tui.demo.tour import DemoTour
 
 CAPTION_LINES = 3
-# Longer lines are hard to read.
+# Largest width of a line: longer lines are hard to read.
 _LONGEST_LINE = 120
-# Lines of the finale's head, and of a pattern with the empty line before the next one.
+# Lines of the finale's head, and of a pattern with the empty line behind it.
 _HEAD, _PATTERN = 3, 4 + 1
 
 
@@ -77,8 +77,8 @@ def caption(tour: DemoTour, observation: Observation) -> CaptionView:
 
 @dataclass(frozen=True)
 class FinaleView:
-    """What was found in how many ``patterns``: the page after the share ``passed`` of the finale's time, and ``turned``
-    pages by the user; ``note`` says what comes next."""
+    """The findings, and the number of ``patterns``: the page after the share ``passed`` of the finale's time, and
+    ``turned`` pages by the user; ``note`` names the next step."""
 
     outcomes: tuple[PatternOutcome, ...] = ()
     patterns: int = 0
@@ -88,35 +88,36 @@ class FinaleView:
 
 
 class Finale(LineWidget):
-    """Draws what was found, a page of as many patterns as fit; a click on the first line shows the next page."""
+    """Draws the findings, a page of as many patterns as fit; a click on the first line shows the next page."""
 
     view = var(FinaleView())
 
     def lines(self, width: int, height: int) -> list[Line]:
         """One page; on the last one also what this machine does not support."""
-        view, skipped = self.view, [one for one in self.view.outcomes if one.skipped]
-        shown, fitting = [one for one in view.outcomes if not one.skipped], max(1, (height - _HEAD + 1) // _PATTERN)
+        view, fitting = self.view, max(1, (height - _HEAD + 1) // _PATTERN)
+        skipped = [outcome for outcome in view.outcomes if outcome.skipped]
+        shown = [outcome for outcome in view.outcomes if not outcome.skipped]
         pages = max(1, math.ceil(len(shown) / fitting))
         page = (min(int(view.passed * pages), pages - 1) + view.turned) % pages
         self.targets = [[(0, width, 1)]]
-        found = f"    {len(shown)} of {plural(view.patterns, 'pattern')}"
-        found += f", {len(skipped)} skipped" if skipped else ""
+        counts = f"    {len(shown)} of {plural(view.patterns, 'pattern')}"
+        counts += f", {len(skipped)} skipped" if skipped else ""
         note = f"{f'page {page + 1}/{pages}, ' if pages > 1 else ''}{view.note} "
-        out = [spread([(" demo: what was found", "strong"), (found, "")], [(note, "accent")], width)]
+        out = [spread([(" demo: what was found", "strong"), (counts, "")], [(note, "accent")], width)]
         out += [[(" Bars: time of the slowest phase, p50 or as said; each pattern to its own stall.", "dim")], []]
-        for one in shown[page * fitting : (page + 1) * fitting]:
-            out += [*pattern_lines(one, width), []]
+        for outcome in shown[page * fitting : (page + 1) * fitting]:
+            out += [*pattern_lines(outcome, width), []]
         if skipped and page == pages - 1:
-            why = "; ".join(f"{one.pattern.name}: {one.skipped}" for one in skipped)
+            why = "; ".join(f"{left_out.pattern.name}: {left_out.skipped}" for left_out in skipped)
             out[height - 1 :] = [[(cut(f" not possible here: {why}", width), "dim")]]
         return out
 
 
-def pattern_lines(one: PatternOutcome, width: int) -> list[Line]:
+def pattern_lines(outcome: PatternOutcome, width: int) -> list[Line]:
     """The name of a pattern, and a bar for each of its steps, in proportion to the longest of them."""
-    out: list[Line] = [[(f" {one.pattern.name}", "strong"), (f"  {one.problem}", "bad")]]
-    longest_ns = max((ns for _, ns, _, _ in one.rows if ns), default=1.0)
-    for style, (label, ns, words, note) in zip(("heat", "hot", "good"), one.rows, strict=True):
+    out: list[Line] = [[(f" {outcome.pattern.name}", "strong"), (f"  {outcome.problem}", "bad")]]
+    longest_ns = max((ns for _, ns, _, _ in outcome.rows if ns), default=1.0)
+    for style, (label, ns, words, note) in zip(("heat", "hot", "good"), outcome.rows, strict=True):
         bar = "█" * round((ns or 0.0) / longest_ns * (2 * width // 5)) or "▏"
         line: Line = [(f"   {label:<7}", ""), (bar, style), (f" {words}", "")]
         fits = length(line) + len(note) + 2 <= width

@@ -26,23 +26,23 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Lowest height of a compact layout, whose log and heat map make room for the caption: lines of a verdict, its cause and
-# its remedy, and those of header, histogram, heat map with its time axis, and key bar.
+# Lowest height of a compact layout, whose log and heat map make room for the caption; lines of the log (a verdict, its
+# cause and its remedy), and of header, histogram, heat map with its time axis, and key bar.
 _COMPACT_FROM, _LOG, _WITHOUT_LISTS = 24, 3, 1 + 4 + 8 + 1
 
 
 class DemoScreen(Monitor, inherit_bindings=False):
-    """The monitor with the course of a demo, which is the tour in its context, by default that of all patterns."""
+    """The monitor with the course of a demo: the tour of its context, by default through all patterns."""
 
     NAME = "demo"
     VIEWS = ()
 
-    # Pages of the finale that the user has gone forward, less those back.
+    # Pages of the finale that the user has turned, forward less back.
     _turned = 0
 
     @cached_property
     def tour(self) -> DemoTour:
-        """The tour of the context, by default that of all patterns."""
+        """The tour of the context, by default through all patterns."""
         return self.context.controller(DemoTour, lambda: DemoTour(patterns().values()))
 
     @property
@@ -102,7 +102,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
         )
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes; those of the monitor share what the caption leaves."""
+        """Set the panels' sizes; the monitor's panels share the rest below the caption."""
         lines = height - CAPTION_LINES
         super().place_panels(width, max(lines, _COMPACT_FROM) if height >= _COMPACT_FROM else lines)
         table, heat_map, log = (self.query_one(panel).styles for panel in (ProbeTable, HeatMap, VerdictLog))

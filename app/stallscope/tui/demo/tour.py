@@ -1,4 +1,4 @@
-"""Course of the demo: which step is shown, when the next one begins, and what was found in each pattern."""
+"""Course of the demo: the present step, the begin of the next one, and the outcome of each pattern."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Longest time for the baseline of rare calls, and for an engine that does not answer, beside that of a step (s).
+# Longest time (s) for the baseline of rare calls, and for an engine without an answer, in addition to the time of a
+# step.
 PATIENCE_S = 30.0
 # Length of the finale in steps; it shows all its pages.
 FINALE_STEPS = 3
-# More time than this between two ticks is a suspension (s).
+# Longest time (s) between two ticks; a longer one is a suspension.
 _LONGEST_TICK_S = 1.0
 
 
 class DemoTour:
-    """The course through the steps of ``patterns``: each is shown for ``seconds``, and the last one is followed by the
-    finale.
+    """The course through the steps of ``patterns``, ``seconds`` for each step, and the finale after the last one.
 
     With ``loop`` the course begins again after the finale. ``step`` is the present step, ``running`` says that its
-    probes run with complete baselines, ``finished`` that the program may end. ``outcomes`` has what was found by
-    pattern, ``probe_set`` is the one with the most GPUs that ran. The screen has the engine run the present step.
+    probes run with complete baselines, ``finished`` that the program may end. ``outcomes`` has the outcome by pattern,
+    ``probe_set`` is the set with the most GPUs so far. The screen makes the engine run the present step.
     """
 
     def __init__(self, patterns: Iterable[Pattern], seconds: float = 8.0, loop: bool = False) -> None:
@@ -71,7 +71,7 @@ class DemoTour:
     @property
     def problem(self) -> str:
         """The first failure of an engine or a probe, a sentence; "" without one."""
-        return next((f"{name}: {one.problem}" for name, one in self.outcomes.items() if one.problem), "")
+        return next((f"{name}: {outcome.problem}" for name, outcome in self.outcomes.items() if outcome.problem), "")
 
     def tick(self, now_s: float, observation: Observation, analyzer: Analyzer, watched: bool) -> None:
         """Process the newest observation. The time counts only while the demo is ``watched`` and not paused."""
@@ -100,22 +100,24 @@ class DemoTour:
         snapshot, step = observation.snapshot, self.step
         if snapshot is None or observation.engine.state is not EngineCondition.READY or analyzer.without_baseline:
             return False
-        return not step.aggressors_on or all(snapshot.probes[one.name].on for one in step.variant.aggressors)
+        return not step.aggressors_on or all(
+            snapshot.probes[aggressor.name].on for aggressor in step.variant.aggressors
+        )
 
     def _measure(self, observation: Observation, analyzer: Analyzer) -> None:
-        """Note what is found now. What was found before stays until the step runs again."""
-        name, known = self.step.variant.name, self.outcomes.get(self.step.pattern.name)
-        self.probe_set = max(self.probe_set, observation.probe_set, key=lambda one: len(one.gpus))
+        """Note the present findings. Earlier findings stay until the step runs again."""
+        name, outcome = self.step.variant.name, self.outcomes.get(self.step.pattern.name)
+        self.probe_set = max(self.probe_set, observation.probe_set, key=lambda probes: len(probes.gpus))
         self._since_s = self._since_s if self.elapsed_s else observation.wall_s
         if self.step.phase is DemoPhase.STALL:
             self._note(stall=name, stalled=worst_verdict(analyzer, self._since_s))
         elif self.step.phase is DemoPhase.REMEDY:
-            self._note(remedy=name, remedied_ns=remedied_ns(analyzer, known.stalled if known else NOT_SHOWN))
+            self._note(remedy=name, remedied_ns=remedied_ns(analyzer, outcome.stalled if outcome else NOT_SHOWN))
         else:
             self._note(problem="")
 
     def follow_recorded(self, observation: Observation) -> None:
-        """Take the step that an observation of a recorded demo shows, if it is one."""
+        """Take the step of an observation of a recorded demo, if the observation has one."""
         shown, on = [step for step in self.steps if step.is_shown_by(observation.probe_set)], aggressors_on(observation)
         self.step = max(shown, key=lambda step: step.aggressors_on is bool(on), default=self.step)
 
@@ -133,7 +135,7 @@ class DemoTour:
         return {step.phase: at for at, step in enumerate(self.steps) if step.pattern is self.step.pattern}
 
     def go_to(self, phase: DemoPhase = DemoPhase.QUIET) -> None:
-        """Go to a step of the present pattern, if it has that one."""
+        """Go to a step of the present pattern, if the pattern has the step."""
         if not self.ended and phase in self.phases:
             self._go(self.phases[phase])
 

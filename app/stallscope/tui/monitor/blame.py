@@ -28,7 +28,7 @@ from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.sources.live import LiveSource
 
 _TITLE = "Blame: which aggressor is the cause?"
-# A stopped experiment waits for calls in flight.
+# Longest time (s) for the end of a stopped experiment, which waits for calls in flight.
 _END_S = 2.0
 
 

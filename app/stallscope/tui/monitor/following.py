@@ -57,9 +57,9 @@ class Following:
         return replace(self, stalled_s=now_s)
 
     def within(self, names: tuple[str, ...]) -> Following:
-        """The choice among other victims, ``names``: the same one where it is among them, else none."""
+        """The choice among other victims, ``names``: the same victim if it is among them, else none."""
         return self if self.name in names else Following()
 
 
-def _clearly_worse(one: Weight, other: Weight) -> bool:
-    return one[0] > other[0] or (one[0] == other[0] and one[1] >= WORSE * other[1])
+def _clearly_worse(first: Weight, second: Weight) -> bool:
+    return first[0] > second[0] or (first[0] == second[0] and first[1] >= WORSE * second[1])

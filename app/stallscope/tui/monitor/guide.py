@@ -1,4 +1,4 @@
-"""The guide in the log: what the screen shows now, and which key is the next one to press."""
+"""The guide in the log: the present situation, and the next key to press."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def guide(
     starting = observation.engine.state is EngineCondition.STARTING
     if model is not None and before is not None and (starting or (analyzer is not None and analyzer.without_baseline)):
         lines = (_starting(before, observation, model), _was(before, model), _remedy(observation))
-        coming = on or [one for one in observation.probe_set.probes if starting and one.role is Role.AGGRESSOR]
+        coming = on or [probe for probe in observation.probe_set.probes if starting and probe.role is Role.AGGRESSOR]
         waits = (
             f"wait for the baseline, then {_names(coming, 'comes')} on by itself" if coming else "wait for the baseline"
         )
@@ -87,7 +87,7 @@ def guide(
 
 
 def _starting(before: StalledBefore, observation: Observation, model: MonitorView) -> tuple[str, str, str]:
-    """What starts, how it differs from the stall, and how long its baseline takes."""
+    """The variant that starts, its difference from the stall, and the time of its baseline."""
     probe_set = observation.probe_set
     name = before.counterpart or probe_sets.first_victim(probe_set) or ""
     left_s = model.baseline_left_s
@@ -102,7 +102,7 @@ def _was(before: StalledBefore, model: MonitorView) -> tuple[str, str, str]:
     """The stall before the remedy, with its aggressors."""
     row = before.row
     verdict = next(
-        (one.verdict for one in model.log if one.verdict.probe == row.name and one.verdict.kind.is_stall), None
+        (entry.verdict for entry in model.log if entry.verdict.probe == row.name and entry.verdict.kind.is_stall), None
     )
     by = "" if verdict is None or not verdict.aggressors else f", by {' or '.join(verdict.aggressors)}"
     word = "" if row.phase is None else row.phase.traits.word
@@ -113,9 +113,9 @@ def _was(before: StalledBefore, model: MonitorView) -> tuple[str, str, str]:
 
 
 def _remedy(observation: Observation, *, measured: bool = False) -> tuple[str, str, str]:
-    """Which of the pattern's remedies this is, with what to expect of it; once it is ``measured``, which are left."""
+    """The present remedy among the pattern's, with the expected result; once it is ``measured``, the remaining ones."""
     probe_set = observation.probe_set
-    remedies = [one.name for one in patterns()[probe_set.pattern].variants if one.kind is Kind.REMEDY]
+    remedies = [variant.name for variant in patterns()[probe_set.pattern].variants if variant.kind is Kind.REMEDY]
     place = remedies.index(probe_set.variant) + 1
     number, left = f"{place} of {len(remedies)}", remedies[place:]
     if not measured:
@@ -131,7 +131,7 @@ def _compared(observation: Observation, model: MonitorView | None, on: Sequence[
     row = model.row(before.counterpart or probe_sets.first_victim(observation.probe_set) or "")
     if row is None or row.mark != "good" or row.phase is None:
         return None
-    name, beside = _keyed(row.name, observation.probe_set), " and ".join(one.name for one in on[:2])
+    name, beside = _keyed(row.name, observation.probe_set), " and ".join(aggressor.name for aggressor in on[:2])
     text = f"{name}  {row.phase.traits.word} {duration_ns(row.p50_ns)} beside {beside}, as without it"
     if before.counterpart is None:
         return "quiet", "good", f"{text}; {before.relation}"
@@ -148,7 +148,7 @@ def _keyed(name: str, probe_set: ProbeSet) -> str:
 
 
 def _measuring(left_s: float | None, observation: Observation) -> str:
-    """What is measured before anything can be judged, and how long that still takes."""
+    """The measurement before the first judgement, and its remaining time."""
     waiting = [probe for probe in observation.probe_set.probes if probe.name in observation.waiting]
     then = f" Then {_names(waiting)}." if waiting else ""
     if left_s is None:
@@ -161,7 +161,7 @@ def _after_baseline(state: MonitorState, observation: Observation, keys: Mapping
 
 
 def _first_step(observation: Observation, keys: Mapping[str, str], press: str) -> str:
-    """The key of the first aggressor, and what it does; without an aggressor that of the patterns."""
+    """The key of the first aggressor, and its effect; without an aggressor the key of the patterns."""
     key_of = probe_keys(observation.probe_set)
     first = next((probe for probe in observation.probe_set.probes if probe.role is Role.AGGRESSOR), None)
     if first is None:
@@ -196,7 +196,9 @@ def _blame_step(
 ) -> tuple[str, bool] | tuple[()]:
     """The key that finds the cause by experiment, and whether a probable one is known; nothing where it is known."""
     groups = aggressor_groups(on)
-    verdict = next((one for one in analyzer.verdicts if one.probe == name and one.kind.is_stall), None)
+    verdict = next(
+        (candidate for candidate in analyzer.verdicts if candidate.probe == name and candidate.kind.is_stall), None
+    )
     if len(groups) < 2 or verdict is None or verdict.proof not in (Proof.OPEN, Proof.PROBABLE):
         return ()
     victims = [probe for probe in observation.probe_set.probes if probe.role is Role.VICTIM]
@@ -218,11 +220,11 @@ def _remedy_step(
     After the last remedy of a pattern it goes back to the stall.
     """
     probe_set = observation.probe_set
-    found = probe_sets.next_remedy(probe_set, stalled, on)
-    if found is None:
+    remedy = probe_sets.next_remedy(probe_set, stalled, on)
+    if remedy is None:
         return ()
-    variants = patterns()[found.pattern]
-    if variants.variant(found.variant).kind is not Kind.REMEDY:
+    variants = patterns()[remedy.pattern]
+    if variants.variant(remedy.variant).kind is not Kind.REMEDY:
         return (f"{keys['remedy']} goes back to the stall",)
     again = bool(probe_set.pattern) and variants.variant(probe_set.variant).kind is Kind.REMEDY
     return (f"{keys['remedy']} measures {'the next' if again else 'a'} remedy",)
@@ -240,8 +242,8 @@ def _off_step(on: Sequence[Probe], keys: Mapping[str, str]) -> str:
 def _aggressor_keys(observation: Observation) -> str:
     """The keys of the aggressors: ``1``, ``1, 2``, ``1, 2, 3 …``."""
     key_of = probe_keys(observation.probe_set)
-    found = [key_of[name] for name in probe_sets.aggressors(observation.probe_set) if key_of[name].strip()]
-    return ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
+    keys = [key_of[name] for name in probe_sets.aggressors(observation.probe_set) if key_of[name].strip()]
+    return ", ".join(keys[:3]) + (" …" if len(keys) > 3 else "")
 
 
 def _names(probes: Sequence[Probe], verb: str = "runs") -> str:

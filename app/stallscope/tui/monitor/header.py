@@ -13,13 +13,14 @@ from stallscope.tui.common.bars import ScreenHead, clock, nvml_line
 from stallscope.tui.common.lines import Line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
-# For so long the reason for a simulated GPU, in place of a real one, has the line of NVML's values.
+# Time (s) for which the reason for the simulated GPU takes the line of NVML's values.
 WHY_SIMULATED_S = 60.0
 
 
 @dataclass(frozen=True, eq=False)
 class HeaderView:
-    """What the header shows; ``position`` is that of a replay, or the reason of a frozen view, "" without either.
+    """Content of the header; ``position`` is the position of a replay, or the reason of a frozen view, "" without
+    either.
 
     ``live_s`` is the time since the engine became ready; ``utilization`` are the GPU's last figures in percent.
     """
@@ -53,22 +54,22 @@ class Header(ScreenHead):
     def _state(self, observation: Observation) -> list[tuple[int, Line]]:
         """The parts at the right end with their ranks; engine state and view have the first ones."""
         engine = observation.engine
-        found: list[tuple[int, Line]] = []
+        parts: list[tuple[int, Line]] = []
         if engine.state == EngineCondition.LOST:
-            found += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" R restarts", "dim")])]
+            parts += [(0, [(" ENGINE LOST ", "alarm")]), (3, [(" R restarts", "dim")])]
         elif engine.state == EngineCondition.REFUSED:
-            found.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
+            parts.append((0, [(" NOT POSSIBLE HERE ", "notice")]))
         elif engine.state == EngineCondition.SILENT:
-            found.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
+            parts.append((0, [(f" ENGINE SILENT {engine.age_s:.1f} s ", "alarm")]))
         elif engine.state == EngineCondition.STARTING:
-            found.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
+            parts.append((0, [(f"starting {engine.age_s:.1f} s", "warn")]))
         elif not self.view.position:
-            found += [(0, [("● live", "good")]), (9, [(f" {clock(self.view.live_s)}", "dim")])]
+            parts += [(0, [("● live", "good")]), (9, [(f" {clock(self.view.live_s)}", "dim")])]
         if self.view.position:
-            found.append((1, [(" ", ""), (f" {self.view.position} ", "notice")]))
+            parts.append((1, [(" ", ""), (f" {self.view.position} ", "notice")]))
         if engine.state == EngineCondition.READY and self.view.model is not None:
-            found.append((3, _baseline(self.view.model)))
-        return found
+            parts.append((3, _baseline(self.view.model)))
+        return parts
 
     def _nvml(self, observation: Observation, width: int) -> Line:
         if observation.engine.sentence and observation.engine.state != EngineCondition.READY:

@@ -18,29 +18,29 @@ from stallscope.tui.common.verdict_lines import keyed
 from stallscope.tui.monitor.probe_table import probe_keys
 
 LABEL = 8
-# Columns of the figures beside the rows, in panels of so many columns.
+# Columns of the figures beside the rows, and smallest width of a panel with these figures.
 FIGURE, _FIGURES_FROM = 8, 64
-# Lowest and highest decade of the latency axis, from 100 ns; those with which it begins: 1 µs to 100 ms.
+# Lowest and highest decade of the latency axis, from 100 ns; the first ones are 1 µs to 100 ms.
 Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
 _MOST_PARTS = 4
-# From these heights on there are the GPU's values with a time axis, and a row for power.
+# Smallest heights with the GPU's values and a time axis, and with a row for power.
 _WITH_AXIS, _WITH_POWER = 8, 16
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
-# Styles of the line above the map: switches, names of stretches, and what is remarked.
+# Styles of the line above the map: switches, names of stretches, and remarks.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 _MARK, _NAME, _REMARK = 1, 2, 3
-# Shortest time between two movements of the map (s).
+# Shortest time (s) between two movements of the map.
 _MOVES_S = 0.8
-# A name that is cut to fewer columns is left out, but for its key.
+# Smallest number of columns to which a name is cut; of a shorter one only the key remains.
 _SHORTEST_NAME = 3
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMapView:
-    """The heat map of ``focus``, ``without_map`` only what stands above and below the map.
+    """The heat map of ``focus``; with ``without_map`` only the lines above and below the map.
 
     ``remedy_key`` is the key that measures a remedy.
     """
@@ -85,7 +85,7 @@ def columns_of(width: int) -> int:
 
 
 def _drawn_once(view: HeatMapView) -> object:
-    """What differs where the map is drawn again."""
+    """A value that changes whenever the map must be drawn again."""
     focus = view.focus
     if focus is None:
         return None
@@ -93,12 +93,12 @@ def _drawn_once(view: HeatMapView) -> object:
     # Each movement sends the whole map to the terminal: of narrow columns several move at once.
     moves = int(focus.first * focus.column_s / _MOVES_S)
     marks = [(focus.first + column, text) for column, text in focus.marks]
-    stretches = [(focus.first + one.first, one.name, one.relation) for one in focus.stretches]
+    stretches = [(focus.first + stretch.first, stretch.name, stretch.relation) for stretch in focus.stretches]
     return focus.row.name, moves, marks, stretches, unjudged, focus.recorded, view.without_map
 
 
 def widened(view: FocusView, decades: Decades) -> Decades:
-    """``decades`` with those of the slowest call of ``view``, and of all but the fastest one in a hundred."""
+    """``decades``, widened to the slowest call of ``view`` and to all but the fastest hundredth of its calls."""
     counts = view.heat.sum(axis=0).cumsum()
     aged = [position(float(ns), BINS) for ns in view.ages_ns if ns]
     if not len(counts) or not (counts[-1] or aged):
@@ -171,24 +171,26 @@ def _ruled(view: FocusView, columns: int) -> NDArray[np.str_]:
     """The letters of an empty row: a stroke at each switch, a line at each change of the probes."""
     letters = np.full(columns, " ")
     letters[[column for column, _ in view.marks if 0 <= column < columns]] = "▏"
-    letters[[one.rule for one in view.stretches if one.rule is not None and 0 <= one.rule < columns]] = "│"
+    letters[
+        [stretch.rule for stretch in view.stretches if stretch.rule is not None and 0 <= stretch.rule < columns]
+    ] = "│"
     return letters
 
 
 def _starting(view: FocusView, columns: int) -> NDArray[np.bool_]:
     """The columns between two probe sets, in which nothing was measured."""
-    found = np.zeros(columns, dtype=bool)
-    for one in view.stretches[1:]:
-        if one.rule is not None:
-            found[max(one.rule, 0) : max(one.first, 0)] = True
-    return found
+    starting = np.zeros(columns, dtype=bool)
+    for stretch in view.stretches[1:]:
+        if stretch.rule is not None:
+            starting[max(stretch.rule, 0) : max(stretch.first, 0)] = True
+    return starting
 
 
 def _figures(view: FocusView, lows: NDArray[np.int64], highs: NDArray[np.int64]) -> list[Run]:
-    """What is said beside the rows: the p50 of the last second, of a slow call where its baseline is, and where it was
+    """The figures beside the rows: the p50 of the last second, of a slow call where its baseline is, and where it was
     before a remedy."""
     row = view.row
-    found: dict[int, Run] = {}
+    runs: dict[int, Run] = {}
     slow: Run = (" quiet", "dim")
     for ns, run in (
         (row.p50_ns, (f" {short_duration(row.p50_ns)}", "bad" if row.mark == "bad" else "")),
@@ -199,8 +201,8 @@ def _figures(view: FocusView, lows: NDArray[np.int64], highs: NDArray[np.int64])
         place = next(
             (number for number, (low, high) in enumerate(zip(lows, highs, strict=True)) if low <= at < high), -1
         )
-        found.setdefault(place, run)
-    return [found.get(number, ("", "")) for number in range(len(lows))]
+        runs.setdefault(place, run)
+    return [runs.get(number, ("", "")) for number in range(len(lows))]
 
 
 def _gpu_lines(view: FocusView, width: int, height: int) -> list[Line]:
@@ -267,8 +269,8 @@ def _labels(bounds: list[int]) -> list[str]:
 
 
 def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
-    """What was measured in each stretch and, where there is room, that this was its baseline; and the switches. Where
-    texts would overlap, only the newer one is written."""
+    """The probe of each stretch with, if there is room, a remark on its baseline; and the switches. Of overlapping
+    texts only the newer one is written."""
     letters, styles = np.full((1, columns), " "), np.zeros((1, columns), dtype=np.int64)
 
     def free(begin: int, end: int) -> bool:
@@ -278,18 +280,18 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
         places = by_column(text)
         letters[0, begin : begin + len(places)], styles[0, begin : begin + len(places)] = places, style
 
-    for one in view.stretches:
-        if one.rule is not None and free(one.rule, one.rule + 1):
-            write("│", one.rule, _MARK)
-    for number, one in reversed(list(enumerate(view.stretches))):
-        begin = max(one.first, 0) if one.rule is None else max(one.rule + 1, 0)
+    for stretch in view.stretches:
+        if stretch.rule is not None and free(stretch.rule, stretch.rule + 1):
+            write("│", stretch.rule, _MARK)
+    for number, stretch in reversed(list(enumerate(view.stretches))):
+        begin = max(stretch.first, 0) if stretch.rule is None else max(stretch.rule + 1, 0)
         later = view.stretches[number + 1].rule if number + 1 < len(view.stretches) else None
         end = columns if later is None else later
-        marks = [(at, text) for at, text in view.marks if max(one.first, 0) <= at < end]
-        keys_of = probe_keys(one.probe_set)
-        key = keys_of.get(one.name, "").strip()
-        name = f"{key} {one.name}".strip()
-        remedy = f"{remedy_key} {name}: {one.relation}".strip() if one.relation else ""
+        marks = [(at, text) for at, text in view.marks if max(stretch.first, 0) <= at < end]
+        keys_of = probe_keys(stretch.probe_set)
+        key = keys_of.get(stretch.name, "").strip()
+        name = f"{key} {stretch.name}".strip()
+        remedy = f"{remedy_key} {name}: {stretch.relation}".strip() if stretch.relation else ""
         title_end = begin
         if remedy and begin < end:
             # What is compared matters more than when the same aggressor came on again.
@@ -306,7 +308,7 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
             write(text, begin, _NAME)
             title_end = begin + display_width(text)
         first = min((at for at, _ in marks), default=end)
-        known = one.rule is not None and one.rule >= 0
+        known = stretch.rule is not None and stretch.rule >= 0
         if known and title_end + 2 + len(_BASELINE) < first and free(title_end, title_end + 2 + len(_BASELINE)):
             write(_BASELINE, title_end + 2, _REMARK)
     return runs_of_rows(letters, styles, _TITLE_STYLES)[0]

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
-# From this size on the histograms of several victims are side by side, with two lines for each of two phases.
+# Smallest size for the histograms of several victims side by side, with two lines for each of two phases.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 _MULTIPLES = 10
 _LOW = 20
-# Below this height, and where the map has this height with the GPU's values and the time axis, the layout is compact.
+# Height below which the layout is compact; smallest height of its map, with the GPU's values and the time axis; and the
+# height beyond which the map leaves its lines to the histograms.
 COMPACT_BELOW, _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 34, 8, 12
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Lines with which the plots of two phases have two lines each and one between them.
+# Additional lines with which the plots of two phases have two lines each and one between them.
 _HIGHER_PLOTS = 3
-# Below this height the aggressors of the probe table are side by side.
+# Height below which the aggressors of the probe table are side by side.
 _TALL = 50
-# A verdict with cause and remedy, the next step and another one, below the title; one more in every eight lines.
+# Lines of the log: a verdict with cause and remedy, the next step and another one, below the title; and the height from
+# which it has one more in every eight lines.
 _LOG, _LOG_GROWS_FROM = 6, 48
-# The larger part of what is left is the heat map's.
+# Share of the remaining lines for the heat map.
 _HEAT_MAP_SHARE = 0.6
 # Lines of the heat map without its map: marks, utilisation, SM activity, time axis.
 _WITHOUT_MAP = 4
@@ -46,11 +48,11 @@ def layout(
     ``victims`` of them are not aggressors; ``header`` is the number of lines of the header in a compact layout. With
     ``larger`` the histograms have the lines of the map, and the GPU's values and the time axis stay.
     """
-    found = _layout(width, height, table_rows, victims, header)
-    if not larger or found.heat_map <= _WITHOUT_MAP:
-        return found
-    more = found.heat_map - _WITHOUT_MAP
-    return Layout(found.table, found.histograms + more, _WITHOUT_MAP, found.log, found.compact)
+    usual = _layout(width, height, table_rows, victims, header)
+    if not larger or usual.heat_map <= _WITHOUT_MAP:
+        return usual
+    more = usual.heat_map - _WITHOUT_MAP
+    return Layout(usual.table, usual.histograms + more, _WITHOUT_MAP, usual.log, usual.compact)
 
 
 def _layout(width: int, height: int, table_rows: int, victims: int, header: int) -> Layout:

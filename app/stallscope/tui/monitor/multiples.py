@@ -37,16 +37,16 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Columns of one plot at least, and from which more do not help.
+# Smallest number of columns of a plot, and the number beyond which more do not help.
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
-# Lines of one plot besides those of its phases: title, figures, axis. The second: from which more do not help.
+# Lines of a plot besides its phases: title, figures, axis; and the number of lines beyond which more do not help.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
-# Call, wait and due.
+# Usual number of phases: call, wait and due.
 _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Lines of a plot in which its shape is seen.
+# Smallest number of lines of a plot that shows its shape.
 _HIGH = 3
-# With fewer places than this, one histogram with all its figures says more.
+# Smallest number of plots side by side; with room for fewer, one histogram with all its figures says more.
 _LEAST_PLACES = 3
 # Columns of the names of the phases, before the first plot.
 _BEFORE = LABEL + 1
@@ -55,11 +55,11 @@ _LEGEND_GAP = "   "
 
 @dataclass(frozen=True, eq=False)
 class MultiplesView:
-    """The histograms of ``focus``, or ``plots`` side by side, of which it is one.
+    """The histograms of ``focus``, or ``plots`` side by side with ``focus`` among them.
 
-    ``notes`` say why the focus is the focus, the longest one first; ``keys`` are those of the probes. ``live`` are
+    ``notes`` say why the probe has the focus, the longest text first; ``keys`` are the keys of the probes. ``live`` are
     later histograms by probe: plots move with every frame, figures change with ``plots``, so that they can be read.
-    ``stalled`` names what stalled before a remedy.
+    ``stalled`` names the stall before a remedy.
     """
 
     focus: FocusView | None = None
@@ -87,7 +87,7 @@ def places(width: int, height: int) -> int:
 
 
 def grid(count: int, phases: int, width: int, height: int) -> PlotGrid | None:
-    """The grid of ``count`` plots with so many phases that makes the largest ones; None where none has room."""
+    """The grid of ``count`` plots with ``phases`` phases that has the largest plots; None where none has room."""
     best, largest = None, 0
     for across in range(1, count + 1):
         columns, lines = (width - _BEFORE + 1) // across - 1, height // -(-count // across)
@@ -118,7 +118,7 @@ class Multiples(LineWidget):
         # The times of each operation have room beside one histogram only.
         if len(view.plots) > 1 and not host_and_device(view.focus.channels, width):
             phases = _phases(view.plots)
-            # The last line is that of the legend.
+            # The last line is the legend.
             cells = grid(len(view.plots), len(phases), width, height - 1)
             if cells is not None:
                 return self._side_by_side(cells, phases, width)
@@ -142,9 +142,9 @@ class Multiples(LineWidget):
 
 
 def _phases(plots: Sequence[FocusView]) -> tuple[Phase, ...]:
-    """The phases of which there is a plot, in their order."""
-    found = {channel.phase for plot in plots for channel in plot.channels if not channel.label}
-    return tuple(phase for phase in Phase if phase in found)
+    """The phases with a plot, in their order."""
+    phases = {channel.phase for plot in plots for channel in plot.channels if not channel.label}
+    return tuple(phase for phase in Phase if phase in phases)
 
 
 def _row_lines(view: MultiplesView, row: Sequence[FocusView], phases: Sequence[Phase], cells: PlotGrid) -> list[Line]:

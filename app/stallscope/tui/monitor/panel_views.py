@@ -22,14 +22,14 @@ from stallscope.tui.probe_sets import gpu_label
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# States of the engine in which values are the last known ones, as the probe table shows them.
+# States of the engine with the last known values, in the words of the probe table.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
 
 
 def header_view(
     state: MonitorState, observation: Observation, model: MonitorView | None, position: str | None
 ) -> HeaderView:
-    """The header; ``position`` is that of a replay, None in a live view."""
+    """The header; ``position`` is the position of a replay, None in a live view."""
     if position is None:
         position = frozen_text(state.frozen_why, observation.engine.state) if state.frozen_why else ""
     return HeaderView(observation, model, position, observation.wall_s - state.ready_at, state.utilization)
@@ -43,7 +43,7 @@ def table_view(
     *,
     compact: bool,
 ) -> ProbeTableView:
-    """The probe table; ``keys`` are those of the actions by name."""
+    """The probe table; ``keys`` are the keys of the actions by name."""
     keys_of, before = probe_keys(observation.probe_set), None
     if model is not None and model.before is not None:
         row = replace(model.before.row, on=True, state=f"before {keys['remedy']}", mark="ghost")
@@ -54,7 +54,7 @@ def table_view(
 def histograms_view(
     state: MonitorState, observation: Observation, model: MonitorView | None, keys: Mapping[str, str]
 ) -> MultiplesView:
-    """The histograms; ``keys`` are those of the actions by name."""
+    """The histograms; ``keys`` are the keys of the actions by name."""
     focus, plots = (None, ()) if model is None else (model.focus, model.plots)
     notes, stalled = choice_notes(state, keys), ""
     if model is not None and model.before is not None:
@@ -74,8 +74,8 @@ def header_lines(observation: Observation | None) -> int:
 
 
 def choice_notes(state: MonitorState, keys: Mapping[str, str]) -> tuple[str, ...]:
-    """That the probe in focus was selected, and the key that ends that, the longest text first; none where it follows
-    the stall."""
+    """The notes that the probe in focus was selected, and the key that ends the selection, the longest text first; none
+    if the focus follows the stall."""
     if not state.selected:
         return ()
     return f"selected · {keys['follow']} shows the worst", "selected"
@@ -90,14 +90,14 @@ def log_view(
     *,
     replayed: bool,
 ) -> VerdictLogView:
-    """The verdict log; ``analyzer`` is the one that ``model`` shows, ``keys`` are those of the actions by name."""
+    """The verdict log; ``model`` shows ``analyzer``, and ``keys`` are the keys of the actions by name."""
     ready = observation.engine.state is EngineCondition.READY
-    found = guide(state, observation, model, analyzer, keys, replayed=replayed)
+    advice = guide(state, observation, model, analyzer, keys, replayed=replayed)
     on = probe_sets.aggressors_on(observation)
     has_remedy = not replayed and probe_sets.next_remedy(observation.probe_set, state.probe(state.focus_name), on)
     return VerdictLogView(
         () if model is None else model.log,
-        found,
+        advice,
         _expected(observation.probe_set),
         model.progress if model is not None and ready else (),
         observation.engine.state in STOPPED_STATES,
@@ -108,12 +108,12 @@ def log_view(
 
 
 def _expected(probe_set: ProbeSet) -> str:
-    """What to expect of the variant, with its name; "" without a pattern."""
+    """The expected result of the variant, with its name; "" without a pattern."""
     return f"Expected of {probe_set.variant}: {probe_set.expect}" if probe_set.expect else ""
 
 
 def engine_obstacle(state: EngineCondition, restart_key: str, pick_key: str) -> str:
-    """Why an action that needs the engine has no effect, and what helps; "" where it has one."""
+    """Why an action that needs the engine has no effect, and the remedy; "" where it has one."""
     return {
         EngineCondition.LOST: f"The engine is lost, so this key has no effect: {restart_key} restarts it.",
         EngineCondition.REFUSED: f"No engine runs, so this key has no effect: {pick_key} selects other probes.",

@@ -27,13 +27,14 @@ from stallscope.tui.common.lines import (
 )
 
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# Columns of the last minute, each of an equal part of it in tenths of a second; from this width of the table on.
+# Numbers of columns of the last minute, each with equal parts in tenths of a second; and smallest width of a table with
+# them.
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
 # Columns that a row has beside it, from this width on with more figures, and in a compact table.
 _WIDE_FROM, _FEWER_FROM, _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 108, 88, 96, 68
 _COMPACT_FIGURES = 30
 _STATE = 11
-# Columns of focus mark, key and box; and of a name at least where aggressors are side by side.
+# Columns of focus mark, key and box; and smallest number of columns of a name with aggressors side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))
@@ -135,21 +136,20 @@ class ProbeTable(LineWidget):
     def _rows(
         self, victims: tuple[ProbeRow, ...], width: int, height: int, drawn: Callable[[ProbeRow, int], Line]
     ) -> list[tuple[Targets, Line]]:
-        """The most important rows of the victims in ``height`` lines, with what stalled before a remedy above the
-        host."""
+        """The most important rows of the victims in ``height`` lines, with the stall before a remedy above the host."""
         before = self.view.before
         shown = self._most_important(victims, height - (before is not None))
         out = [(_spans(row.name, 0, width), drawn(row, width)) for row in shown]
         if before is not None and height > 0:
             place = sum(row.role is Role.VICTIM for row in shown)
-            # Of the same columns as other rows, but dim, and with another key and box.
+            # The row has the columns of other rows, but is dim, with another key and box.
             line = drawn(before[1], width)
             text = "".join(part for part, _ in line)[_BOX_END:]
             out.insert(place, ([], [(f" {before[0]:1}", "dim"), (" ▒ ", "ghost"), (text, "ghost")]))
         return out
 
     def _most_important(self, rows: tuple[ProbeRow, ...], count: int) -> list[ProbeRow]:
-        """``count`` of the rows in their order: the focus, the worst ones, those near the focus."""
+        """``count`` of the rows in their order: the focus, the worst ones, the neighbours of the focus."""
         at = next((number for number, row in enumerate(rows) if row.name == self.view.focus_name), 0)
 
         def rank(number: int) -> tuple[int, float]:
@@ -246,7 +246,7 @@ def _values(row: ProbeRow) -> tuple[str, str, str, str, str, str]:
     ratio = "–" if row.ratio is None else short_ratio(row.ratio)
     base = short_duration(row.baseline_ns)
     if row.in_flight_ns is not None:
-        # The age of a call that has not returned matters more than those that have.
+        # The age of a call in flight matters more than returned calls.
         return rate, "in flight", base, short_duration(row.in_flight_ns), "–", ratio
     return (
         rate,

@@ -41,9 +41,10 @@ from stallscope.tui.sources.source import ProbeSource
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# Observations for the analyzer and for a recording; fewer while nobody reads them, or histograms alone are drawn.
+# Observations in a second for the analyzer and for a recording; fewer while nobody reads them, or only histograms are
+# drawn.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
-# Frames while nothing but the header moves: each costs time, also one that draws nothing.
+# Frames in a second while only the header moves: each frame costs time, even one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 FROZEN_HEADERS_PER_S = 1.0
 # Lengths of the time axis (s).
@@ -52,7 +53,7 @@ _PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
 
 
 class Monitor(MovingScreen[ProbeSource, MonitorState]):
-    """The main screen: ``state`` is what it shows, ``monitor_view`` the view model that is drawn."""
+    """The main screen; ``state`` is its state, ``monitor_view`` the drawn view model."""
 
     NAME = "monitor"
     VIEWS: ClassVar[tuple[str, ...]] = ("patterns", "matrix", "timeline", "processes")
@@ -67,8 +68,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.analyzer: Analyzer | None = None
         self.monitor_view: MonitorView | None = None
         self.clock: Callable[[], float] = time.monotonic
-        # The key of each action as it is written, with those of the settings.
-        self._key_labels = {one.name: self.key_of(one) for one in MONITOR_ACTIONS}
+        # The labels of the actions' keys, with the keys of the settings.
+        self._key_labels = {action.name: self.key_of(action) for action in MONITOR_ACTIONS}
         self.blame = BlameControl(self.warn, lambda *dialog: self.app.push_screen(*dialog))
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
@@ -117,7 +118,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return self.state.observation is None
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first observation: each that acts on what it shows, and those of probes."""
+        """Whether a key waits for the first observation: the keys of probes, and keys that act on the observation."""
         return super().holds(event) or (self.reads and event.key in _PROBE_KEYS)
 
     def _recording_mark(self) -> str:
@@ -167,7 +168,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         if self.analyzer is None or observation.probe_set is not self.analyzer.probe_set:
             self.analyzer = self._new_analyzer(observation, followed)
             self.mark_changed()
-            # The table has a row for what stalled before a remedy.
+            # The table has a row for the stall before a remedy.
             self.rearrange()
         self.analyzer.feed(observation)
         if replay is not None:
@@ -182,14 +183,14 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.recorder.put(observation, self.analyzer.baselines)
 
     def _new_analyzer(self, observation: Observation, followed: str | None) -> Analyzer:
-        """An analyzer for the observation's probe set; its history continues that of the one before, in which the
-        victim ``followed`` was followed, and live its log does too."""
+        """An analyzer for the observation's probe set. It continues the history of the analyzer before it, which
+        followed the victim ``followed``; live it also continues the log."""
         probe_set, previous, replay = observation.probe_set, self.analyzer, self.source.playback
         return Analyzer(
             probe_set,
             baseline_s=self.settings.quiet_seconds,
             keep_s=max(2 * self.settings.history_seconds, *SPANS_S),
-            # After a seek, a replay starts from what the recording knew there.
+            # After a seek, a replay starts with the baselines of the recording at this time.
             baselines=None if replay is None else replay.baselines(observation),
             log=() if previous is None or self.live is None else previous.judgement.tracker.ended(observation.wall_s),
             earlier=() if previous is None else previous.earlier_sets(followed),
@@ -222,7 +223,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def shown_analyzer(self) -> Analyzer | None:
-        """The analyzer of the view: the frozen one, or the present one."""
+        """The analyzer of the view: the frozen analyzer, or the present one."""
         return self.state.frozen or self.analyzer
 
     def draw_due(self, now_s: float) -> None:
@@ -430,7 +431,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
     # Probe sets.
 
     def on_screen_resume(self) -> None:
-        """Load what was selected in the view of patterns."""
+        """Load the selection of the view of patterns."""
         choice, self.context.choice = self.context.choice, None
         if choice is not None:
             self._load_selected(*choice)
@@ -472,7 +473,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.if_sharing_allowed(lambda: live.load(new, on), disturbs=bool(on))
 
     def action_remedy(self) -> None:
-        """Load the next remedy of the pattern, after the last one its stall; without a pattern that of the stall."""
+        """Load the next remedy of the pattern, after the last one its stall; without a pattern the remedy of the
+        stall."""
         self._edit(self._load_remedy)
 
     def _load_remedy(self, live: LiveSource) -> None:
@@ -536,7 +538,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         return f"{name}: {size // KIB} KiB. The engine restarts."
 
     def action_blame(self) -> None:
-        """Show the plan of a blame experiment and start it, or stop the one that runs."""
+        """Show the plan of a blame experiment and start it, or stop the running one."""
         if self.live is not None and self.state.observation is not None:
             self.blame.toggle(self.live, self.state.observation)
             self.mark_changed()
@@ -549,14 +551,14 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def urgent(self) -> tuple[str, ...]:
-        """With several aggressors the key that finds which one is the cause."""
+        """With several aggressors, the key that finds the cause among them."""
         several = self.state.observation and len(probe_sets.aggressors_on(self.state.observation)) > 1
         return ("blame",) if several else ()
 
     def action_go_back(self) -> None:
         """Stop the blame experiment, else close the larger histograms, else return from a remedy or pattern.
 
-        Without any of them the key does what else it has.
+        Otherwise the key has its usual effect.
         """
         if self.blame.stop():
             return

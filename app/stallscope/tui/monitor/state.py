@@ -25,13 +25,13 @@ class WayBack:
 
 @dataclass(frozen=True, eq=False)
 class MonitorState(MovingState):
-    """What the monitor shows: ``observation``, the newest one, and ``focus_name``, the probe in focus.
+    """State of the monitor: ``observation``, the newest one, and ``focus_name``, the probe in focus.
 
-    ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim.
-    ``frozen`` is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since
-    1970). ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time
-    axis in s, None for that of the settings. ``larger``: the histograms have the rows of the heat map. ``way_back``
-    leads to the probes before remedies and patterns.
+    ``selected``: the user has selected that probe, and it stays. Otherwise ``following`` chooses a victim. ``frozen``
+    is a copy of the analyzer while the view is paused. ``ready_at`` is when the engine became ready (s since 1970).
+    ``tried``: an aggressor was switched on since the start. ``span_s`` is the chosen length of the time axis in s, None
+    for the length of the settings. ``larger``: the histograms have the rows of the heat map. ``way_back`` leads to the
+    probes before remedies and patterns.
     """
 
     observation: Observation | None = None
@@ -64,7 +64,7 @@ class MonitorState(MovingState):
         return replace(self, focus_name=name, selected=name is not None)
 
     def observed(self, observation: Observation) -> MonitorState:
-        """The state after ``observation``. With other probes a selection ends whose probe is not among them."""
+        """The state after ``observation``. A selection ends when its probe is not among the new probes."""
         state = self
         if observation.probe_set is not self.probe_set:
             state = state._with_probes(observation.probe_set)
@@ -104,7 +104,7 @@ class MonitorState(MovingState):
         return replace(self, following=following, focus_name=following.name)
 
     def follow_again(self, worst: str | None) -> MonitorState:
-        """The state in which no probe is selected: it shows ``worst``, without one the victim that stalled last."""
+        """The state without a selected probe: it shows ``worst``, or without it the victim with the latest stall."""
         name = worst or self.following.name
         if name is None and self.probe_set is not None:
             name = probe_sets.first_victim(self.probe_set)

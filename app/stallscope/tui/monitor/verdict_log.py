@@ -14,7 +14,7 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# From this height on the expected result is shown above the verdicts.
+# Smallest height with the expected result above the verdicts.
 _ROOMY = 7
 
 
@@ -107,7 +107,8 @@ def worst_first(entries: Sequence[LogEntry]) -> list[LogEntry]:
 
 
 def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]:
-    """One entry: what happened, then of a current one its cause and its remedy, none of them cut from 80 columns on."""
+    """The lines of an entry: the event, then the cause and the remedy of a current one; from 80 columns on none is
+    cut."""
     verdict = entry.verdict
     lines = [_what(entry, view.keys_of, width)]
     if entry.ended_s is not None:
@@ -116,7 +117,7 @@ def entry_lines(entry: LogEntry, view: VerdictLogView, width: int) -> list[Line]
 
 
 def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
-    """What happened, since which switch and when: the time, then the switch are left out where they do not fit."""
+    """The event, its switch and its time; the time, then the switch are left out if they do not fit."""
     verdict, past = entry.verdict, entry.ended_s is not None
     look = verdict.kind.look
     clock = time.strftime("%H:%M:%S", time.localtime(entry.began_s))
@@ -127,7 +128,7 @@ def _what(entry: LogEntry, keys_of: Mapping[str, str], width: int) -> Line:
     since = f"  since {keyed(entry.since, keys_of)}" if entry.since else ""
     lasted = f"  {_duration(entry, entry.ended_s)}" if entry.ended_s is not None else ""
     ends = (f"{lasted}{since}, {clock}" if since else f"{lasted}  {clock}", f"{lasted}{since}", lasted)
-    end = next((one for one in ends if length(line) + len(one) < width), "")
+    end = next((candidate for candidate in ends if length(line) + len(candidate) < width), "")
     return [*line, (end, "dim")]
 
 

@@ -28,7 +28,7 @@ _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
 
 @dataclass(frozen=True)
 class ListedLine:
-    """A line of the list: what it loads, its heading, its text with a word behind it, and what a search looks at."""
+    """A line of the list: what it loads, its heading, its text with a word behind it, and the searched text."""
 
     id: str
     heading: str
@@ -53,7 +53,7 @@ class PatternsScreen(ActionScreen):
     """
 
     NAME = "patterns"
-    # With priority, so that the letters behind the key go to the search also where they arrive together with it.
+    # Binding with priority, so that letters that arrive together with the key go to the search.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "find", show=False, priority=True)]
 
     def __init__(self, context: ScreenContext) -> None:
@@ -110,10 +110,10 @@ class PatternsScreen(ActionScreen):
 
     def on_input_changed(self, event: PrintableInput.Changed) -> None:
         """Show the lines with the words."""
-        found, listed = _options(self._lines, event.value.casefold().split()), self.query_one(OptionList)
+        options, listed = _options(self._lines, event.value.casefold().split()), self.query_one(OptionList)
         listed.clear_options()
-        listed.add_options(found)
-        if len(found) > 1:
+        listed.add_options(options)
+        if len(options) > 1:
             listed.highlighted = 1
         else:
             self.query_one("#details", PrintableStatic).show(PrintableText())
@@ -162,28 +162,28 @@ class PatternsScreen(ActionScreen):
 
 
 def _options(lines: Sequence[ListedLine], words: list[str]) -> list[PrintableOption]:
-    """Those of ``lines`` with all ``words``, below their headings; one that says so where there are none."""
-    found: list[PrintableOption] = []
+    """The lines among ``lines`` with all ``words``, below their headings; without any, a line that says so."""
+    options: list[PrintableOption] = []
     heading = ""
     for line in lines:
         if not all(word in line.searched for word in words):
             continue
         if line.heading != heading:
             heading = line.heading
-            found.append(PrintableOption(PrintableText(heading, "bold")))
-        found.append(PrintableOption(PrintableText(f"  {line.text}  ").append(line.word, line.style), line.id))
-    return found or [PrintableOption("no pattern and no probe has these words")]
+            options.append(PrintableOption(PrintableText(heading, "bold")))
+        options.append(PrintableOption(PrintableText(f"  {line.text}  ").append(line.word, line.style), line.id))
+    return options or [PrintableOption("no pattern and no probe has these words")]
 
 
 def listed_lines() -> tuple[ListedLine, ...]:
     """All lines: the variants of the patterns, then the probes of the catalog."""
-    found = []
+    listed = []
     for pattern in patterns().values():
         for variant in pattern.variants:
             word, style = _KINDS[variant.kind], "bold" if variant.kind is Kind.STALL else "italic"
             searched = f"{pattern.name} {pattern.title} {variant.name} {variant.title} {word}"
             line = f"{pattern.name}/{variant.name}"
-            found.append(ListedLine(line, pattern.name, variant.name, word, style, searched.casefold()))
+            listed.append(ListedLine(line, pattern.name, variant.name, word, style, searched.casefold()))
     for entry in entries().values():
         if entry.role is Role.HOST:
             continue
@@ -191,8 +191,8 @@ def listed_lines() -> tuple[ListedLine, ...]:
             name, word = entry.probe(place).name, _ROLES[entry.role]
             line, text = f"probe/{name}", f"{name}  {entry.title}"
             searched = f"{text} {place.context.name} {word}".casefold()
-            found.append(ListedLine(line, "Add a probe to the current ones", text, word, "italic", searched))
-    return tuple(found)
+            listed.append(ListedLine(line, "Add a probe to the current ones", text, word, "italic", searched))
+    return tuple(listed)
 
 
 def _places(entry: Entry) -> tuple[Placement, ...]:

@@ -25,7 +25,7 @@ class ProcessRow:
 
     @property
     def key(self) -> tuple[int, int]:
-        """That of its process."""
+        """Key of the row's process."""
         return self.process.key
 
     @property

@@ -23,14 +23,16 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Lines of the header and of the keys.
 _AROUND = 3
-# Of a command in a question.
+# Columns of a command in a question.
 _ASKED_COLUMNS = 60
-# Of the detail: the rule, and a line for each paragraph or more.
+# Smallest and largest number of lines of the detail (the rule, and a line or more for each paragraph), and smallest
+# number of the table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
 
 
 class ProcessesScreen(ActionScreen):
-    """Shows the list of ``source``, by default that of the context, while it is open; ``state`` is what of it.
+    """Shows the list of ``source``, by default of the context's source, while it is open; ``state`` is the visible
+    part.
 
     Over the monitor it asks before it attaches a process: the monitor, its engine and its probes end first.
     """
@@ -80,7 +82,7 @@ class ProcessesScreen(ActionScreen):
         self.mark_changed()
 
     def tick(self) -> None:
-        """Take the last list, and draw what changed."""
+        """Take the last list, and draw the changed part."""
         listing, failure = self.source.listing, self.source.failure
         if listing is not None and listing is not self.state.listing:
             self.show(self.state.with_list(listing))
@@ -99,7 +101,7 @@ class ProcessesScreen(ActionScreen):
         self.rearrange()
 
     def place_panels(self, width: int, height: int) -> None:
-        """Set the panels' sizes: the table has what the detail leaves."""
+        """Set the panels' sizes: the table has the lines that the detail leaves."""
         rest = height - _AROUND
         detail = self.query_one(Paragraphs)
         wanted = len(paragraph_lines(detail.view, width, _MOST_DETAIL, "  ")) if detail.view else 0
@@ -109,7 +111,7 @@ class ProcessesScreen(ActionScreen):
         self.query_one(ProcessTable).styles.height = rest - lines
 
     def _key_of(self, name: str) -> str:
-        return next(self.key_of(one) for one in PROCESSES_ACTIONS if one.name == name)
+        return next(self.key_of(action) for action in PROCESSES_ACTIONS if action.name == name)
 
     # Actions.
 
@@ -140,7 +142,7 @@ class ProcessesScreen(ActionScreen):
             self.run_worker(self._look_and_attach(row.process))
 
     async def _look_and_attach(self, process: ListedProcess) -> None:
-        """Attach ``process`` unless it has ended or has become one that cannot be attached."""
+        """Attach ``process`` unless it has ended or can no longer be attached."""
         try:
             # What the list says is some seconds old, and looking takes a while.
             refusal = await asyncio.wrap_future(self.source.refusal(process.pid))

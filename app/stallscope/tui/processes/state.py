@@ -16,7 +16,7 @@ _ENDED = "It has ended: select another process."
 
 @dataclass(frozen=True, eq=False)
 class ProcessesState:
-    """What the screen shows; each method but ``row`` returns the state after a change.
+    """State of the screen; each method but ``row`` returns the state after a change.
 
     ``rows`` are the processes of the last list in their order, with the selected one if it has ended meanwhile: so no
     other process is under the cursor when a key arrives.
@@ -81,7 +81,7 @@ def header_view(state: ProcessesState, failure: str) -> ProcessesHeadView:
 
 
 def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[str, str, str]]:
-    """What is known of the selected process, (title, its style, text): whether it can be attached comes first."""
+    """The details of the selected process, (title, its style, text): whether it can be attached comes first."""
     row = state.row
     if row is None:
         return ()
@@ -96,6 +96,6 @@ def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[
 
 
 def _paragraphs(process: ListedProcess) -> list[tuple[str, str, str]]:
-    found = [("command", "dim", process_wording.command_text(process))]
+    paragraphs = [("command", "dim", process_wording.command_text(process))]
     uses = process_wording.uses_text(process)
-    return [*found, ("uses", "dim", uses)] if uses else found
+    return [*paragraphs, ("uses", "dim", uses)] if uses else paragraphs

@@ -1,6 +1,7 @@
 """Thread of a live source that owns the engine: it selects GPUs, and starts and stops engines.
 
-That and asking the driver can take seconds or hang. So the screen only submits jobs, and reads what was published.
+Starting an engine and asking the driver can take seconds or hang. The screen therefore only submits jobs, and reads the
+published state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from stallscope.tui import probe_sets
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
 Result = TypeVar("Result")
-# Why an engine that nobody stopped does not run.
+# Reason why an engine does not run although nobody stopped it.
 ENDED = "the engine ended"
 
 
@@ -35,7 +36,7 @@ class EngineRequest:
     """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
 
     With ``together``, victims of different contexts run at the same time instead of in slots. ``gpm_counters``: NVML's
-    GPM counters are read. ``first`` are the probes at the start, by default those of the monitor.
+    GPM counters are read. ``first`` are the probes at the start, by default the monitor's.
     """
 
     gpu: str | None = None
@@ -62,9 +63,9 @@ class EngineTarget:
 class LiveEngine:
     """An engine that starts, runs or has ended.
 
-    It is one object, so that no reader combines the board of one probe set with the names of another. ``switches`` and
-    ``periods_ns`` have what is wanted of each probe, by name: only keys change them, and the board has what the engine
-    got. ``since_s`` is when the condition began, on the monotonic clock.
+    One object has the whole state, so that no reader combines the board of one probe set with the names of another.
+    ``switches`` and ``periods_ns`` have the wanted state of each probe by name: only keys change them; the board has
+    the state that the engine got. ``since_s`` is the begin of the condition on the monotonic clock.
     """
 
     probe_set: ProbeSet
@@ -77,7 +78,7 @@ class LiveEngine:
 
     @classmethod
     def of(cls, probe_set: ProbeSet, known: Mapping[str, bool]) -> LiveEngine:
-        """An engine before its start. Of the switches that are not ``known``, those of victims are on."""
+        """An engine before its start. Without a ``known`` switch, a victim is on and an aggressor off."""
         switches = {probe.name: known.get(probe.name, probe.role is not Role.AGGRESSOR) for probe in probe_set.probes}
         return cls(probe_set, switches, {probe.name: probe.period_ns for probe in probe_set.probes})
 
@@ -87,9 +88,9 @@ class LiveEngine:
         return self.session if self.condition is EngineCondition.READY else None
 
     def apply(self, session: Session, *, held: bool, idle: bool) -> None:
-        """Give the probes of ``session`` what is wanted. While ``held`` aggressors stay off.
+        """Give the probes of ``session`` their wanted states. While ``held``, aggressors stay off.
 
-        Unless ``idle``, those whose baseline has another period have that one.
+        Unless ``idle``, a probe with another period of its baseline has this period.
         """
         for probe in self.probe_set.probes:
             if probe.baseline_period_ns is not None:
@@ -145,7 +146,7 @@ class EngineThread(threading.Thread):
             self.engine.session.stop()
 
     def select_gpu(self, gpu: str | None) -> None:
-        """Select a GPU, and start an engine there with the probes of the present one, at first those of the request."""
+        """Select a GPU, and start an engine there with the probes of the present engine, at first of the request."""
         base = self.engine.probe_set
         if not base.probes:
             base = self.request.first or ProbeSet(title="default", probes=probe_sets.default_probes(), backend=CUDA)
@@ -200,7 +201,7 @@ class EngineThread(threading.Thread):
             self._spare.close()
 
     def release_gpu(self, count: int, sharing_allowed: bool) -> EngineTarget:
-        """Stop the engine, and return where another one can run, on ``count`` GPUs if so many are idle."""
+        """Stop the engine, and return the GPUs for another engine, ``count`` GPUs if enough are idle."""
         self._stop_engine("the check has the GPU to itself")
         probe_set = self.engine.probe_set
         self.engine = replace(self.engine, session=None, switches=LiveEngine.of(probe_set, {}).switches)

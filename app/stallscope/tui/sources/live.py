@@ -32,7 +32,7 @@ _CLOSE_S = 0.5
 class LiveSource:
     """A live engine as a source of observations; the screen's thread calls all of it.
 
-    With ``sharing_allowed`` aggressors may run beside other processes on the GPU. ``timeline`` is that of the engine.
+    With ``sharing_allowed`` aggressors may run beside other processes on the GPU. ``timeline`` is the engine's.
     """
 
     program = playback = recorded_traces = None
@@ -131,9 +131,10 @@ class LiveSource:
         engine.switches.update(dict.fromkeys(probe_sets.aggressors(engine.probe_set), on))
 
     def update_engine(self, baseline_missing: bool) -> None:
-        """Apply the switches to the engine, that of the timeline too.
+        """Apply the switches to the engine, with the switch of the timeline.
 
-        While ``baseline_missing`` aggressors stay off, and probes whose baseline has another period have that one.
+        While ``baseline_missing``, aggressors stay off, and a probe with another period of its baseline has this
+        period.
         """
         engine = self._thread.engine
         session = engine.ready_session
@@ -158,8 +159,8 @@ class LiveSource:
     def begin_experiment(self, probe_set: ProbeSet) -> Session | None:
         """The session of ``probe_set``, whose aggressors the caller may switch until ``end_experiment``.
 
-        Meanwhile the switches have no effect. The caller restores the states that it found. None if the engine of that
-        probe set does not run.
+        Meanwhile the switches have no effect. The caller restores the states that it found. None if no engine runs
+        ``probe_set``.
         """
         engine = self._thread.engine
         if engine.probe_set is probe_set and self.observation().engine.state is EngineCondition.READY:
@@ -171,7 +172,8 @@ class LiveSource:
         self._experiment = None
 
     def period_ns(self, name: str) -> int | None:
-        """The time between the calls of a probe, as last set; of one whose baseline has another period, that after it.
+        """The time between the calls of a probe, as last set; with another period of its baseline, the period
+        afterwards.
 
         None for a probe that is not loaded.
         """
@@ -203,7 +205,7 @@ class LiveSource:
         self._requested = self._thread.submit(lambda: self._thread.start_engine(engine)), engine
 
     def requested(self) -> tuple[ProbeSet, dict[str, bool]]:
-        """The probe set that runs, or the last one that was requested, and the state of each probe's switch.
+        """The probe set that is being loaded, else the loaded one, and the state of each probe's switch.
 
         An edit begins with it: several keys may come before the engine of the first one runs.
         """

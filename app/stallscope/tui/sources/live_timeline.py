@@ -38,10 +38,10 @@ class TimelineReport:
 
 
 class LiveTimeline:
-    """The timeline of the engine that runs, and of each one that follows.
+    """The timeline of the running engine, and of each later one.
 
-    ``wanted`` is True from ``switch(True)`` on. ``history`` has what was recorded since the timeline was switched on
-    last, None before.
+    ``wanted`` is True from ``switch(True)`` on. ``history`` has the records since the timeline was last switched on,
+    None before.
     """
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class LiveTimeline:
         self._read: Session | None = None
 
     def switch(self, on: bool) -> None:
-        """Switch it on or off, for this engine and those that follow."""
+        """Switch the timeline on or off, for this engine and later ones."""
         if on != self.wanted:
             self.wanted, self._asked_s = on, time.monotonic()
             self.follow(self._session)
 
     def follow(self, session: Session | None) -> None:
-        """Belong to the engine of ``session``, or to none, and ask it for what is wanted, once."""
+        """Belong to the engine of ``session``, or to none, and ask it once for the wanted state."""
         if session is not self._session:
             self._session, self._asked = session, False
         if session is not None and self.wanted != self._asked:
@@ -88,13 +88,13 @@ class LiveTimeline:
     @property
     def is_on(self) -> bool | None:
         """Whether calls are recorded, which makes them longer; None while it is being switched."""
-        found = self.report.condition
-        if found in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF):
+        condition = self.report.condition
+        if condition in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF):
             return None
-        return found is TimelineCondition.ON
+        return condition is TimelineCondition.ON
 
     def read(self) -> TraceHistory | None:
-        """Read what was recorded since the last time; None unless the timeline is on."""
+        """Read the new records; None unless the timeline is on."""
         session = self._session
         if session is None or self.report.condition is not TimelineCondition.ON:
             self._read = None

@@ -1,7 +1,7 @@
 """A program beside the screen: its output goes to a pane or to a file, and its input is empty.
 
-It has a session of its own, without a terminal that it could write to beside the screen, so it gets no signal from the
-terminal: the screen sends them to its process group.
+The program has a session of its own without a terminal, so that it cannot write beside the screen. It gets no signal
+from the terminal; the screen sends signals to its process group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stallprobes.files import atomic
 MOST_LINES, LONGEST_LINE = 2000, 1000
 # Control sequences (ESC [ …), strings to the terminal (ESC ] … BEL or ESC \), and the shorter escape sequences.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-# What may be the beginning of one, at the end of what was read. A longer one is no escape sequence.
+# Possible beginning of an escape sequence at the end of the read text. A longer one is no escape sequence.
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _LONGEST_ESCAPE = 4096
 _CONTROLS = re.compile("([\r\n\b\t\a])")
@@ -40,14 +40,14 @@ _DRAIN_S = 1.0
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """The last lines that a program wrote, or the sentence ``elsewhere`` that says where they go."""
+    """The last lines of a program's output, or the sentence ``elsewhere`` with the place of the output."""
 
     lines: Sequence[str] = ()
     elsewhere: str = ""
 
 
 class ProgramOutput:
-    """The last lines that a program wrote. One thread feeds it, any other one reads it.
+    """The last lines of a program's output. One thread feeds it, any other thread reads it.
 
     A carriage return begins the line anew, as progress bars use it. ``count`` is the number of complete lines so far.
     """
@@ -94,12 +94,12 @@ class ProgramOutput:
     def lines(self, most: int = MOST_LINES) -> list[str]:
         """The last lines, the incomplete one included."""
         with self._lock:
-            found = [*self._lines, self._line] if self._line else list(self._lines)
-        return found[-most:] if most else []
+            lines = [*self._lines, self._line] if self._line else list(self._lines)
+        return lines[-most:] if most else []
 
 
 class PaneProgram:
-    """A started program. ``output`` has the lines that it wrote, unless they go to ``file``.
+    """A started program. ``output`` has its lines, unless they go to ``file``.
 
     ``exit_code`` is -n if signal n ended it, None while it runs. ``ended_by_signal``: a signal that ended the screen
     was passed on to it.

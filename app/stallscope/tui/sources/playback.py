@@ -33,7 +33,7 @@ class Playback(Generic[Played]):
         """The source itself."""
         return self
 
-    # The traces for the timeline are those of the recording.
+    # The timeline shows the traces of the recording.
     recorded_traces = playback
 
     @property

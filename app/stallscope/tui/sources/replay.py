@@ -11,7 +11,7 @@ from stallprobes.recording.observation import Observation
 from stallprobes.recording.recording import Recording
 from stallscope.tui.sources.playback import Playback
 
-# Time before the target of a seek that is read again, so that the view has a history.
+# Time (s) before the target of a seek that is read again, so that the view has a history.
 LEAD_S = 20.0
 
 
@@ -36,7 +36,7 @@ class ReplaySource(Playback[Recording]):
         return "REPLAY, DAMAGED HERE" if self.damaged_here else super().state_text
 
     def seek(self, seconds: float) -> None:
-        """Go to ``seconds``; ``observations`` then returns those of the time before it again."""
+        """Go to ``seconds``; ``observations`` then returns the observations before it again."""
         super().seek(seconds)
         target = self.recording.number_at(self._at_s)
         lead = self.recording.number_at(max(0.0, self._at_s - LEAD_S))
@@ -47,7 +47,7 @@ class ReplaySource(Playback[Recording]):
     def observations(self) -> list[Observation]:
         """The observations that are due."""
         until = self.recording.number_at(self.at_s)
-        found = []
+        observations = []
         while self._next <= until:
             try:
                 observation = next(self._observations, None)
@@ -56,9 +56,9 @@ class ReplaySource(Playback[Recording]):
                 break
             if observation is None:
                 break
-            found.append(observation)
+            observations.append(observation)
             self._next += 1
-        return found
+        return observations
 
     def baselines(self, observation: Observation) -> Mapping[str, Baseline]:
         """The baselines that the recording knew at ``observation``, by probe."""

@@ -22,22 +22,22 @@ class OwnProcesses:
         self._pids.update(pids)
 
     def others(self, known: Sequence[GpuProcess], session_pids: Sequence[int]) -> tuple[str, ...]:
-        """Name and process id of each process of ``known`` that is not one of these.
+        """Name and process id of each process of ``known`` that belongs to no session of this program.
 
-        ``session_pids`` are those of the session that runs, empty without one.
+        ``session_pids`` are the processes of the running session, empty without one.
         """
         # NVML's list is seconds old, so it may contain an engine that has ended.
         # The engines of a check are children of this process too, and their second processes are children of these.
-        for one in known:
-            parent = _parent(one.pid)
+        for process in known:
+            parent = _parent(process.pid)
             if os.getpid() in (parent, None if parent is None else _parent(parent)):
-                self._pids.add(one.pid)
-        others = [one for one in known if one.pid not in self._pids]
+                self._pids.add(process.pid)
+        others = [listed for listed in known if listed.pid not in self._pids]
         # In a container NVML has other process ids: the session's are then among the processes without a name.
-        if not any(one.pid in self._pids for one in known):
-            for nameless in [one for one in others if one.name == "?"][: len(session_pids)]:
+        if not any(listed.pid in self._pids for listed in known):
+            for nameless in [other for other in others if other.name == "?"][: len(session_pids)]:
                 others.remove(nameless)
-        return tuple(f"{one.name} (pid {one.pid})" for one in others)
+        return tuple(f"{other.name} (pid {other.pid})" for other in others)
 
 
 def _parent(pid: int) -> int | None:
@@ -51,7 +51,7 @@ def _parent(pid: int) -> int | None:
 class SelectedGpus:
     """The selected GPUs. ``survey`` is the last survey of this machine, None before the first.
 
-    ``own_processes`` are those of this program. ``gpm_counters``: NVML's GPM counters are read.
+    ``own_processes`` are the processes of this program. ``gpm_counters``: NVML's GPM counters are read.
     """
 
     def __init__(self, make_survey: Callable[[], Survey], gpm_counters: bool = True) -> None:
@@ -93,15 +93,15 @@ class SelectedGpus:
         return survey.versions
 
     def select_more(self, survey: Survey, count: int) -> tuple[GpuName, ...]:
-        """Select ``count`` GPUs, of which the present ones are the first. Raises NoGpu."""
+        """Select ``count`` GPUs, the present ones first. Raises NoGpu."""
         self._selected = gpus.choose(",".join(gpu.uuid for gpu in self._selected) or None, survey, count)
         return tuple(GpuName(gpu.name, gpu.index) for gpu in self._selected[:count])
 
     def cuda_uuids(self, count: int = 0, sharing_allowed: bool = False) -> str | None:
         """The UUIDs for CUDA, separated by commas; None without a selection.
 
-        If ``count`` GPUs are more than those selected, others on which no process computes are among them, or any with
-        ``sharing_allowed``: the machine is then surveyed again, which may block.
+        If ``count`` exceeds the selection, GPUs without a computing process are added, or any GPUs with
+        ``sharing_allowed``; this surveys the machine again, which may block.
         """
         idle: list[Gpu] = []
         if count > len(self._selected):

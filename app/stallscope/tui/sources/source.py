@@ -35,11 +35,11 @@ class TraceSource(Protocol):
 
 
 class ScreenSource(Protocol):
-    """What all screens of a session show. Each of these is None where the source has none:
+    """Source of the data that all screens of a session show. Each of these is None where the source has none:
 
     ``engine``, the live engine; ``program``, the watched program that runs; ``playback``, a recording that is played;
-    ``recorded_traces``, traces that the timeline shows in place of those of the engine. ``report_s`` is how long (s)
-    the report on what was shown may take after a signal, 0 without one.
+    ``recorded_traces``, traces that the timeline shows in place of the engine's. ``report_s`` is the longest time (s)
+    of the report after a signal, 0 without a report.
     """
 
     report_s: float
@@ -74,9 +74,9 @@ class ProgramSource(ScreenSource, Protocol):
     """Source of the moments of a watched program.
 
     ``kept_traces`` takes the traces of frozen views, None in a recording. ``moment`` is the present one; ``output`` has
-    the last lines that the program wrote, or says where they go. ``running_text`` is the program
-    in words while it runs. ``gpu_values`` are NVML's with the GPU's name, or None with the reason. ``note`` says what
-    is wrong with a recording, ``failure`` why reading ended early. All texts are "" for nothing.
+    the last lines that the program wrote, or says where they go. ``running_text`` is the program in words while it
+    runs. ``gpu_values`` are NVML's with the GPU's name, or None with the reason. ``note`` is the problem of a
+    recording, ``failure`` the reason why reading ended early. All texts are "" for nothing.
     """
 
     @property

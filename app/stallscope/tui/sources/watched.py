@@ -26,18 +26,19 @@ from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 _RETRY_S = 2.0
 NOT_YET = "the program uses no GPU yet"
 _MOST_TRACES = 64
-# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+# Time (s) between two readings, so short that only a burst overwrites slow calls or records in a ring before they are
+# read.
 READ_S = 0.1
-# After a signal, the report on a watched program is made within this time of its end.
+# Longest time (s) from the end of a watched program to its report, after a signal.
 REPORT_S = 10.0
-# An ended program writes nothing more, but processes that it left may.
+# Time (s) between two readings of an ended program: processes that it left may still write.
 _ENDED_READ_S = 1.0
 
 
 class ProgramGpu:
-    """Reads NVML's values of the first GPU on which one of ``follow``'s processes computes.
+    """Reads NVML's values of the first GPU with a computing process of ``follow``.
 
-    On a machine with one GPU it is that one. ``name`` is its model, ``why`` the reason while there are no values.
+    On a machine with one GPU it reads this GPU. ``name`` is its model, ``why`` the reason while there are no values.
     """
 
     def __init__(self, load: Callable[[], Any] = nvml.load) -> None:
@@ -88,7 +89,7 @@ class ProgramGpu:
         for number in range(count):
             handle = module.nvmlDeviceGetHandleByIndex(number)
             # In a container processes have other numbers; with one GPU there is no doubt.
-            if count == 1 or any(one.pid in self._pids for one in processes_on(module, handle)):
+            if count == 1 or any(process.pid in self._pids for process in processes_on(module, handle)):
                 self.name = nvml.text(module.nvmlDeviceGetName(handle))
                 return nvml.text(module.nvmlDeviceGetUUID(handle))
         self.why = "NVML lists the program's processes on none of the GPUs"
@@ -143,7 +144,7 @@ class KeptTraces:
 
 
 class MomentSource:
-    """What is read of ``live`` in a thread, with NVML's values.
+    """The readings of ``live`` in a thread, with NVML's values.
 
     ``state`` is the program as it is now. Each moment that has new findings is put into ``recorder``, with the lines of
     ``output``. ``failure`` says why the reading ended early, "" if it has not.
@@ -206,7 +207,7 @@ class MomentSource:
         rest_s = 0.0
         while not self._stop.wait(rest_s):
             begun_s = time.thread_time()
-            # Before the reading: what the program wrote until its end is then read.
+            # Before the reading, which then has all that the program wrote until its end.
             program = self._state()
             try:
                 if self.live.update(program):
@@ -279,8 +280,8 @@ class WatchedProgramSource(MomentSource):
 class AttachedSource(MomentSource):
     """Processes that were attached: they run, and write, elsewhere, also while the screen is suspended.
 
-    ``look`` is called before each reading, in the thread that reads. ``waits_for`` says what is waited for before rows
-    appear, or that the processes have ended; "" for nothing.
+    ``look`` is called before each reading, in the thread that reads. ``waits_for`` says why there are no rows yet, or
+    that the processes have ended; "" for nothing.
     """
 
     program = None
@@ -310,7 +311,7 @@ class AttachedSource(MomentSource):
 
     @property
     def note(self) -> str:
-        """What is waited for, else what is wrong with the recording that is being made; "" for nothing."""
+        """What the source waits for, else the problem of the present recording; "" for nothing."""
         return self._waits_for() or super().note
 
     def suspend(self) -> None:

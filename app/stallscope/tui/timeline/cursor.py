@@ -23,7 +23,7 @@ from stallscope.tui.timeline.view_model import (
 )
 
 USUAL_SPAN_NS = 10 * MS
-# A latency takes at most this share of the span that is chosen for it.
+# Largest share of a latency in the span that is chosen for it.
 _STALL_SHARE = 0.3
 
 
@@ -31,8 +31,7 @@ _STALL_SHARE = 0.3
 class TraceCursor:
     """The visible span, the rows and the selection; each method returns the cursor after a change.
 
-    ``trace`` is what is shown, None before; ``intervals`` are those of a trace that stands still, None for one that
-    moves.
+    ``trace`` is the visible trace, None before; ``intervals`` are its intervals if it stands still, None if it moves.
     """
 
     viewport: Viewport = field(default_factory=lambda: Viewport(0, USUAL_SPAN_NS))
@@ -132,7 +131,7 @@ class TraceCursor:
         return self._on_trace(self.viewport.begin_ns + ns, self.viewport.span_ns)
 
     def _on_trace(self, begin_ns: int, span_ns: int) -> TraceCursor:
-        """With a span of this length that begins there, or so near that the trace reaches its middle."""
+        """With a span of this length that begins there, or near enough for the trace to reach its middle."""
         if self.trace is not None:
             least, most = self.trace.begin_ns - span_ns // 2, self.trace.end_ns - span_ns // 2
             begin_ns = min(max(begin_ns, least), max(most, least))

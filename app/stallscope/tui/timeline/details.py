@@ -1,4 +1,4 @@
-"""Details of the selected interval: what it is, when, for how long, and what its work waited for."""
+"""Details of the selected interval: its kind, time and duration, and the causes of its work's delay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stallscope.tui.timeline.view_model import (
     selected_work,
 )
 
-# Parts of a delay that are named one by one.
+# Largest number of parts of a delay that are named one by one.
 _MOST_PARTS = 3
 
 
@@ -38,7 +38,7 @@ def offset_text(ns: int) -> str:
 
 
 def work_text(trace: Trace, work: Rows) -> str:
-    """What a piece of GPU work is: ``D2D copy, 1.00 MiB, device to device memory``."""
+    """Description of a piece of GPU work: ``D2D copy, 1.00 MiB, device to device memory``."""
     kind, copy, nbytes = int(work["kind"]), int(work["subkind"]), int(work["bytes"])
     words = [work_kind_label(kind, copy)]
     if int(work["sequence"]) in trace.kernels:
@@ -57,18 +57,18 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     trace, selection = view.trace, view.selection
     if trace is None or selection is None:
         return ()
-    found = RowIntervals(trace, view.limits)
+    spans = RowIntervals(trace, view.limits)
     row = next((row for row in view.rows if row.key == selection.row), None)
     if row is None:
         return ()
-    index = selected_index(found, selection)
+    index = selected_index(spans, selection)
     if index is None:
-        return ((row.name, _row_text(trace, row, None if view.live else found)),)
-    part = found[selection.row]
+        return ((row.name, _row_text(trace, row, None if view.live else spans)),)
+    part = spans[selection.row]
     start, end, number = int(part.starts[index]), int(part.ends[index]), int(part.numbers[index])
     when = f"{clock_text(trace.wall_s(start))}, {offset_text(start - view.zero_ns)}"
     out = [(row.name, f"{_what(trace, selection, number, start, end)} · began {when}")]
-    work = selected_work(trace, found, selection)
+    work = selected_work(trace, spans, selection)
     if work is not None:
         out.extend(_work_texts(trace, work, selection, view.zero_ns))
     if selection.row.kind is RowKind.CALLS and number != NO_NUMBER:
@@ -76,11 +76,11 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     return tuple(out)
 
 
-def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
-    """What the row shows; ``found`` is None for a trace that moves."""
-    count = 0 if found is None else len(found[row.key].starts)
+def _row_text(trace: Trace, row: PlotRow, spans: RowIntervals | None) -> str:
+    """The content of the row; ``spans`` is None for a trace that moves."""
+    count = 0 if spans is None else len(spans[row.key].starts)
     words = f"{count} in the trace; , and . select one" if count else "none in the trace"
-    if found is None:
+    if spans is None:
         words = "t freezes on the next slow call; p, w or a click freezes now"
     if row.key.kind is RowKind.CALLS:
         return f"{', '.join(dict.fromkeys(trace.probes[row.key.number].ops))}; {words}"
@@ -88,7 +88,7 @@ def _row_text(trace: Trace, row: PlotRow, found: RowIntervals | None) -> str:
 
 
 def _open_texts(trace: Trace, key: RowKey) -> Iterator[str]:
-    """What is known of the open work of a stream; nothing for other rows."""
+    """The open work of a stream; nothing for other rows."""
     for work in trace.open_work:
         if key == RowKey(RowKind.WORK, work.context, work.stream):
             yield open_work_text(trace, work)
@@ -98,7 +98,7 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
     took = duration_ns(end - start)
     match selection.row.kind:
         case RowKind.CALLS if number == NO_NUMBER:
-            flight = next(one for one in trace.open_calls if one.since_ns == start)
+            flight = next(call for call in trace.open_calls if call.since_ns == start)
             return f"{op_label(trace.probes, flight.probe, flight.op)} · in flight for {took}, has not returned"
         case RowKind.CALLS:
             op, iteration = trace.calls[number][["op", "iteration"]].tolist()
@@ -149,7 +149,7 @@ def _delay_text(trace: Trace, delay: Delay) -> str:
         total[cause] = total.get(cause, 0) + part.ns
     if len(total) < 2:
         return text
-    parts = sorted(total.items(), key=lambda one: -one[1])[:_MOST_PARTS]
+    parts = sorted(total.items(), key=lambda entry: -entry[1])[:_MOST_PARTS]
     return f"{text} ({'; '.join(f'{duration_ns(ns)} {cause}' for cause, ns in parts)})"
 
 
@@ -157,9 +157,9 @@ def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
     beside = calls_beside(trace, number)[:_MOST_PARTS]
     if beside:
         words = [
-            f"{trace.probes[one.probe].name} ({op_label(trace.probes, one.probe, one.op)}) "
-            f"{duration_ns(one.overlap_ns)}"
-            for one in beside
+            f"{trace.probes[other.probe].name} ({op_label(trace.probes, other.probe, other.op)}) "
+            f"{duration_ns(other.overlap_ns)}"
+            for other in beside
         ]
         shared = trace.probes[trace.calls["probe"][number]].shared
         yield "beside", f"{'; '.join(words)} in the same {shared} at the same time"

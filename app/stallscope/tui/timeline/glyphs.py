@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from stallscope.tui.timeline.raster import Bools, Raster
 
-# A share of a cell that is drawn as if it were the whole, or its edge.
+# Smallest share of a cell that is drawn as the whole cell, and largest one that is drawn as its edge.
 _WHOLE, _EDGE = 0.94, 0.03
 _HALF = 0.5
-# Of a cell that a call leaves soon after its begin, so that a thin line is not all that is visible of it.
+# Smallest drawn part (eighths) of a cell that a call leaves soon after its begin, so that more than a thin line is
+# visible.
 _LEAST_EIGHTHS = 2
 STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
@@ -95,10 +96,10 @@ ASCII_GLYPHS = Glyphs(
 
 
 def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
-    """The letter of each cell, one of a call before that of a wait; " " for an empty one."""
-    found = np.full(cells.solid.shape, " ", dtype="<U1")
-    found[cells.waits > 0] = glyphs.wait
-    one, several = cells.calls == 1, cells.calls > 1
+    """The letter of each cell, of a call before a wait; " " for an empty one."""
+    letters = np.full(cells.solid.shape, " ", dtype="<U1")
+    letters[cells.waits > 0] = glyphs.wait
+    single_call, several = cells.calls == 1, cells.calls > 1
     share = cells.end - cells.begin
     left = np.array(list(glyphs.left))[np.clip(np.round(share * 8).astype(np.int64), _LEAST_EIGHTHS, 8) - 1]
     right = np.where(share >= 5 / 16, glyphs.right[1], glyphs.right[0])
@@ -107,24 +108,24 @@ def cell_glyphs(cells: Raster, glyphs: Glyphs) -> NDArray[np.str_]:
     # A short call at the left edge is as visible as one elsewhere in the cell.
     inside = (cells.begin > 0) & (cells.end < 1 - _EDGE)
     single = np.where(inside & (share < _HALF), middle, single)
-    found[one] = np.where(share >= _WHOLE, glyphs.left[-1], single)[one]
+    letters[single_call] = np.where(share >= _WHOLE, glyphs.left[-1], single)[single_call]
     covered = np.clip(np.ceil((cells.solid + cells.hollow) * 8).astype(np.int64), 1, 8) - 1
-    found[several] = np.array(list(glyphs.density))[covered][several]
-    found[several & _mostly_waits(cells)] = glyphs.wait
-    found[cells.slow_wait & (found == glyphs.wait)] = glyphs.slow_wait
-    found[cells.short] = glyphs.slow
-    return found
+    letters[several] = np.array(list(glyphs.density))[covered][several]
+    letters[several & _mostly_waits(cells)] = glyphs.wait
+    letters[cells.slow_wait & (letters == glyphs.wait)] = glyphs.slow_wait
+    letters[cells.short] = glyphs.slow
+    return letters
 
 
 def cell_styles(cells: Raster, usual: Sequence[CellStyle]) -> NDArray[np.intp]:
-    """The CellStyle of each cell; ``usual`` are those of solid intervals by row."""
-    found = np.full(cells.solid.shape, CellStyle.NONE, dtype=np.intp)
-    found[cells.waits > 0] = CellStyle.WAIT
-    found = np.where(cells.calls > 0, np.array(usual, dtype=np.intp).reshape(-1, 1), found)
-    found[(cells.calls > 1) & _mostly_waits(cells)] = CellStyle.WAIT
-    found[cells.slow_wait & (found == CellStyle.WAIT)] = CellStyle.SLOW
-    found[cells.slow_call | cells.short] = CellStyle.SLOW
-    return found
+    """The CellStyle of each cell; ``usual`` are the styles of solid intervals by row."""
+    styles = np.full(cells.solid.shape, CellStyle.NONE, dtype=np.intp)
+    styles[cells.waits > 0] = CellStyle.WAIT
+    styles = np.where(cells.calls > 0, np.array(usual, dtype=np.intp).reshape(-1, 1), styles)
+    styles[(cells.calls > 1) & _mostly_waits(cells)] = CellStyle.WAIT
+    styles[cells.slow_wait & (styles == CellStyle.WAIT)] = CellStyle.SLOW
+    styles[cells.slow_call | cells.short] = CellStyle.SLOW
+    return styles
 
 
 def _mostly_waits(cells: Raster) -> Bools:

@@ -28,7 +28,8 @@ NO_TRACE = "This recording has no trace. A recording with the timeline on has on
 
 @dataclass(frozen=True)
 class TimelineHeadView:
-    """View of the header. ``state`` is that of the trace, ``parts`` the figures of the second line by importance."""
+    """View of the header. ``state`` is the trace's state, ``parts`` are the figures of the second line by
+    importance."""
 
     machine: str = ""
     simulated: bool = False
@@ -56,7 +57,7 @@ class TimelineHead(ScreenHead):
 
 
 def live_sentences(report: TimelineReport | None, observation: Observation, recorded: bool) -> tuple[str, ...]:
-    """What is shown in place of a live trace; () where there is one. ``recorded``: something has been recorded."""
+    """The sentences in place of a live trace; () where there is one. ``recorded``: something has been recorded."""
     if report is None:
         return (OFF,)
     match report.condition:
@@ -131,7 +132,7 @@ def head_view(
 def live_parts(
     capture: TraceCapture, limits: TriggerLimits | None, report: TimelineReport | None, observation: Observation
 ) -> tuple[tuple[str, str], ...]:
-    """The figures of a live timeline: limit, aggressors with their keys, share before the trigger, what is missing."""
+    """The figures of a live timeline: limit, aggressors with their keys, share before the trigger, missing records."""
     parts = [(f"trigger above {limit_text(capture, limits)}", "")]
     on = probe_sets.aggressors_on(observation)
     for key, name in zip(AGGRESSOR_KEYS, probe_sets.aggressors(observation.probe_set), strict=False):

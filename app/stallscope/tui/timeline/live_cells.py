@@ -19,12 +19,13 @@ from stallscope.tui.timeline.time_axis import Viewport
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
 _COLUMNS = 5
 _NO_OP = -1
-# CUPTI's numbers of contexts and streams have 32 bits.
+# Bits of CUPTI's numbers of contexts and streams.
 _STREAM_BITS = 32
 
 
 class _OpTable:
-    """The operations of all probes, numbered: each probe has as many as the largest has, and one for unknown ones."""
+    """The operations of all probes, numbered: each probe has as many as the largest probe, and one for unknown
+    operations."""
 
     def __init__(self, probes: Sequence[TracedProbe]) -> None:
         self.each = max((len(probe.ops) for probe in probes), default=0) + 1
@@ -35,18 +36,18 @@ class _OpTable:
     def numbers(self, probes: Int64s, ops: Int64s) -> Int64s:
         """The numbers of operations of probes."""
         known = (ops >= 0) & (ops < self.each)
-        found: Int64s = probes * self.each + np.where(known, ops, self.each - 1)
-        return found
+        numbers: Int64s = probes * self.each + np.where(known, ops, self.each - 1)
+        return numbers
 
     def limits_ns(self, limits: TriggerLimits) -> Int64s:
         """The limit of each operation."""
         columns = np.minimum(np.arange(self.each), limits.calls.shape[1] - 1)
-        found: Int64s = limits.calls[:, columns].ravel()
-        return found
+        limit_ns: Int64s = limits.calls[:, columns].ravel()
+        return limit_ns
 
 
 class _Longest(CellValues):
-    """The longest call of each operation in each cell that it touches, and of those shorter than a cell; 0 for none."""
+    """The longest call of each operation in each cell, and the longest of the calls shorter than a cell; 0 for none."""
 
     def __init__(self, ops: int, width: int) -> None:
         super().__init__(np.zeros((2, ops, width), dtype=np.int64))
@@ -63,14 +64,14 @@ class _Longest(CellValues):
         np.maximum.at(shorter, places[within], ns[calls][within])
 
     def above(self, limits_ns: Int64s) -> tuple[Bools, Bools]:
-        """Which operations have a call above their limit in each cell, and which one shorter than the cell."""
+        """Masks of the operations with a call above their limit in each cell, and with one shorter than the cell."""
         longest, shorter = self._values > limits_ns[:, None]
         return longest, shorter
 
 
 @dataclass(frozen=True, eq=False)
 class LivePicture:
-    """What is drawn of a live trace up to a time: the cells of its rows, and the gaps of the graphics engine."""
+    """The picture of a live trace up to a time: the cells of its rows, and the gaps of the graphics engine."""
 
     cells: LiveCells
     outline: Trace
@@ -143,7 +144,7 @@ class LiveCells:
         grid = self._move_to(view, width)
         sums, longest = self._sums.copy(), self._longest.copy()
         passing = np.concatenate((self._pending, self._open(picture)))
-        # The last one is that of rows without an interval.
+        # The last sum is for rows without an interval.
         count = len(self._rows) + 1
         sums.grow(count)
         self._add(sums, longest, grid, passing)
@@ -183,15 +184,15 @@ class LiveCells:
         return grid
 
     def _settle(self, grid: CellGrid) -> None:
-        """Add what ended in the visible span to the sums."""
+        """Add the intervals that ended in the visible span to the sums."""
         end = (self._first + grid.width) * grid.span_ns
         ended = grid.units(self._pending[:, _END]) <= end
         settled, self._pending = self._pending[ended], self._pending[~ended]
         self._add(self._sums, self._longest, grid, settled)
 
-    def _add(self, sums: CellSums, longest: _Longest, grid: CellGrid, found: Int64s) -> None:
-        at = CellSpans.of(grid, self._first, found[:, _START], found[:, _END])
-        shown = found[at.kept]
+    def _add(self, sums: CellSums, longest: _Longest, grid: CellGrid, intervals: Int64s) -> None:
+        at = CellSpans.of(grid, self._first, intervals[:, _START], intervals[:, _END])
+        shown = intervals[at.kept]
         sums.add(shown[:, _ROW], at, shown[:, _HOLLOW] != 0)
         calls = np.flatnonzero(shown[:, _OP] != _NO_OP)
         longest.add(shown[calls, _OP], shown[calls, _END] - shown[calls, _START], at.only(calls))
@@ -233,25 +234,25 @@ class LiveCells:
 
     def _open(self, picture: LivePicture) -> Int64s:
         """The intervals of ``picture`` without a row: open calls and work, contexts on the engine, and its gaps."""
-        outline, found = picture.outline, []
+        outline, intervals = picture.outline, []
         for flight in outline.open_calls:
             op = int(self._ops.numbers(np.array([flight.probe]), np.array([flight.op]))[0])
             end_ns = max(outline.end_ns, flight.since_ns)
-            found.append((flight.probe, flight.since_ns, end_ns, int(self._ops.waits[op]), op))
+            intervals.append((flight.probe, flight.since_ns, end_ns, int(self._ops.waits[op]), op))
         open_since: dict[int, int] = {}
         for work in outline.open_work:
             row = self._row(RowKind.WORK, (work.context << _STREAM_BITS) + work.stream)
             open_since[row] = min(work.since_ns, open_since.get(row, work.since_ns))
         for row, since_ns in open_since.items():
-            # A stream runs its work in order, so that open work is behind what has ended.
+            # A stream runs its work in order, so that open work is behind ended work.
             begin_ns = max(since_ns, self._last_end.get(row, 0))
             if begin_ns < outline.collected_ns:
-                found.append((row, begin_ns, outline.collected_ns, 1, _NO_OP))
+                intervals.append((row, begin_ns, outline.collected_ns, 1, _NO_OP))
         for context, since_ns, _ in outline.tenures.tolist():
             row = self._row(RowKind.TENURES, context)
-            found.append((row, since_ns, max(outline.collected_ns, outline.end_ns), 0, _NO_OP))
+            intervals.append((row, since_ns, max(outline.collected_ns, outline.end_ns), 0, _NO_OP))
         foreign = np.full(len(picture.gaps), self._rows[RowKey(RowKind.FOREIGN)])
-        held = np.array(found, dtype=np.int64).reshape(-1, _COLUMNS)
+        held = np.array(intervals, dtype=np.int64).reshape(-1, _COLUMNS)
         return np.concatenate((held, _solid(foreign, picture.gaps[:, 0], picture.gaps[:, 1])))
 
 

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Intervals(RowSpans):
-    """The spans of a row; ``slow`` are those above their limit."""
+    """The spans of a row; ``slow`` marks the intervals above their limit."""
 
     slow: Bools
 
@@ -32,10 +32,9 @@ class Intervals(RowSpans):
 class Raster:
     """The cells of the rows, each an array of shape (rows, columns).
 
-    ``solid`` and ``hollow`` are the shares of the cell's time that intervals of each kind cover, ``calls`` and
-    ``waits`` the numbers of intervals that touch it. ``begin`` and ``end`` are the edges of a solid one that is the
-    only one, from 0 to 1. ``slow_call`` and ``slow_wait``: a slow one touches the cell; ``short``: it is shorter than a
-    cell.
+    ``solid`` and ``hollow`` are the shares of the cell's time under intervals of each kind, ``calls`` and ``waits`` the
+    numbers of these intervals. ``begin`` and ``end`` are the edges of a single solid interval, from 0 to 1.
+    ``slow_call`` and ``slow_wait``: a slow interval touches the cell; ``short``: it is shorter than a cell.
     """
 
     solid: Floats
@@ -70,16 +69,16 @@ class CellGrid:
 
     def units(self, at_ns: Int64s) -> Int64s:
         """Times in units from the origin on."""
-        found: Int64s = (at_ns - self.origin_ns) * self.width
-        return found
+        units: Int64s = (at_ns - self.origin_ns) * self.width
+        return units
 
 
 @dataclass(frozen=True, eq=False)
 class CellSpans:
-    """Those of given intervals that are in the visible cells, which are numbered from 0 on.
+    """The given intervals in the visible cells, which are numbered from 0 on.
 
-    ``kept`` are their indices. ``first`` and ``last`` are the cells that they touch, ``begin`` and ``end`` the units
-    from the begin of that cell on. ``within``: shorter than a cell.
+    ``kept`` are their indices. ``first`` and ``last`` are their cells, ``begin`` and ``end`` the units from the begin
+    of the cell on. ``within``: shorter than a cell.
     """
 
     kept: Int64s
@@ -143,16 +142,16 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# The sums of a cell: of the solid intervals and of the hollow ones that touch it their number, and the units from the
-# begin of the cell to their begins and to their ends in it.
+# Sums of a cell over the solid and over the hollow intervals in it: their number, and the units from the begin of the
+# cell to their begins and to their ends.
 _SOLID, _HOLLOW = range(2)
 _COUNT, _BEGINS, _ENDS = range(3)
 
 
 class CellSums(CellValues):
-    """Sums by cell of ``rows`` rows over the intervals that were added, in any order and any parts.
+    """Sums by cell of ``rows`` rows over the added intervals, in any order and any parts.
 
-    All of them are whole numbers below 2^53, so that they are exact.
+    All sums are whole numbers below 2^53, and therefore exact.
     """
 
     def __init__(self, rows: int, grid: CellGrid) -> None:
@@ -185,14 +184,14 @@ class CellSums(CellValues):
         """The raster of ``rows``; the others are the marks of slow intervals in their cells."""
         (calls, begins, ends), (waits, wait_begins, wait_ends) = self._values[:, :, rows]
         cell = self._grid.span_ns
-        one = calls == 1
+        single = calls == 1
         return Raster(
             solid=np.clip((ends - begins) / cell, 0, 1),
             hollow=np.clip((wait_ends - wait_begins) / cell, 0, 1),
             calls=calls.astype(np.int64),
             waits=waits.astype(np.int64),
-            begin=np.where(one, begins / cell, 0),
-            end=np.where(one, ends / cell, 0),
+            begin=np.where(single, begins / cell, 0),
+            end=np.where(single, ends / cell, 0),
             slow_call=slow_call,
             slow_wait=slow_wait,
             short=short,

@@ -40,12 +40,12 @@ from stallscope.tui.timeline.view_model import Selection
 FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 _COLUMNS = 120
 READS_PER_S = 10.0
-# Drawing takes at most this share of the time on a slow machine. A single draw may take longer: after a zoom the cells
-# are computed from everything.
+# Largest share of the time for drawing on a slow machine. A single draw may take longer: after a zoom the cells are
+# computed from everything.
 _DRAW_SHARE = 0.1
-# Frames while the trace is frozen: the records are still read, a few times a second.
+# Frames in a second while the trace is frozen: the records are still read.
 FROZEN_FRAMES_PER_S = 4.0
-# Lines of the header and of the keys; of the details the least and the most.
+# Lines of the header and of the keys; smallest and largest number of lines of the details.
 _AROUND, _DETAILS = 3, (5, 10)
 
 
@@ -105,7 +105,7 @@ class TimelineScreen(ActionScreen):
 
     @property
     def replayed(self) -> bool:
-        """Whether it shows kept traces, as those of a watched program are."""
+        """Whether it shows kept traces, for example of a watched program."""
         return self.traces.replayed
 
     @property
@@ -131,7 +131,7 @@ class TimelineScreen(ActionScreen):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Show what there is."""
+        """Show the present trace."""
         self._move(self.traces.open(self.cursor))
 
     def on_unmount(self) -> None:
@@ -139,7 +139,7 @@ class TimelineScreen(ActionScreen):
         self.traces.close()
 
     def tick(self) -> None:
-        """Read the timeline, look for the trigger, and draw what changed."""
+        """Read the timeline, look for the trigger, and draw the changed part."""
         now_s = time.monotonic()
         if self.app.screen is self:
             self.context.restart_engine()
@@ -164,7 +164,7 @@ class TimelineScreen(ActionScreen):
         return standing is not None
 
     def _move(self, cursor: TraceCursor) -> None:
-        """Have the next frame draw what ``cursor`` is on."""
+        """Take ``cursor`` for the next frame."""
         self.cursor = cursor
         self.mark_changed()
 
@@ -260,7 +260,7 @@ class TimelineScreen(ActionScreen):
             return
         trace, call = visible
         question = f"Write {span_text(trace.span_ns)} of the trace as:"
-        formats = Choose(question, [(str(one), words) for one, words in _FORMATS.items()])
+        formats = Choose(question, [(str(trace_format), words) for trace_format, words in _FORMATS.items()])
         self.ask(formats, lambda name: self._export(trace, TraceFormat(name), call))
 
     def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
@@ -307,7 +307,7 @@ class TimelineScreen(ActionScreen):
             worst = self.cursor.at_worst()
             if worst is None:
                 trace = self.cursor.trace
-                probes = trace is None or any(not one.process for one in trace.probes)
+                probes = trace is None or any(not probe.process for probe in trace.probes)
                 self.notify(f"No call{' of a victim' if probes else ''} is in this span.")
             self._move(worst or self.cursor)
 

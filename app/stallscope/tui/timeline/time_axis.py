@@ -8,11 +8,11 @@ from typing import TypeVar
 
 Value = TypeVar("Value", int, float)
 
-# 50 µs to 10 s in steps of 1, 2, 5.
+# Spans (ns) of the axis: 50 µs to 10 s in steps of 1, 2, 5.
 SPANS_NS: tuple[int, ...] = tuple(
     digit * 10**power for power in range(4, 11) for digit in (1, 2, 5) if 50_000 <= digit * 10**power <= 10_000_000_000
 )
-# Columns between two ticks, at least: a label and a blank.
+# Smallest distance (columns) of two ticks: a label and a blank.
 _TICK_COLUMNS = 13
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 
@@ -56,7 +56,7 @@ class Viewport:
 
 
 def around(begin_ns: int, end_ns: int, span_ns: int) -> Viewport:
-    """The viewport of ``span_ns`` whose middle is that of a time."""
+    """The viewport of ``span_ns`` with a time in its middle."""
     return Viewport((begin_ns + end_ns - span_ns) // 2, span_ns)
 
 
@@ -83,10 +83,10 @@ def ticks(view: Viewport, zero_ns: int, width: int) -> list[tuple[int, str]]:
     step = next(digit * 10**power for power in range(12) for digit in (1, 2, 5) if digit * 10**power >= least)
     name, unit = next((name, unit) for name, unit in _UNITS if step >= unit)
     first = -((zero_ns - view.begin_ns) // step)
-    found = []
+    marks = []
     for number in range(first, first + width // _TICK_COLUMNS + 2):
         at_ns = zero_ns + number * step
         column = view.column(at_ns, width)
         if 0 <= column < width:
-            found.append((column, f"{number * step // unit:+d} {name}" if number else "0"))
-    return found
+            marks.append((column, f"{number * step // unit:+d} {name}" if number else "0"))
+    return marks

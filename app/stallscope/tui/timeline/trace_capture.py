@@ -14,19 +14,19 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slo
 from stallprobes.units import duration_ns
 from stallscope.tui.timeline.time_axis import stepped
 
-# The trigger's limits between which the keys step: 10 µs to 1 s.
+# Limits (ns) of the trigger between which the keys step: 10 µs to 1 s.
 LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)), 10**9)
-# Of a stall that the monitor showed, the worst call within this time after the first one is the trigger.
+# Time (ns) after the first call of a stall of the monitor in which the worst call is the trigger.
 WORST_WITHIN_NS = 300 * MS
-# So much after the trigger is recorded at least.
+# Shortest recorded time (ns) after the trigger.
 _LEAST_AFTER_NS = 20 * MS
-# A stall of the monitor counts once so much was recorded before it.
+# Shortest recorded time (ns) before a stall of the monitor that counts.
 _LEAST_BEFORE_NS = 50 * MS
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class CaptureState(StrEnum):
-    """State of a capture. ``TRIGGERED``: a slow call was found, and what follows it is being recorded."""
+    """State of a capture. ``TRIGGERED``: a slow call was found, and the time after it is being recorded."""
 
     LIVE = "live"
     ARMED = "armed"
@@ -38,8 +38,8 @@ class TraceCapture:
     """The capture of a live timeline; it keeps its settings and a frozen trace when the screen is closed.
 
     ``above_ns`` is the trigger's limit, None where the limits follow the baselines. ``before`` is the share of the span
-    before the trigger. ``stalled`` is the probe whose stall is waited for, None for any victim. ``trace`` is the frozen
-    trace, ``found`` the slow call that froze it, ``why`` the reason in words.
+    before the trigger. ``stalled`` is the probe for whose stall the capture waits, None for any victim. ``trace`` is
+    the frozen trace, ``found`` the slow call that froze it, ``why`` the reason in words.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class TraceCapture:
         others: Sequence[str],
         span_ns: int,
     ) -> bool:
-        """Look for the trigger in what was recorded; True when the trace was frozen by it."""
+        """Look for the trigger in the new records; True when the trace was frozen by it."""
         if self.state not in (CaptureState.ARMED, CaptureState.TRIGGERED):
             return False
         if self._trigger is None:
@@ -88,7 +88,7 @@ class TraceCapture:
             # What is already recorded counts only for a stall that the monitor has shown, if something came before it.
             self._trigger.skip(history.begin_ns + _LEAST_BEFORE_NS if self.stalled else history.collected_ns)
         if self.stalled is not None:
-            baselines = {name: one for name, one in baselines.items() if name == self.stalled}
+            baselines = {name: baseline for name, baseline in baselines.items() if name == self.stalled}
         self.limits = self._trigger.limits(baselines)
         if self.state is CaptureState.ARMED:
             self.found = self._trigger.feed(history, baselines, snapshot)

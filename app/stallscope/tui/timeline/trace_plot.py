@@ -41,9 +41,9 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# The line of the delay.
+# Line of the delay.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
-# The longest and the shortest column of names.
+# Narrowest and widest column of names.
 _NAMES = (14, 40)
 
 
@@ -51,7 +51,7 @@ _NAMES = (14, 40)
 class PlotLayout:
     """Columns and lines of the plot.
 
-    ``names`` is the width of the names, ``columns`` that of the trace. ``lines`` has the row of each line below the
+    ``names`` and ``columns`` are the widths of the names and of the trace. ``lines`` has the row of each line below the
     axis, None for titles and blanks. ``titles`` are the sections' titles by line, "" for the line of the delay.
     """
 
@@ -106,14 +106,14 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     selection = view.selection
     at = plot_layout(view.rows, None if selection is None else selection.row, width, height)
     shown = [key for key in at.lines if key is not None]
-    found, cursor, delay, index = RowIntervals(trace, view.limits), None, None, None
+    spans, cursor, delay, index = RowIntervals(trace, view.limits), None, None, None
     if view.picture is not None:
         cells = view.picture.raster(shown, view.viewport, at.columns, view.limits)
     else:
         grid = CellGrid(view.viewport.begin_ns, view.viewport.span_ns, at.columns)
-        cells = raster([found[key] for key in shown], grid)
-        delay = selected_delay(trace, found, selection)
-        index = None if selection is None else selected_index(found, selection)
+        cells = raster([spans[key] for key in shown], grid)
+        delay = selected_delay(trace, spans, selection)
+        index = None if selection is None else selected_index(spans, selection)
     text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
@@ -122,7 +122,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
     _mark_records_off(view, shown, text, style, glyphs)
     _note_empty(view, shown, cells, text[:, first:last], style[:, first:last])
     if selection is not None and selection.row in shown and index is not None:
-        part = found[selection.row]
+        part = spans[selection.row]
         first = view.viewport.column(int(part.starts[index]), at.columns)
         last = max(view.viewport.column(int(part.ends[index]) - 1, at.columns), first)
         if last >= 0 and first < at.columns:
@@ -141,7 +141,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
             head: Line = [("▸" if chosen else " ", "accent"), (name, "strong" if chosen else "")]
             body = drawn[key]
             if key.kind is RowKind.FOREIGN:
-                body = _labelled(trace, view, _foreign(view, found), body, at.columns)
+                body = _labelled(trace, view, _foreign(view, spans), body, at.columns)
             lines.append([*head, *body])
         elif title == "":
             lines.append(_delay_line(view, trace, delay, at, glyphs))
@@ -247,11 +247,11 @@ def _delay_line(view: TraceView, trace: Trace, delay: Delay | None, at: PlotLayo
     return [*head, (cut(f"{brief} ", low).rjust(low), "strong"), (drawn, "accent")]
 
 
-def _foreign(view: TraceView, found: RowIntervals) -> Int64s:
+def _foreign(view: TraceView, spans: RowIntervals) -> Int64s:
     """The gaps of the graphics engine as int64[n][2]."""
     if view.picture is not None:
         return view.picture.gaps
-    gaps = found[RowKey(RowKind.FOREIGN)]
+    gaps = spans[RowKey(RowKind.FOREIGN)]
     return np.column_stack((gaps.starts, gaps.ends))
 
 

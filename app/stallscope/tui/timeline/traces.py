@@ -1,6 +1,6 @@
-"""What the timeline shows, live or recorded: the trace of an engine, or those of a recording or a watched program.
+"""The traces of the timeline, live or recorded: of an engine, a recording or a watched program.
 
-Both forms have the same methods; those that take the screen's cursor return it on what is shown then.
+Both forms have the same methods; methods that take the screen's cursor return the cursor on the trace shown then.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class LiveTrace:
         return self._marker[2].limits(self.baselines)
 
     def _has(self, traced: Sequence[TracedProbe]) -> bool:
-        """Whether the monitor's probes are those of a trace: it may be of an earlier probe set, or of the next one."""
-        return [(one.name, len(one.ops)) for one in traced] == [
+        """Whether a trace has the monitor's probes: it may be of an earlier probe set, or of the next one."""
+        return [(probe.name, len(probe.ops)) for probe in traced] == [
             (probe.name, len(probe.program.ops)) for probe in self._observation.probe_set.probes
         ]
 
@@ -117,10 +117,10 @@ class LiveTrace:
     def _focus_stalls(self) -> bool:
         """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
         analyzer, name = self._context.analyzer, self._context.focus_name
-        probe = next((one for one in self._observation.probe_set.probes if one.name == name), None)
+        probe = next((candidate for candidate in self._observation.probe_set.probes if candidate.name == name), None)
         if analyzer is None or probe is None or probe.role is not Role.VICTIM:
             return False
-        return any(one.probe == name and one.kind in _STALLS for one in analyzer.verdicts)
+        return any(verdict.probe == name and verdict.kind in _STALLS for verdict in analyzer.verdicts)
 
     def close(self) -> None:
         """Wait for no stall any more; the recording continues."""
@@ -135,8 +135,8 @@ class LiveTrace:
     @property
     def starts(self) -> bool:
         """Whether the recording is being switched on, or is on: then records come."""
-        found = None if self.report is None else self.report.condition
-        recorded = found in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
+        condition = None if self.report is None else self.report.condition
+        recorded = condition in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
         return self.moving and self._live.timeline.wanted and recorded
 
     def home(self, cursor: TraceCursor) -> TraceCursor:
@@ -154,7 +154,7 @@ class LiveTrace:
         return cursor if cursor.intervals is None else cursor.marked(self.limits(cursor.intervals.trace.probes))
 
     def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
-        """Read what was recorded, and freeze it if the trigger finds a call; the cursor, and whether to draw it."""
+        """Read the new records; freeze the trace if the trigger finds a call. The cursor, and whether to draw."""
         history, report = self._live.timeline.read(), self._live.timeline.report
         seen = self._observation
         before = None if self.report is None else self.report.condition
@@ -172,13 +172,13 @@ class LiveTrace:
 
     def record_frozen(self) -> None:
         """Put the part of the frozen trace around the slow call into the recording, if there is one."""
-        trace, found, record = self._capture.trace, self._capture.found, self._context.record_trace
-        if record is not None and trace is not None and found is not None:
-            begin_ns, end_ns = found.span
+        trace, call, record = self._capture.trace, self._capture.found, self._context.record_trace
+        if record is not None and trace is not None and call is not None:
+            begin_ns, end_ns = call.span
             record(trace.between(max(begin_ns, trace.begin_ns), min(end_ns, trace.end_ns)))
 
     def freeze(self, cursor: TraceCursor, why: str) -> TraceCursor | None:
-        """Freeze what was recorded so far, unless a trace is frozen; None where there is nothing."""
+        """Freeze the present trace, unless a trace is frozen; None where there is nothing."""
         capture, history, seen = self._capture, self._live.timeline.history, self._observation
         if not self.moving:
             return cursor
@@ -244,9 +244,10 @@ class LiveTrace:
 
 
 class RecordedTraces:
-    """The traces that ``source`` has, recorded or kept.
+    """The recorded or kept traces of ``source``.
 
-    ``number`` is that of the trace that is shown, None without one; ``problem`` says why it cannot be, "" if it can.
+    ``number`` is the number of the visible trace, None without one; ``problem`` says why it cannot be shown, "" if it
+    can.
     """
 
     replayed, moving, starts, note = True, False, False, ""

@@ -107,20 +107,20 @@ def _slow(trace: Trace, probe: int, spans: RowSpans, limits: TriggerLimits | Non
     return slow
 
 
-def find(found: Intervals, start_ns: int) -> int | None:
+def find(row: Intervals, start_ns: int) -> int | None:
     """The index of the interval that starts at ``start_ns``; None without one."""
-    index = int(np.searchsorted(found.starts, start_ns))
-    return index if index < len(found.starts) and found.starts[index] == start_ns else None
+    index = int(np.searchsorted(row.starts, start_ns))
+    return index if index < len(row.starts) and row.starts[index] == start_ns else None
 
 
-def nearest(found: Intervals, at_ns: int) -> int | None:
-    """The index of the interval at ``at_ns``, or the nearest one; None without any.
+def nearest(row: Intervals, at_ns: int) -> int | None:
+    """The index of the interval at ``at_ns``, else of the nearest interval; None without any.
 
-    An interval that begins where another one ends is the one at that time.
+    At the common edge of two intervals the later one counts.
     """
-    if not len(found.starts):
+    if not len(row.starts):
         return None
-    distance = np.maximum(np.maximum(found.starts - at_ns, at_ns + 1 - found.ends), 0)
+    distance = np.maximum(np.maximum(row.starts - at_ns, at_ns + 1 - row.ends), 0)
     return int(np.argmin(distance))
 
 
@@ -134,9 +134,9 @@ class Selection:
 
 @dataclass(frozen=True)
 class TraceView:
-    """What the plot shows. ``trace`` has at least the visible time; it is compared by identity.
+    """Content of the plot. ``trace`` has at least the visible time; it is compared by identity.
 
-    Of a trace that moves, ``trace`` has only the rows that came last, and ``picture`` has the cells.
+    While a trace moves, ``trace`` has only the latest rows, and ``picture`` has the cells.
 
     ``zero_ns`` is the time that the axis calls 0. ``limits`` mark slow calls. ``sentences`` are shown in place of a
     trace. ``live``: the trace moves; ``off`` are then the numbers of the probes that are switched off. ``slow_only``:
@@ -171,21 +171,21 @@ class RowIntervals:
         return self._found[key]
 
 
-def selected_index(found: RowIntervals, selection: Selection) -> int | None:
+def selected_index(spans: RowIntervals, selection: Selection) -> int | None:
     """The index of the selected interval in its row; None where the trace does not have it."""
-    return None if selection.start_ns is None else find(found[selection.row], selection.start_ns)
+    return None if selection.start_ns is None else find(spans[selection.row], selection.start_ns)
 
 
-def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Rows | None:
+def selected_work(trace: Trace, spans: RowIntervals, selection: Selection) -> Rows | None:
     """The row of ``trace.work`` that belongs to the selection; None without one.
 
-    Of a call it is the work that the call submitted; of a wait the work that its iteration submitted, the one that
-    started last; of GPU work itself.
+    A call selects the work that it submitted; a wait selects the last started work of its iteration; GPU work selects
+    itself.
     """
-    index = selected_index(found, selection)
+    index = selected_index(spans, selection)
     if index is None:
         return None
-    number = int(found[selection.row].numbers[index])
+    number = int(spans[selection.row].numbers[index])
     if number == NO_NUMBER:
         return None
     if selection.row.kind is RowKind.WORK:
@@ -201,9 +201,9 @@ def selected_work(trace: Trace, found: RowIntervals, selection: Selection) -> Ro
     return work[int(np.argmax(work["start_ns"]))] if len(work) else None
 
 
-def selected_delay(trace: Trace, found: RowIntervals, selection: Selection | None) -> Delay | None:
+def selected_delay(trace: Trace, spans: RowIntervals, selection: Selection | None) -> Delay | None:
     """The delay of the work that belongs to the selection; None without one."""
-    work = None if selection is None else selected_work(trace, found, selection)
+    work = None if selection is None else selected_work(trace, spans, selection)
     return None if work is None else delay_of(trace, work)
 
 

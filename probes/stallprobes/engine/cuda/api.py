@@ -13,13 +13,14 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# Functions whose ops are written for the signature of another version than 12.0.
+# Version of each function whose ops have the signature of another version than 12.0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2
-# CUDA_ERROR_DEVICE_UNAVAILABLE: among other reasons, the GPU admits one process at a time (CUDA driver API, CUresult).
+# Code of CUDA_ERROR_DEVICE_UNAVAILABLE: one reason is a GPU that admits one process at a time (CUDA driver API,
+# CUresult).
 DEVICE_UNAVAILABLE = 46
-# Sticky errors: afterwards every call in the context returns the same error (CUDA driver API, CUresult).
+# Codes of sticky errors, after which every call in the context returns the same error (CUDA driver API, CUresult).
 STICKY_ERRORS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 
 
@@ -101,7 +102,8 @@ class Api:
 
 
 def setup_error(error: CudaError, what: str) -> Unsupported | BackendError:
-    """The exception for a failed setup call: Unsupported for what this GPU cannot give now, else BackendError."""
+    """The exception for a failed setup call: Unsupported for a resource that this GPU cannot give now, else
+    BackendError."""
     if error.code == OUT_OF_MEMORY:
         return Unsupported(f"too little GPU memory for {what}")
     if error.code == DEVICE_UNAVAILABLE:

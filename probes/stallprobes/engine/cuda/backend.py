@@ -44,7 +44,7 @@ class CudaBackend:
         self._api: Api | None = None
         self._collector: Collector | None = None
         self._shared: SessionResources | None = None
-        # Of a timeline that a probe excludes: its state when it is asked for, and at present.
+        # States of a timeline that a probe excludes: on request, and at present.
         self._refusal: TimelineStatus | None = None
         self._refused = OFF
 

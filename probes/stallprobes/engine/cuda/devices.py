@@ -59,17 +59,17 @@ def choose(api: Api, spec: str | None) -> list[CudaDevice]:
     count = int(api.call("cuDeviceGetCount"))
     if count == 0:
         raise BackendError(EXIT_NO_GPU, "CUDA sees no GPU")
-    found = [_describe(api, ordinal) for ordinal in range(count)]
+    gpus = [_describe(api, ordinal) for ordinal in range(count)]
     first: list[CudaDevice] = []
     for part in (spec or "").split(","):
         wanted = part.strip().lower().removeprefix("gpu-").removeprefix("mig-")
         if not wanted:
             continue
-        named = next((gpu for gpu in found if gpu.uuid == wanted or str(gpu.ordinal) == wanted), None)
+        named = next((gpu for gpu in gpus if gpu.uuid == wanted or str(gpu.ordinal) == wanted), None)
         if named is None:
             raise BackendError(EXIT_NO_GPU, f"CUDA sees no GPU {part.strip()}")
         first.append(named)
-    return [*first, *(gpu for gpu in found if gpu not in first)]
+    return [*first, *(gpu for gpu in gpus if gpu not in first)]
 
 
 class Contexts:
@@ -138,8 +138,8 @@ class Contexts:
 
 def peer_access_problem(api: Api, gpus: list[CudaDevice]) -> str | None:
     """Why the first two GPUs cannot reach each other's memory; None when they can, both ways."""
-    one, other = gpus[0], gpus[1]
-    for source, target in ((one, other), (other, one)):
+    first, second = gpus[0], gpus[1]
+    for source, target in ((first, second), (second, first)):
         if not int(api.call("cuDeviceCanAccessPeer", source.handle, target.handle)):
             return f"cuDeviceCanAccessPeer says no from GPU {source.ordinal} to GPU {target.ordinal}"
     return None

@@ -1,4 +1,4 @@
-"""What the collector asks of a GPU: its clock, read by a kernel of one thread, and whether all work has ended."""
+"""Questions of the collector to a GPU: its clock, read by a kernel of one thread, and whether all work has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from stallprobes.model import Context
 from stallprobes.native.library import core
 
 _READS = 3
-# A kernel ahead of this one may be long; a launch that is starved is no reason to give up the timeline.
+# Longest wait (ns) for the kernel: a long kernel may be ahead of it, and a starved launch is no reason to give up the
+# timeline.
 _LONGEST_NS = 2_000_000_000
 _NON_BLOCKING = 1
 _NOT_READY = 600
@@ -45,11 +46,11 @@ class GpuClock:
             self._word = self._word or self._shared.mapped_word()
             self._shared.contexts.use(context)
             function, stream = self._kernel(context)
-            found = [offset for _ in range(_READS) if (offset := self._read_once(function, stream)) is not None]
+            offsets = [offset for _ in range(_READS) if (offset := self._read_once(function, stream)) is not None]
             self._api.call("cuCtxSetCurrent", 0)
         except (CudaError, Unsupported):
             return None
-        return max(found, default=None)
+        return max(offsets, default=None)
 
     def _kernel(self, context: Context) -> tuple[int, int]:
         """The kernel and a stream for it in the current context."""

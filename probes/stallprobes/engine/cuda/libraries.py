@@ -24,10 +24,10 @@ class CuptiFunctions:
     def address(self, function: str) -> int:
         """The address of a function of CUPTI. Raises Unsupported without the library or without the function."""
         library = self._loaded()
-        found = library.address(function)
-        if not found:
+        address = library.address(function)
+        if not address:
             raise Unsupported(f"the libcupti at {library.path} has no {function}")
-        return found
+        return address
 
     def text(self, code: int) -> str:
         """CUPTI's name of the code ``code``. Raises Unsupported without the library."""
@@ -52,10 +52,10 @@ class NvmlCalls:
     def address(self, function: str) -> int:
         """The address of an NVML function. Raises Unsupported without NVML or without the function."""
         try:
-            found = getattr(self._loaded(), function)
+            entry = getattr(self._loaded(), function)
         except AttributeError:
             raise Unsupported(f"this NVML has no {function}") from None
-        return ctypes.cast(found, ctypes.c_void_p).value or 0
+        return ctypes.cast(entry, ctypes.c_void_p).value or 0
 
     def device(self, uuid: str) -> int:
         """The nvmlDevice_t of the GPU with this UUID, without prefix. Raises Unsupported if NVML does not list it."""

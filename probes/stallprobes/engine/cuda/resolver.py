@@ -1,4 +1,4 @@
-"""What the names of a program stand for on a real GPU: handles, addresses, kernel parameters."""
+"""Resources of a program on a real GPU, by their names: handles, addresses, kernel parameters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 _PREFER_OVERLAP = 1
-# What the GPU must have for each kind of structure: the device attribute, and its name in a message.
+# Requirement of a kind of structure: the device attribute, and its name in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 _NEEDED = {
     MemoryStructKind.ALLOCATION: _MAPPING,

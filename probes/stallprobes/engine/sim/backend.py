@@ -176,14 +176,14 @@ class SimBackend:
 
     def poll(self) -> list[ProbeFailure]:
         """The probes that failed since the last call."""
-        found = []
+        failures = []
         for thread in self._threads:
             if thread.words.state == ProbeState.ERROR and thread.probe.name not in self._reported:
                 self._reported.add(thread.probe.name)
                 op = failed_op(thread.probe.program, thread.words.error_op)
                 code = thread.words.error_code
-                found.append(ProbeFailure(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
-        return found
+                failures.append(ProbeFailure(thread.probe.name, op_name(op), code, TEXTS.get(code, "0 was expected")))
+        return failures
 
     def advance(self, ns: int) -> None:
         """Advance virtual time by ``ns``. A switch of a probe takes effect after at most 5 ms of it."""

@@ -16,7 +16,7 @@ Wait = Iterable[Any]
 Process = Generator[Any, Any, None]
 Call = Generator[Any, Any, int]
 
-# A clock of 0 on the board means that there is none.
+# Begin of the virtual time (ns): a clock of 0 on the board means that there is none.
 EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 
@@ -44,15 +44,16 @@ class Sleep:
 
 
 class ClockProcess(simpy.Process):  # type: ignore[misc]
-    """A process of the clock. Its generator yields the events that it waits for, or a time in ns.
+    """A process of the clock; its generator yields the events to wait for, or a time in ns.
 
-    Nothing interrupts it, and no event that it waits for fails, so that SimPy's general way to resume it is not needed.
+    Nothing interrupts the process and none of its events fails, so that it needs no general way to resume, as SimPy
+    has.
     """
 
     def __init__(self, clock: Clock, generator: Process) -> None:
         """Run ``generator`` from now on."""
         self._send = generator.send
-        # It waits for one thing at a time, so that one entry serves for all delays.
+        # The process waits for one event at a time, so that one entry serves for all delays.
         self._sleep = Sleep(self, generator.send)
         super().__init__(clock, generator)
 
@@ -81,8 +82,8 @@ class ClockProcess(simpy.Process):  # type: ignore[misc]
 class Clock(simpy.Environment):  # type: ignore[misc]
     """Virtual time in ns.
 
-    A process that waits until a time before which no other event is due need not be suspended: it moves ``now`` there
-    at once, which is faster and gives the same results. Only the running process may do so.
+    A process that waits for the next event of the clock need not be suspended: it moves ``now`` there at once, which is
+    faster and gives the same results. Only the running process may do so.
 
     ``now`` is an attribute and the loop over the events is in one function, because a simulated call takes no more
     than a few of SimPy's properties and functions. The order of the events is SimPy's.
@@ -126,17 +127,17 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                 self._active_proc = process
                 while True:
                     try:
-                        found = send(value)
+                        awaited = send(value)
                     except StopIteration as end:
                         process._end(end.value)
                         break
-                    if type(found) is int:
-                        heappush(queue, (self.now + found, NORMAL, next(numbers), event))
+                    if type(awaited) is int:
+                        heappush(queue, (self.now + awaited, NORMAL, next(numbers), event))
                         break
-                    if found.callbacks is not None:
-                        found.callbacks.append(process._resume)
+                    if awaited.callbacks is not None:
+                        awaited.callbacks.append(process._resume)
                         break
-                    value = found._value
+                    value = awaited._value
                 self._active_proc = None
                 continue
             callbacks, event.callbacks = event.callbacks, None

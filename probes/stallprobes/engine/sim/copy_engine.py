@@ -40,13 +40,13 @@ class _Segment:
 
 
 class CopyEngine:
-    """Executes the transfers of one direction, one at a time: those of a context in the order in which they are ready.
+    """Executes the transfers of one direction, one at a time; transfers of one context run in the order of readiness.
 
-    While a transfer of another context waits, a context keeps the engine for a time-slice from then on, and then its
-    transfer is interrupted. On H200s a copy of 4 KiB to the host beside copies of 64 MiB of another context, 1187 us
-    long, waits 1008 to 1065 us and 106 to 162 us in turn: for a time-slice, then for the rest of the copy. Beside those
-    of its own context it waits for the whole one (check-h200x2-1.json.gz and the six beside it). ``moved_ns`` is the
-    duration of all transfers so far without the base of each, also of chunks of staged copies.
+    While a transfer of another context waits, a context keeps the engine for one time-slice from then on; afterwards
+    its transfer is interrupted. On H200s a copy of 4 KiB to the host beside copies of 64 MiB of another context, 1187
+    us long, waits 1008 to 1065 us and 106 to 162 us in turn: for a time-slice, then for the rest of the copy. Beside
+    copies of its own context it waits for the whole copy (check-h200x2-1.json.gz and the six beside it). ``moved_ns``
+    is the duration of all transfers so far without the base of each, with the chunks of staged copies.
     """
 
     def __init__(self, clock: Clock, base_ns: int, timeslice_ns: int) -> None:
@@ -67,7 +67,7 @@ class CopyEngine:
     def is_busy(self) -> bool:
         """Whether a transfer over the bus or a chunk of a staged copy occupies the engine now."""
         now = self._clock.now
-        if self.free_at > now and any(one.over_bus and one.job.end > now for one in self._accepted):
+        if self.free_at > now and any(transfer.over_bus and transfer.job.end > now for transfer in self._accepted):
             return True
         if not self.staging:
             return False
@@ -88,48 +88,50 @@ class CopyEngine:
         """Accept a job that clears memory of the GPU."""
         self._accept(_Transfer(job, self._clock.now, job.ns, over_bus=False), between_chunks=True)
 
-    def _accept(self, one: _Transfer, between_chunks: bool) -> None:
+    def _accept(self, transfer: _Transfer, between_chunks: bool) -> None:
         """``between_chunks``: the transfer begins where no chunk of a staged copy occupies the engine."""
         now = self._clock.now
         if self.free_at <= now:
             self._accepted, self._plan = [], []
         elif not self._plan:
             self._accepted = [other for other in self._accepted if other.job.end > now]
-        alone = not self._plan and all(other.context is one.context for other in self._accepted)
-        start = max(one.ready, self.free_at) if alone else one.ready
+        alone = not self._plan and all(other.context is transfer.context for other in self._accepted)
+        start = max(transfer.ready, self.free_at) if alone else transfer.ready
         if between_chunks and self.staging:
             start = self._skip_staged_copies(start)
-        self._accepted.append(one)
+        self._accepted.append(transfer)
         if alone:
-            self.free_at = start + one.left_ns
-            one.job.set_start(start)
-            one.job.set_end(self.free_at)
+            self.free_at = start + transfer.left_ns
+            transfer.job.set_start(start)
+            transfer.job.set_end(self.free_at)
         else:
-            one.ready = start
+            transfer.ready = start
             self._make_plan()
 
     def _make_plan(self) -> None:
-        """Compute what runs when from now on, with the transfer that was accepted last."""
+        """Compute the schedule from now on, with the transfer that was accepted last."""
         now, last = self._clock.now, self._accepted[-1]
-        before = self._plan or [_Segment(one, one.job.start, one.job.end) for one in self._accepted[:-1]]
+        before = self._plan or [
+            _Segment(transfer, transfer.job.start, transfer.job.end) for transfer in self._accepted[:-1]
+        ]
         for part in before:
             part.transfer.left_ns -= max(min(part.end, now) - part.start, 0)
         running = next((part for part in before if part.start <= now < part.end), None)
         current = None if running is None else running.transfer.context
         slice_end = NEVER if running is None else running.slice_end
-        self._accepted = [one for one in self._accepted if one.left_ns > 0 or one is last]
-        self._plan, left, time = [], {one: one.left_ns for one in self._accepted}, now
+        self._accepted = [transfer for transfer in self._accepted if transfer.left_ns > 0 or transfer is last]
+        self._plan, left, time = [], {transfer: transfer.left_ns for transfer in self._accepted}, now
         while left:
-            ready = [one for one in left if one.ready <= time]
+            ready = [transfer for transfer in left if transfer.ready <= time]
             if not ready:
-                time = min(one.ready for one in left)
+                time = min(transfer.ready for transfer in left)
                 continue
-            chosen = next((one for one in ready if one.context is current), None)
+            chosen = next((transfer for transfer in ready if transfer.context is current), None)
             if chosen is None or time >= slice_end:
-                chosen = next((one for one in ready if one.context is not current), ready[0])
+                chosen = next((transfer for transfer in ready if transfer.context is not current), ready[0])
                 current, slice_end = chosen.context, NEVER
             end = time + left[chosen]
-            rival = min((one.ready for one in left if one.context is not current), default=NEVER)
+            rival = min((transfer.ready for transfer in left if transfer.context is not current), default=NEVER)
             if rival < end:
                 slice_end = min(slice_end, max(time, rival) + self._timeslice_ns)
                 end = min(end, slice_end)

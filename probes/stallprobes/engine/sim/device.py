@@ -165,7 +165,7 @@ class Slowdowns:
 
 
 class SimGpu:
-    """One GPU: its engines, its free memory, and what slows down the calls of all its contexts.
+    """One GPU: its engines, its free memory, and the slowdowns of the calls of all its contexts.
 
     ``staging``: staged copies to the host, during which no thread notices the GPU's progress. ``on_submit`` is called
     with each job that is submitted to a stream.
@@ -224,10 +224,10 @@ class SimGpu:
     def clear(self, nbytes: int) -> None:
         """Clear ``nbytes`` that were freed: the kernel driver does it, by the engine of copies to the GPU.
 
-        That is what H200s show. A copy of 1 MiB to the GPU waits for it, one to the host does not: 100 us in place of
-        25 behind cuMemFree of its context, and 130 to 190 beside a thread that allocates and frees in another one; in
-        time-slices of the copy engine where that thread frees faster (agreement-h200.json.gz). A thread that creates
-        and releases 64 MiB is held up to 160 us for each in the mean, on two machines (h200-threads-1.json.gz and 2).
+        H200s show this. A copy of 1 MiB to the GPU waits for it, one to the host does not: 100 us in place of 25 behind
+        cuMemFree of its context, and 130 to 190 beside a thread that allocates and frees in another one; in time-slices
+        of the copy engine where that thread frees faster (agreement-h200.json.gz). A thread that creates and releases
+        64 MiB is held up to 160 us for each in the mean, on two machines (h200-threads-1.json.gz and 2).
         """
         ns = transfer_ns(nbytes, self.profile.copy.clear_gbps)
         job = Job(self._clock, self.to_gpu, ns, what="clear", nbytes=nbytes)
@@ -349,8 +349,9 @@ class GpuContext:
 class HardwareQueue:
     """A queue of the GPU that several streams of a context share.
 
-    ``last`` is the last job that entered it. ``blocked_by``: the record of a blocking event at its end. It interrupts
-    the host once the work of its stream is done, and the kernels of other streams behind it in the queue wait for that.
+    ``last`` is the last job that entered the queue. ``blocked_by`` is the record of a blocking event at its end: it
+    interrupts the host once the work of its stream is done, and the kernels of other streams behind it in the queue
+    wait for this interrupt.
     """
 
     __slots__ = ("blocked_by", "last")
@@ -363,10 +364,11 @@ class HardwareQueue:
 class HardwareQueues:
     """The hardware queues of one context; a green context shares its primary context's.
 
-    A stream without unfinished work takes the next free queue, and where none is free the next one in turn; the legacy
-    default stream keeps its queue. That fits the waits of an H200, where each of 16 threads with blocking events waited
-    for one to five kernels, a launch on the default stream for one in each second, and none of 4 threads for another;
-    CUDA's documentation says nothing about it. ``used``: a blocking event was recorded, so that streams can wait here.
+    A stream without unfinished work takes the next free queue, or the next one in turn if none is free; the legacy
+    default stream keeps its queue. The model fits the waits on an H200: each of 16 threads with blocking events waited
+    for one to five kernels, a launch on the default stream waited for one kernel in each second, and none of 4 threads
+    waited for another. CUDA's documentation does not cover it. ``used``: a blocking event was recorded, so that streams
+    can wait here.
     """
 
     def __init__(self, clock: Clock, number: int) -> None:
@@ -379,7 +381,7 @@ class HardwareQueues:
         """The queue of the next stream that begins to work."""
         now, queues = self._clock.now, self._queues
         in_turn = [(self._next + step) % len(queues) for step in range(1, len(queues) + 1)]
-        free = (one for one in in_turn if (last := queues[one].last) is None or last.end <= now)
+        free = (number for number in in_turn if (last := queues[number].last) is None or last.end <= now)
         self._next = next(free, in_turn[0])
         return queues[self._next]
 
@@ -478,15 +480,15 @@ class SimStream:
         stream waits only for itself.
         """
         now, tail, waits_for = self._clock.now, self.tail, self._waits_for
-        found = [tail] if tail is not None and tail.end > now else []
+        jobs = [tail] if tail is not None and tail.end > now else []
         if waits_for is not None:
             tail = waits_for.tail
             if tail is not None and tail.end > now:
-                found.append(tail)
+                jobs.append(tail)
         elif self.is_null:
             tails = [stream.tail for stream in self.context.streams if stream.kind is StreamKind.BLOCKING]
-            found += [job for job in tails if job is not None and job.end > now]
-        return found
+            jobs += [job for job in tails if job is not None and job.end > now]
+        return jobs
 
 
 @dataclass
@@ -515,8 +517,8 @@ class ProcessProfiler:
 class Simulation:
     """The state that all host threads share: the clock, the profile, the GPUs.
 
-    ``staged_tail`` is the last submitted one of all transfers between two GPUs that the driver stages, which are in one
-    order. ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
+    ``staged_tail`` is the last submitted transfer among all staged transfers between two GPUs, which are in one order.
+    ``quit``: the threads are to end. ``rings``: the recent calls of each probe are kept on the board.
     """
 
     clock: Clock

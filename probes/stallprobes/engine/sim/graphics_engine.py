@@ -14,11 +14,11 @@ from stallprobes.engine.sim.jobs import ContextQueue, Job
 class GraphicsTiming:
     """Times of the graphics engine in ns, and ``threads``, the number of threads that its SMs hold.
 
-    A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread
-    plus ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not.
-    After an idle time of ``wakeup_after_ns`` or longer a kernel starts ``wakeup_ns`` later, after a shorter one in
-    proportion. That the delay grows so is a guess; it is 0 unless a profile or ``--sim-set`` says otherwise, since no
-    recorded machine shows it.
+    A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread plus
+    ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not. After
+    an idle time of ``wakeup_after_ns`` or longer a kernel starts ``wakeup_ns`` later, after a shorter one in
+    proportion. The growth of the delay is a guess; the delay is 0 by default, since no recorded machine shows it: a
+    profile or ``--sim-set`` can set it.
     """
 
     timeslice_ns: int
@@ -32,7 +32,7 @@ class GraphicsTiming:
     wakeup_after_ns: int = 1_000_000_000
 
 
-# Threads of a block of the probes' kernels.
+# Number of threads in a block of the probes' kernels.
 _BLOCK = 256
 
 
@@ -56,10 +56,10 @@ class GraphicsEngine:
         self._timer_due = NEVER
         self._busy_ns = 0
         self._busy_until = 0
-        # Time of all SMs with a kernel, and of all threads of kernels, until the ends of those that run (ns).
+        # Time (ns) of all SMs with a kernel, and of all threads of kernels, until the ends of the running kernels.
         self._sm_ns = 0
         self._thread_ns = 0
-        # Called with the context that leaves the engine and when, and the one that gets it and when.
+        # Called with the context that leaves the engine and its time, and the next context and its time.
         self.on_switch: Callable[[ContextQueue | None, int, ContextQueue, int], None] | None = None
 
     @property
@@ -69,7 +69,7 @@ class GraphicsEngine:
 
     @property
     def occupied_ns(self) -> tuple[int, int]:
-        """Time in which SMs had a kernel, summed over them, and that of the threads of kernels, up to now, in ns."""
+        """Time (ns) of SMs with a kernel, summed over the SMs, and of the threads of kernels, up to now."""
         now = int(self._clock.now)
         left = [(job, max(job.end - max(now, job.start), 0)) for job in self._running if job.end < NEVER]
         sm_ns = self._sm_ns - sum(self._sms(job) * ns for job, ns in left)
@@ -167,9 +167,9 @@ class GraphicsEngine:
     def _others_waiting(self) -> bool:
         return self._waiting_beside(self._current)
 
-    def _waiting_beside(self, one: ContextQueue | None) -> bool:
-        """Whether a context other than ``one`` has work that waits."""
-        return any(context is not one and (context.pending or context.preempted) for context in self._contexts)
+    def _waiting_beside(self, queue: ContextQueue | None) -> bool:
+        """Whether a context other than ``queue`` has work that waits."""
+        return any(context is not queue and (context.pending or context.preempted) for context in self._contexts)
 
     def _schedule_timer(self) -> None:
         """Schedule the next time at which the engine has to be updated."""

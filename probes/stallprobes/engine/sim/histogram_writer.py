@@ -13,7 +13,7 @@ from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 _LAST = BUCKETS - 1
-# From so many values on, numpy adds them faster than a loop: periods that passed, and counts of any values.
+# Smallest number of values that numpy adds faster than a loop: of passed periods, and of counts of any values.
 _MANY, _MANY_COUNTS = 16, 48
 
 

@@ -32,12 +32,13 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# An asynchronous copy spends 1/8 of its call on the pointer lookup, under the lock of the device's memory management.
+# Share of an asynchronous copy's call for the pointer lookup, as a shift: 1/8, under the lock of the device's memory
+# management.
 _LOOKUP_SHIFT = 3
 _SHORT_SLEEP_NS = 1_000_000
-# A sleep up to this length leaves the caches as warm as a period of 1 ms does.
+# Longest sleep (ns) that leaves the caches as warm as a period of 1 ms does.
 _COLD_FROM_NS = 2_000_000
-# Nor does a wait beyond _SHORT_SLEEP_NS up to this length add what a longer one does.
+# Longest wait (ns) beyond _SHORT_SLEEP_NS without the effect of a longer one.
 _LONG_WAIT_NS = 3_000_000
 
 
@@ -51,7 +52,7 @@ class HostThread:
         self.random = RandomStream(seed, name)
         self._costs = simulation.profile.costs
         self.contexts: list[GpuContext] = []
-        # For how long it has slept, and waited in calls, beyond what leaves the caches warm, in ns.
+        # Time (ns) of its sleeps, and of its waits in calls, beyond the time for which caches stay warm.
         self._away = (0, 0)
         self._noticed = 0
         # The value of ``_away`` at the last call of each kind.
@@ -114,7 +115,7 @@ class HostThread:
         return ns
 
     def _cold_ns(self, made: tuple[int, int]) -> int:
-        """What a call takes longer, in ns, whose kind was last made when the thread had been away for ``made``."""
+        """The additional time (ns) of a call; its kind was last made when the thread had been away for ``made``."""
         parameters = self.simulation.profile.locks
         cold_ns = 1e6 * parameters.cold_ms
         slept_ns, waited_ns = self._away[0] - made[0], self._away[1] - made[1]
@@ -229,7 +230,7 @@ class HostThread:
         return self._submit_under(ns, own, lock)
 
     def _profiled_ns(self) -> int:
-        """What a profiler of the process adds to a call, more to the thread's first one in a profile."""
+        """The time that a profiler of the process adds to a call, more to the thread's first call in a profile."""
         profiler = self.profiler
         if not profiler.kinds or profiler.profiles == self._profiles:
             return profiler.added_ns

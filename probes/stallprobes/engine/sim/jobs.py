@@ -51,7 +51,7 @@ class StagedCopy:
     period_ns: int
 
     def remaining_busy_ns(self, time: int) -> int:
-        """How long from ``time`` on the copy stays busy with its current chunk, in ns."""
+        """Time (ns) from ``time`` on in which the copy stays busy with its current chunk."""
         if not self.start <= time < self.end:
             return 0
         return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
@@ -70,7 +70,7 @@ class StagedCopies:
         self.copies.append((owner, copy))
 
     def delay_ns(self, now: int, thread: object) -> int:
-        """How long from ``now`` on ``thread`` cannot see the GPU's progress, in ns.
+        """Time (ns) from ``now`` on in which ``thread`` cannot see the GPU's progress.
 
         That is while another thread, of any context, is busy with a chunk of a staged copy.
         """

@@ -25,7 +25,7 @@ class Waiter(Protocol):
 
 @dataclass(frozen=True)
 class WakeupLatency:
-    """How long a waiting thread takes to notice a free lock: ``spinning`` before ``spin_ns``, then ``asleep``.
+    """Time in which a waiting thread notices a free lock: ``spinning`` before ``spin_ns``, then ``asleep``.
 
     ``backoff_ns`` is its first pause between two looks at the lock.
     """
@@ -45,14 +45,14 @@ class WakeupLatency:
 
 
 class HandoverLock:
-    """Handed over to the waiter that looks at it first, and held for it while it wakes up.
+    """A lock that passes to the first waiter to look at it, and stays held while this waiter wakes up.
 
-    The longer a thread has waited, the longer it pauses between two looks, up to the time after which it sleeps. So a
-    newcomer is likely to be faster, and a few wait very long. That fits what H200s show: launches of 16 threads (p25
-    6.8 to 8.2, p50 9.4 to 11.7, p75 17 to 21, p90 32 to 39, p99 126 to 173 us, the longest 420 to 710), and graphs that
-    16 threads launch (p50 26 to 54, p90 63 to 111 us). CUDA's documentation says nothing about it. A waiter spins anew
-    after each hand-over to another one, so that a queue of many threads that hold the lock for microseconds does not
-    fall asleep.
+    The longer a thread has waited, the longer it pauses between two looks, up to the time after which it sleeps. A
+    newcomer is therefore likely to be faster, and a few threads wait very long. The model fits H200s: launches of 16
+    threads (p25 6.8 to 8.2, p50 9.4 to 11.7, p75 17 to 21, p90 32 to 39, p99 126 to 173 us, the longest 420 to 710),
+    and graphs that 16 threads launch (p50 26 to 54, p90 63 to 111 us). CUDA's documentation does not cover it. A waiter
+    spins anew after each hand-over to another waiter, so that a queue of many threads with the lock for microseconds
+    each does not fall asleep.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -95,10 +95,10 @@ class HandoverLock:
 
 
 class BargingLock:
-    """Free when released: a waiter that wakes up may find it taken again and waits on.
+    """A lock that is free when released: a waiter that wakes up may find it taken again, and waits on.
 
-    Waiters that spin slow each other down, so each reacts later the more there are. That fits three victims beside
-    cuMemAlloc on an H200, of which each waits for several of its calls where one alone waits for one.
+    The more waiters spin, the later each of them reacts. The model fits three victims beside cuMemAlloc on an H200:
+    each waits for several calls of cuMemAlloc, a single victim for one.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -138,7 +138,7 @@ class BargingLock:
     def wait_until_free(self, waiter: Waiter, polls_ns: int) -> Process:
         """Wait until the lock is free, without keeping it.
 
-        For ``polls_ns`` the waiter polls, and no release escapes it. Then it waits like those that want the lock.
+        For ``polls_ns`` the waiter polls and misses no release; afterwards it waits as if to take the lock.
         """
         since = self._clock.now
         released = self._clock.event()

@@ -60,7 +60,7 @@ from stallprobes.model import (
     Word,
 )
 
-# Importing a module registers its calls.
+# Modules of calls; the import of a module registers its calls.
 FAMILIES = (allocations, contexts, copies, launches, host_calls, mapping, profiling, streams)
 
 _GREEN = "green"
@@ -71,10 +71,10 @@ _NVML = "nvml:"
 class SimMachine:
     """Creates the objects that probes name, one for each distinct resource of a process.
 
-    The context of a second process shares the graphics engine as a second context of one process does. That its
-    time-slices are as long was measured on an H200: a D2D waited 2.35 ms for another process, 2.38 ms for another
-    context. That it costs as much to change over to it, that the processes share the copy engines in order, and that
-    its staged copies slow the threads of all processes, is a guess: as with two contexts.
+    The context of a second process shares the graphics engine as a second context of one process does. Its time-slices
+    are as long on an H200: a D2D waited 2.35 ms for another process, 2.38 ms for another context. Three assumptions are
+    guesses, taken from two contexts of one process: the change-over to it costs as much, the processes share the copy
+    engines in order, and its staged copies slow the threads of all processes.
     """
 
     def __init__(self, simulation: Simulation, watchdog_ns: int, max_memory: int) -> None:

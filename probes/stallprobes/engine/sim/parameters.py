@@ -193,7 +193,7 @@ class SlowdownParameters:
 
 @dataclass(frozen=True)
 class SensorParameters:
-    """What NVML reports."""
+    """Values that NVML reports."""
 
     idle_w: float = parameter("power of an idle GPU, W", above=0)
     busy_w: float = parameter("power at a utilization of 100 % by these kernels, W", above=0)

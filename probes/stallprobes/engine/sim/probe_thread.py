@@ -23,7 +23,7 @@ from stallprobes.native.library import core
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# The number of an iteration's first op in the error words.
+# Number of an iteration's first op in the error words.
 _FIRST_OP = 1
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 

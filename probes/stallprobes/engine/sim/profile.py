@@ -32,11 +32,11 @@ from stallprobes.spelling import nearest
 DEFAULT = "h200"
 _MOST = 1e9
 _LONGEST_SHOWN = 80
-# Size limit (bytes) of a file; those of the package have 5 KiB.
+# Largest size (bytes) of a file; the files of the package have 5 KiB.
 _MOST_BYTES = 1 << 18
-# Largest ratio of a 99th percentile to its median; the tables of quantiles are limited.
+# Largest ratio of a 99th percentile to its median: the tables of quantiles are limited.
 _WIDEST = 1e6
-# The times of the section locks that vary: ``NAME_us`` is the median and ``NAME_p99_us`` the 99th percentile.
+# Times of the section locks that vary: ``NAME_us`` is the median and ``NAME_p99_us`` the 99th percentile.
 DELAYS = ("spin_react", "wake", "timer", "poll", "callback_wake")
 
 
@@ -91,8 +91,8 @@ class Profile:
 @cache
 def names() -> tuple[str, ...]:
     """The names of the profiles in the package, the default one first."""
-    found = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
-    return tuple(sorted(found, key=lambda name: name != DEFAULT))
+    profiles = sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(profiles, key=lambda name: name != DEFAULT))
 
 
 def load(name: str | None = None, settings: Mapping[str, str] | None = None) -> Profile:
@@ -141,17 +141,17 @@ class Setting:
 def settable(name: str | None = None) -> list[Setting]:
     """All parameters of the profile ``name`` that can be overridden, by section. Raises ProfileError."""
     loaded = load(name)
-    found = []
+    settings = []
     for section, kind in SECTIONS.items():
         for item in fields(kind):
             if item.type != "str":
                 value = getattr(getattr(loaded, section), item.name)
                 text = str(value).lower() if isinstance(value, bool) else f"{value:g}"
                 what = str(item.metadata.get("what", item.name.replace("_", " ")))
-                found.append(Setting(f"{section}.{item.name}", text, what))
+                settings.append(Setting(f"{section}.{item.name}", text, what))
     for call, (median, p99) in loaded.calls.items():
-        found.append(Setting(f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
-    return found
+        settings.append(Setting(f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
+    return settings
 
 
 def _folder() -> Any:
@@ -214,11 +214,11 @@ def _with_base(name: str, where: str, data: dict[str, Any]) -> dict[str, Any]:
 
 def _over(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """``base`` updated with ``data``, section by section."""
-    found = dict(base)
+    updated = dict(base)
     for key, value in data.items():
         old = base.get(key)
-        found[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-    return found
+        updated[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return updated
 
 
 def _build(name: str, data: dict[str, Any], settings: Mapping[str, str]) -> Profile:
@@ -280,7 +280,7 @@ def _check(where: str, key: str, kind: str, above: float | None, value: object) 
 def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
     if not isinstance(data, dict):
         raise ProfileError(f"{where} is damaged: it has no section calls")
-    found = {}
+    calls = {}
     for call, pair in data.items():
         numbers = pair if isinstance(pair, list) else []
         for number in numbers:
@@ -288,15 +288,15 @@ def _calls(where: str, data: object) -> dict[str, tuple[float, float]]:
         if len(numbers) != 2 or numbers[0] > numbers[1] or (numbers[0] == 0 and numbers[1] > 0):
             raise ProfileError(f"{where}: calls.{call} is {_shown(pair)}, it must be [median, 99th percentile] in us")
         _check_pair(where, f"calls.{call}", *numbers)
-        found[call] = (float(numbers[0]), float(numbers[1]))
+        calls[call] = (float(numbers[0]), float(numbers[1]))
     known = _read(DEFAULT)["calls"]
-    for call in found:
+    for call in calls:
         if call not in known:
             raise ProfileError(f"{where} is damaged: unknown key {_cut(f'calls.{call}')}{_nearest(call, known)}")
     for call in known:
-        if call not in found:
+        if call not in calls:
             raise ProfileError(f"{where} is damaged: calls.{call} is missing")
-    return found
+    return calls
 
 
 def _check_pair(where: str, key: str, median: float, p99: float) -> None:
@@ -314,14 +314,14 @@ def _keys(data: Mapping[str, Any]) -> list[str]:
 def _place(key: str, known: Iterable[str]) -> tuple[str, str]:
     """Section and name of ``key``, which may omit the section if the name is unique."""
     known = list(known)
-    found = [full for full in known if key in (full, full.partition(".")[2])]
-    if not found:
+    matches = [full for full in known if key in (full, full.partition(".")[2])]
+    if not matches:
         short = [full.partition(".")[2] for full in known]
         more = _nearest(key, [*known, *short]) or "; see: stallscope list --sim"
         raise ProfileError(f"the profile has no setting {_shown(key)}{more}")
-    if len(found) > 1:
-        raise ProfileError(f"the setting {_shown(key)} could be {' or '.join(found)}: write one of them")
-    section, _, name = found[0].partition(".")
+    if len(matches) > 1:
+        raise ProfileError(f"the setting {_shown(key)} could be {' or '.join(matches)}: write one of them")
+    section, _, name = matches[0].partition(".")
     return section, name
 
 

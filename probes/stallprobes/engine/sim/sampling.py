@@ -50,7 +50,7 @@ class RandomStream:
 
     @property
     def position(self) -> int:
-        """How many numbers were removed since the start."""
+        """Number of removed numbers since the start."""
         return self._generated - len(self.numbers)
 
     def next_number(self) -> int:

@@ -40,11 +40,11 @@ class WorkKind:
     target: MemoryKind = MemoryKind.UNKNOWN
 
 
-# The halves of a staged copy to another GPU, and a copy from the host to another GPU than the stream's.
+# Names of the halves of a staged copy to another GPU, and of a copy from the host to another GPU than the stream's.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
 _FOREIGN = "foreign h2d"
 
-# By ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
+# Kinds of work by ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
 WORK_KINDS = {
     "kernel": WorkKind(RecordKind.KERNEL),
     "graph": WorkKind(RecordKind.KERNEL),
@@ -189,7 +189,11 @@ class SimTimeline:
         known = {channel: len(part.channels) + place for place, channel in enumerate(part.timeline_channels)}
         rows = tuple(
             tuple(
-                tuple(known[one] for one in dict.fromkeys((Channel(phase), Channel(phase, op.label))) if one in known)
+                tuple(
+                    known[channel]
+                    for channel in dict.fromkeys((Channel(phase), Channel(phase, op.label)))
+                    if channel in known
+                )
                 for phase in TIMELINE_PHASES
             )
             for op in probe.program.ops
@@ -199,7 +203,7 @@ class SimTimeline:
         return thread
 
     def switch(self, on: bool, clock: Any, contexts: Sequence[GpuContext]) -> None:
-        """Switch the record on or off; ``contexts`` are those that have names."""
+        """Switch the record on or off; ``contexts`` are the contexts with names."""
         if self.refusal is not None:
             self.status = self.refusal if on else OFF
             return

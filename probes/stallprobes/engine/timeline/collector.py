@@ -24,21 +24,21 @@ from stallprobes.native.library import core
 from stallprobes.records.libcupti import FLUSH_FORCED, Cupti, refusal, without_context_switches
 from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
-# The kinds in the order in which they are switched on. Without the first ones there is no timeline.
+# Kinds of records in the order in which they are switched on; without the first ones there is no timeline.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# A call or work that lasts longer than this keeps CUPTI attached. It is detached later: each try can hold the probes
-# for as long, so the time between two doubles.
+# Longest wait (s) for a call or work before CUPTI stays attached. It is detached later: a try can hold the probes for
+# as long, so that the time between two tries doubles.
 _REST_S = 0.25
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
 _LONGEST_HOLD_S = 5.0
 
-# More than any driver numbers its functions: CUDA 13.0 has 845.
+# Upper limit of the numbers of driver functions: CUDA 13.0 has 845.
 _MOST_DRIVER_CALLS = 2_000
 
-# CUpti_driver_api_trace_cbid of the calls that submit work: launches, copies, graphs, batches of copies, memsets, and
-# the copies and memsets without a stream.
+# Numbers (CUpti_driver_api_trace_cbid) of the calls that submit work: launches, copies, graphs, batches of copies,
+# memsets, and the copies and memsets without a stream.
 SUBMITTING_CALLS = (
     307, 442, 277, 279, 281, 421, 422, 423, 319, 426, 514, 515, 776, 777, 796, 797, 216, 220, 428, 430,
     276, 278, 280, 318, 249, 251,
@@ -146,8 +146,8 @@ class Collector:
         except Exception as error:
             self._give_up()
             self._wanted = False
-            found = f"switching it on failed ({kind_and_text(error)})"
-            failed = TimelineStatus(False, TimelineProblem.FAILED, found, "please report this")
+            reason = f"switching it on failed ({kind_and_text(error)})"
+            failed = TimelineStatus(False, TimelineProblem.FAILED, reason, "please report this")
             self.status = error.status if isinstance(error, TimelineUnavailable) else failed
             return
         timeline, native = self._board.timeline.words, core()
@@ -182,7 +182,7 @@ class Collector:
         shared, crossing = self._shared(numbers), self._crossing(numbers)
         with self._held():
             self._enable(cupti, bool(shared or crossing), with_switches=len(tables.clocks) > 0)
-        # Without records of calls, work on a stream of several probes is nobody's, that of one probe in order.
+        # Without records of calls, work on a stream of several probes has no owner; work of one probe is in order.
         found_by_id = shared | crossing if RecordKind.DRIVER_CALL in self._enabled else shared
         tables.add_tracks(self._board, self._probes, numbers, self._threads(), found_by_id)
         words = self._words
@@ -272,13 +272,13 @@ class Collector:
 
     def _numbers(self, cupti: Cupti) -> dict[StreamUse, tuple[int, int]]:
         """The context's and the stream's numbers in records, of each use for which CUPTI knows them."""
-        found = {}
+        numbers = {}
         for use in self._uses:
             context = cupti.context_number(use.context)
             stream = None if context is None else cupti.stream_number(use.context, use.handle)
             if context is not None and stream is not None:
-                found[use] = (context, stream)
-        return found
+                numbers[use] = (context, stream)
+        return numbers
 
     @staticmethod
     def _shared(numbers: Mapping[StreamUse, tuple[int, int]]) -> set[StreamUse]:
@@ -345,7 +345,7 @@ class Collector:
         code = cupti.detach(self._subscriber)
         detachment.finalize = 0
         if code == 0 and detachment.code == 0:
-            # Those that CUPTI held too.
+            # The buffers that CUPTI held, too.
             core().discard_buffers(1)
             self._subscriber = 0
         else:

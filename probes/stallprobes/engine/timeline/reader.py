@@ -14,7 +14,7 @@ from stallprobes.records.timeline import TimelineCost, TimelineLosses, TimelineP
 
 @dataclass(frozen=True, eq=False)
 class TimelineRows:
-    """What the timeline recorded since a position, as the board holds it.
+    """The records of the timeline since a position, as the board holds them.
 
     ``records`` are GpuRecord[n] in the order of arrival, ``calls`` HostCall[n] by the probe's name.
     """
@@ -54,7 +54,7 @@ def read_rows(board: Board, since: TimelinePosition, status: TimelineStatus) -> 
 
 
 def read_losses(board: Board) -> TimelineLosses:
-    """What the timeline of ``board`` lost so far, without records that no reader asked for."""
+    """Losses of the timeline of ``board`` so far, without records that no reader asked for."""
     words = board.timeline.words
     return TimelineLosses(
         dropped=words.dropped,

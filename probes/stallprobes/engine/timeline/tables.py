@@ -26,7 +26,7 @@ from stallprobes.native.layouts.timeline import (
 )
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Of a thread whose number is not known: no driver call is its own.
+# Number of an unknown thread: no driver call is its own.
 _NO_THREAD = -1
 
 
@@ -42,7 +42,7 @@ def table(structure: type[Any], count: int) -> Any:
 
 
 class CollectorTables:
-    """The tables of a timeline that is on. ``clocks`` are those of the GPUs, empty if they are not known."""
+    """The tables of a timeline that is on. ``clocks`` are the GPUs' clocks, empty if unknown."""
 
     def __init__(self, contexts: Mapping[int, Context], with_clocks: bool) -> None:
         """``contexts`` are those of the engine by their number in records."""
@@ -71,7 +71,7 @@ class CollectorTables:
         threads: Mapping[str, int],
         found_by_id: set[StreamUse],
     ) -> None:
-        """Make a track of each use of a stream; ``numbers`` are those of its context and stream in records.
+        """Make a track of each use of a stream; ``numbers`` are the numbers of its context and stream in records.
 
         Those of ``found_by_id`` have their thread's number, of ``threads`` by the probe's name.
         """
@@ -106,7 +106,7 @@ class CollectorTables:
 
 
 def _ops(probe: Probe, use: StreamUse, own: Sequence[Channel], traced: Sequence[Channel]) -> Any:
-    """What each op of the probe submits on the stream, and the rows of its histograms."""
+    """The submissions of each op of the probe on the stream, and the rows of its histograms."""
     ops = table(TrackOp, len(probe.program.ops))
     for op in ops:
         op.start_rows[:] = op.early_rows[:] = op.gpu_rows[:] = [NO_ROW] * PHASE_ROWS

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 MACHINES = ("x86_64", "aarch64")
 ZIG = "ziglang>=0.14"
-# The C library that zig links with.
+# Version of the C library with which zig links.
 _ZIG_GLIBC = "2.17"
 _TIMEOUT_S = 300.0
 

@@ -20,12 +20,12 @@ def needed_versions(path: Path) -> set[str]:
         raise ValueError(f"{path} is not a 64-bit little-endian ELF object")
     table, size, count = struct.unpack_from("<Q", raw, 40)[0], *struct.unpack_from("<HH", raw, 58)
     sections = [_SECTION_HEADER.unpack_from(raw, table + size * number) for number in range(count)]
-    found = set()
+    versions = set()
     for _, kind, _, _, offset, _, link, entries, _, _ in sections:
         if kind == _SHT_GNU_VERNEED:
             strings = sections[link][4]
-            found |= {_text(raw, strings + name) for name in _names(raw, offset, entries)}
-    return found
+            versions |= {_text(raw, strings + name) for name in _names(raw, offset, entries)}
+    return versions
 
 
 def newest_glibc(path: Path) -> tuple[int, ...]:

@@ -18,10 +18,10 @@ FLAGS = (
     "-std=c11", "-O2", "-g0", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-pedantic", "-fPIC",
     "-fvisibility=hidden",
 )  # fmt: skip
-# Two libraries with names of ours may be in one process.
+# Flags of the linker: two libraries with functions of the same names may be in one process.
 LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-Bsymbolic")
 PROGRAM_LINK_FLAGS = ("-pie", "-Wl,-z,now")
-# The injected library needs no newer one: it is loaded into other people's containers.
+# Newest glibc that the injected library may need: other people's containers load the library.
 NEWEST_GLIBC = (2, 17)
 
 
@@ -29,8 +29,8 @@ NEWEST_GLIBC = (2, 17)
 class Library:
     """One of the libraries, or a program: its file, the folders of its sources, and its own flags.
 
-    ``parts`` are the parts of the C library that it is linked with, which were files of their own before glibc 2.34.
-    ``is_portable``: it may need NEWEST_GLIBC at most. ``is_program``: it is one that is run.
+    ``parts`` are the linked parts of the C library, files of their own before glibc 2.34. ``is_portable``: it may need
+    NEWEST_GLIBC at most. ``is_program``: it is a program, not a library.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Library:
         return ["-Wl,--no-as-needed", *files, "-Wl,--as-needed"] if files else []
 
 
-# -O3: gcc then counts a call in the loop 0.8 ns faster.
+# The core library; with -O3, gcc counts a call in the loop 0.8 ns faster.
 CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE", "-O3"))
 INJECTED_LIBRARY = Library(
     INJECTED,
@@ -92,10 +92,10 @@ def build(folder: Path, target: str | None = None, compilers: Sequence[Compiler]
     ``target`` is the machine, by default this one; for another one, and for a wheel that works on many systems, the
     compiler is zig's. ``compilers`` replaces those of the machine. Raises BuildError with the first reason.
     """
-    found = compilers
-    if found is None:
-        found = zig(target) if target else [*of_system(), *zig(machine())]
-    if not found:
+    available = compilers
+    if available is None:
+        available = zig(target) if target else [*of_system(), *zig(machine())]
+    if not available:
         raise BuildError("there is no C compiler")
     folder.mkdir(parents=True, exist_ok=True)
     used = {}
@@ -103,7 +103,7 @@ def build(folder: Path, target: str | None = None, compilers: Sequence[Compiler]
         generated = Path(temporary)
         write_header(generated)
         for library in LIBRARIES:
-            used[library.file] = _compile_with_first(library, found, generated)
+            used[library.file] = _compile_with_first(library, available, generated)
         for library in LIBRARIES:
             # Beside the file and renamed: a process that has the former one mapped keeps it.
             part = folder / f".{library.file}.part"

@@ -1,9 +1,8 @@
-"""Layout of the memory by which stallscope wakes the injected library of a process and lets it fall asleep, and of the
-block that the attacher leaves in a process for its stub.
+"""Layout of the control of the injected library in a process, and of the attacher's block for its stub.
 
-The control lies in a memfd of the process, whose name begins with ``CONTROL_NAME``. stallscope writes a request and
-increases ``asked``, on which the library's thread waits; the library sets ``answered`` to it when the request is done.
-All values are little-endian; each word has one writer.
+stallscope wakes the library and puts it to sleep by the control, a memfd of the process whose name begins with
+``CONTROL_NAME``. stallscope writes a request and increases ``asked``; the library's thread waits for this word and sets
+``answered`` to its value when the request is done. All values are little-endian; each word has one writer.
 """
 
 import ctypes
@@ -15,22 +14,22 @@ from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, s
 CONTROL_FORMAT = 3
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
-# Begin of the name of the memfd with the file of a recording; the process's own number and that of the file follow.
+# Beginning of the name of the memfd of a recording; the number of the process and of the file follow.
 RECORDING_NAME = "stallscope-watch-"
-# In the paths of modules: the library has no file where the attacher loads it.
+# Name of the library in the paths of modules; where the attacher loads it, it has no file.
 LIBRARY_NAME = "stallscope-inject.so"
-# The same for a libcupti that was sent to a process.
+# Name of a libcupti that was sent to a process, in the paths of modules.
 SENT_CUPTI_NAME = "libcupti.so"
-# The function that the attacher calls in the library. No other library has one of this name.
+# Function of the library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"
-# Set to 1: the library sleeps from the start until it is woken.
+# Environment variable: with 1, the library sleeps from the start until a request wakes it.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
 CUPTI_TEXT = 1024
 
 
 class ControlState(IntEnum):
-    """What the library does: it sleeps, begins to record, records, or ends that.
+    """State of the library: it sleeps, begins to record, records, or ends that.
 
     FAILED: it sleeps, since recording could not begin, for the reason in ``recording`` and ``code``; where there is no
     file (WatchState.STARTING), for that in ``lack``.
@@ -44,8 +43,8 @@ class ControlState(IntEnum):
 
 
 class StubState(IntEnum):
-    """How far the attacher's stub in a process has come: prepared, begun, inside ``dlopen``, inside the library's
-    entry, done."""
+    """Progress of the attacher's stub in a process: prepared, begun, inside ``dlopen``, inside the library's entry,
+    done."""
 
     PREPARED = 0
     BEGUN = 1
@@ -56,17 +55,17 @@ class StubState(IntEnum):
 
 @structure
 class Control(ctypes.Structure):
-    """What stallscope asks of the library, and its answers.
+    """Requests of stallscope to the library, and its answers.
 
     ``pid`` is the process's number in its own namespace, ``start_ticks`` when it began, as in /proc. ``wish`` is 1 for
-    recording to a memfd with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the
-    libcupti to load where the process has none, or one that records no context switches. ``recording`` is a
-    ``WatchState``; ``code`` and ``step`` are the result and the name of the last function that was called.
-    ``began_ns`` and ``ready_ns`` are when the last request was begun and done (CLOCK_MONOTONIC). ``held_ns`` is the
-    longest time in which calls of the program may have been held up since the last recording began. ``stub_at`` and
-    ``stub_bytes`` are the attacher's memory, to be returned. ``lack`` is the ``Lack`` for which there is no file, of
-    which ``lack_needed`` bytes, descriptors or threads are needed and ``lack_available`` are there; 0 where neither is
-    known. The memfd is sealed: it has this size for good.
+    recording to a memfd with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the libcupti
+    to load for a process without a libcupti, or with one that records no context switches. ``recording`` is a
+    ``WatchState``; ``code`` and ``step`` are the result and the name of the last called function. ``began_ns`` and
+    ``ready_ns`` are the begin and the end of the last request (CLOCK_MONOTONIC). ``held_ns`` is the longest time for
+    which calls of the program may have been held up since the last recording began. ``stub_at`` and ``stub_bytes`` are
+    the attacher's memory, to be returned. ``lack`` is the ``Lack`` that left the recording without a file:
+    ``lack_needed`` bytes, descriptors or threads are needed and ``lack_available`` are available; both are 0 if
+    unknown. The memfd is sealed, so that its size is fixed.
 
     Where the process finds no file of a libcupti, ``sends_cupti`` is 1: the library makes a memfd, whose number plus 1
     it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``. In the
@@ -107,13 +106,13 @@ class Control(ctypes.Structure):
 
 @structure
 class Stub(ctypes.Structure):
-    """What the attacher's stub uses, in memory of its own in the process.
+    """Data of the attacher's stub, in memory of its own in the process.
 
-    The addresses are of functions of the process's C library. ``frame`` is what ``rt_sigreturn`` restores,
-    ``interrupted`` the instruction behind the system call in which the thread was; where a signal is pending that
-    ``mask`` does not block, that call ends with EINTR, else it is made again. ``began`` and ``ended`` are times of
-    CLOCK_MONOTONIC (s, ns). ``result`` is that of the library's entry, a ``Lack`` where its control could not be made,
-    -1 without an entry; then ``error`` says why.
+    The addresses are of functions of the process's C library. ``frame`` is the frame that ``rt_sigreturn`` restores,
+    ``interrupted`` the instruction behind the interrupted system call of the thread; the call ends with EINTR if a
+    signal is pending that ``mask`` does not block, else the thread makes it again. ``began`` and ``ended`` are times of
+    CLOCK_MONOTONIC (s, ns). ``result`` is the result of the library's entry, a ``Lack`` if its control could not be
+    made, -1 without an entry; then ``error`` says why.
     """
 
     dlopen: UInt64

@@ -13,17 +13,16 @@ from stallprobes.native.layouts.structure import Int64, LineInt64, NextLine, str
 
 LAYOUT_VERSION = 6
 BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
-# Sections of the board begin at multiples of it.
+# Alignment (bytes) of the sections of the board.
 ALIGN = 128
 
-# Entries of the rings: measured calls, host calls for the timeline, GPU records.
+# Number of entries of the rings: measured calls, host calls for the timeline, GPU records.
 SAMPLES = 4_096
 HOST_CALLS = 8_192
 GPU_RECORDS = 16_384
 SENSOR_WORDS = 32
 
-# ``HostCall.op`` holds the index of the operation, and these bits: the call was measured; it was of the very first
-# iteration.
+# Bits of ``HostCall.op`` beside the index of the operation: the call was measured; it was of the very first iteration.
 CALL_MEASURED = 1 << 32
 CALL_FIRST = 1 << 33
 CALL_OP_MASK = (1 << 32) - 1
@@ -85,10 +84,9 @@ class ProbeWords(ctypes.Structure):
 
     The session writes ``run`` and ``period_ns``; the loop what follows up to the error, whose words have a line of
     their own; the engine the rest. ``inflight_op`` is the number of the op in flight from 1, 0 for none. ``samples``
-    and ``host_calls`` count what was ever put into the rings. ``held`` is the number of the hold in which the loop
-    rests, or rested last. ``slot`` and ``not_alone`` count the time in which the probe was allowed to run, and in which
-    it ran beside a call of another group; ``opens_ns`` is the earliest time at which its slot opens unless a probe is
-    switched.
+    and ``host_calls`` count all entries ever put into the rings. ``held`` is the number of the hold in which the loop
+    rests, or rested last. ``slot`` counts the time in which the probe was allowed to run, ``not_alone`` the time beside
+    a call of another group; ``opens_ns`` is the earliest time at which its slot opens unless a probe is switched.
     """
 
     run: Int64

@@ -13,7 +13,7 @@ from stallprobes.native.layouts.structure import At, Int32, Pointer, UInt8, UInt
 
 
 class RecordKind(IntEnum):
-    """Kind of a record; the values are those of CUpti_ActivityKind.
+    """Kind of a record; the values are CUpti_ActivityKind's.
 
     SYNCHRONIZATION, a wait for a stream, is in files of earlier versions only.
     """
@@ -37,7 +37,7 @@ GPU_WORK = frozenset({RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, 
 
 
 class SwitchOperation(IntEnum):
-    """What a context-switch record reports: a context has got the graphics engine, or has left it."""
+    """Event of a context-switch record: a context has got the graphics engine, or has left it."""
 
     START = 1
     END = 2
@@ -55,7 +55,7 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """Kind of the memory at one end of a copy; the values are those of CUpti_ActivityMemoryKind."""
+    """Kind of the memory at one end of a copy; the values are CUpti_ActivityMemoryKind's."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -92,12 +92,12 @@ class CuptiCode(IntEnum):
     TAKEN = 39
 
 
-# ``cuptiGetVersion`` of CUDA 12.0, of the first library whose overhead records have a correlation id (12.3), and of the
-# first that records context switches.
+# Versions of CUPTI (``cuptiGetVersion``): of CUDA 12.0, of the first library with a correlation id in overhead records
+# (12.3), and of the first one with records of context switches.
 OLDEST_VERSION = 18
 OVERHEAD_CORRELATION_SINCE = 21
 SWITCHES_SINCE = 130_100
-# CUpti_ActivityObjectKind: an overhead record names a thread.
+# Kind of a thread (CUpti_ActivityObjectKind) in an overhead record.
 OBJECT_THREAD = 2
 
 
@@ -210,7 +210,7 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
 }
 
-# The size of a record in bytes from a version of CUPTI on (``cuptiGetVersion``: 18 for CUDA 12.0, 130100 for 13.1).
+# Size (bytes) of a record from a version of CUPTI on (``cuptiGetVersion``: 18 for CUDA 12.0, 130100 for 13.1).
 SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.KERNEL: {18: 208, 130_000: 216, 130_100: 224, 130_300: 232, 130_400: 248},
     RecordKind.COPY: {18: 88, 26: 96, 130_400: 112},
@@ -239,10 +239,10 @@ class CallbackData(ctypes.Structure):
 
 @structure
 class Activity(ctypes.Structure):
-    """A record of any kind as the decoder gives it; 0 for what the kind does not have.
+    """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name`` is that of a kernel; ``source_device`` and ``target_device`` are those of a peer copy; ``thread`` is that
-    of a driver call, and of an overhead that names one.
+    ``name`` belongs to a kernel, ``source_device`` and ``target_device`` to a peer copy, ``thread`` to a driver call or
+    to an overhead with a thread.
     """
 
     kind: UInt32
@@ -271,12 +271,13 @@ class BufferState(IntEnum):
 
 
 BUFFER_BYTES = 64 * 1024
-# A buffer for each of some hundred threads, and a second of the quickest programs.
+# Largest number of buffers: one for each of some hundred threads, and a second of the fastest programs.
 MOST_BUFFERS = 512
-# The first ones of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI 13.5).
+# Size (bytes) of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI
+# 13.5).
 LARGE_BUFFER_BYTES = 1024 * 1024
 LARGE_BUFFERS = 32
-# The smallest record has so many bytes.
+# Size (bytes) of the smallest record.
 LEAST_RECORD = 24
 
 

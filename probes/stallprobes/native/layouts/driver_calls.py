@@ -18,7 +18,7 @@ from stallprobes.native.layouts.cupti import MemoryKind
 
 
 class CallFamily(StrEnum):
-    """What a function of the driver does, as far as its delays are concerned."""
+    """Kind of work of a driver function, as far as it explains delays."""
 
     LAUNCH = "launch"
     COPY = "copy"
@@ -36,11 +36,11 @@ class CallFamily(StrEnum):
 
 
 class CallKind(IntEnum):
-    """What a call does with its thread's time.
+    """Use of its thread's time by a call.
 
     ``SUBMITS``: it submits work or asks, and does not block. ``WORKS``: the driver does something on the host, such as
     instantiating a graph. ``QUEUES``: it submits work to a full queue, and blocks. ``WAITS``: it waits for work of the
-    GPU. ``COPIES``: it returns when its copy is done. The others block for what they do.
+    GPU. ``COPIES``: it returns when its copy is done. The others block for their own work.
     """
 
     SUBMITS = 0
@@ -71,7 +71,7 @@ class Waits(IntEnum):
 
 
 class HostTask(IntEnum):
-    """What the driver does on the host in a call that may take long. The order is that of causes of slow calls."""
+    """Task of the driver on the host in a call that may take long. The order is the order of causes of slow calls."""
 
     NOTHING = 0
     PAGEABLE_COPY = 1
@@ -87,7 +87,7 @@ class HostTask(IntEnum):
 
 
 class StreamRole(IntEnum):
-    """What a function says of the order of streams.
+    """Role of a function in the order of streams.
 
     ``LAUNCHES``: it launches a graph, which may hold its stream. ``RECORDS``: it records an event. ``WAITS``: a stream
     waits for an event. ``HOLDS``: a stream waits for something that is no work of the GPU. ``SYNCHRONIZES``: the thread
@@ -104,11 +104,11 @@ class StreamRole(IntEnum):
 
 @dataclass(frozen=True)
 class DriverFunction:
-    """What is known of the functions of the driver whose names fit ``pattern``.
+    """Properties of the driver functions with names that fit ``pattern``.
 
-    A name fits if it begins with what is before the ``*`` and contains what is after it. Without ``family``, they are
-    not watched. ``kind`` and ``task`` are those of a call without pageable memory. ``locks``: other threads' calls may
-    wait until the task is done. ``loads``: they load or link device code. ``creates``: they may create a context.
+    A name fits if it begins with the part before the ``*`` and contains the part after it. Without ``family``, they are
+    not watched. ``kind`` and ``task`` describe a call without pageable memory. ``locks``: other threads' calls may wait
+    until the task is done. ``loads``: they load or link device code. ``creates``: they may create a context.
     """
 
     pattern: str
@@ -123,7 +123,7 @@ class DriverFunction:
 
     @property
     def prefix(self) -> str:
-        """What the names begin with."""
+        """Common beginning of the names."""
         return self.pattern.partition("*")[0]
 
     @property
@@ -139,7 +139,7 @@ class DriverFunction:
     def kind_of(self, pageable: bool) -> CallKind:
         """The kind of a call; ``pageable``: an end of its copy is pageable memory.
 
-        That a copy may block does not say that it did: it is COPIES all the same.
+        A copy that may block is of kind COPIES, whether it blocked or not.
         """
         return CallKind.COPIES if self.waits is Waits.COPY and pageable else self.kind
 
@@ -233,10 +233,11 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row(others, family.OTHER, kind=kind.WORKS)
 
 
-# The first one that a name fits counts.
+# Rows of the functions; the first row with a fitting name counts.
 FUNCTIONS = tuple(_rows())
 _UNWATCHED = DriverFunction("", None)
-# Variants for the per-thread default stream have the parameters of the function without the ending.
+# Endings of the variants for the per-thread default stream, which have the parameters of the function without the
+# ending.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
@@ -247,7 +248,7 @@ def prefixes() -> Mapping[str, CallFamily | None]:
 
 @cache
 def function_of(name: str) -> DriverFunction:
-    """What is known of a function by its name."""
+    """Properties of a function by its name."""
     return next((function for function in FUNCTIONS if function.fits(name)), _UNWATCHED)
 
 
@@ -264,7 +265,7 @@ def plain_name(name: str) -> str:
 
 
 class CallUse(IntEnum):
-    """What a function does that is noted with its call.
+    """Use of a call that the log notes.
 
     ``ALLOCATES_PINNED`` to ``FREES`` change the list of host memory that the driver knows: the memory's address is the
     first argument, or lies at it; the size is the second. ``CREATES_STREAM``: a new stream's handle lies at the first
@@ -280,8 +281,8 @@ class CallUse(IntEnum):
 
 
 ABSENT = -1
-# How the memory at one end of a copy is found: by the address, in the list of host memory. ``HOST``: what is not in the
-# list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
+# Ways to find the memory at one end of a copy by its address in the list of host memory. ``HOST``: memory that is not
+# in the list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
 HOST, ANY = 64, 65
 
 
@@ -291,8 +292,8 @@ class CallShape:
 
     ``event`` is the handle of an event. ``units`` is the size of what ``bytes`` counts, ``rows`` a second factor;
     ``source`` and ``target`` are addresses, ``source_kind`` and ``target_kind`` a MemoryKind, HOST or ANY.
-    ``description`` is a pointer to a structure that describes a copy of two or three dimensions (``dimensions``),
-    ``config`` one to the CUlaunchConfig that has the stream.
+    ``description`` points to the structure of a copy of two or three dimensions (``dimensions``), ``config`` to the
+    CUlaunchConfig with the stream.
     """
 
     name: str
@@ -311,8 +312,8 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the
-# ends of a copy: addresses in host, device or any memory, or an array.
+# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the ends of
+# a copy: addresses in host, device or any memory, or an array.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",
@@ -443,21 +444,21 @@ def shapes() -> Iterator[CallShape]:
 
 
 def _shape(name: str, parameters: list[str]) -> CallShape:
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     at = 0
     for parameter in parameters:
         size = 4 if parameter == "i" else 8
         at = -(-at // size) * size
         word, _, end = parameter.partition(":")
         if word == "from":
-            found |= {"source": at, "source_kind": _ENDS[end]}
+            places |= {"source": at, "source_kind": _ENDS[end]}
         elif word == "to":
-            found |= {"target": at, "target_kind": _ENDS[end]}
+            places |= {"target": at, "target_kind": _ENDS[end]}
         elif word in _UNITS:
-            found |= {"bytes": at, "units": _UNITS[word]}
+            places |= {"bytes": at, "units": _UNITS[word]}
         elif word in _DIMENSIONS:
-            found |= {"description": at, "dimensions": _DIMENSIONS[word]}
+            places |= {"description": at, "dimensions": _DIMENSIONS[word]}
         elif word not in ("p", "i"):
-            found[word] = at
+            places[word] = at
         at += size
-    return CallShape(name, use=_USES.get(name, CallUse.NONE), **found)
+    return CallShape(name, use=_USES.get(name, CallUse.NONE), **places)

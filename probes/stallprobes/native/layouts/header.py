@@ -22,7 +22,7 @@ from stallprobes.native.layouts import (
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
-# In the order of their declaration: a structure comes behind those that it contains.
+# Structures in the order of their declaration: a structure comes behind its members.
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
     board.TimelineWords, board.GpuRecord,
@@ -36,7 +36,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     watch_file.NamedRange, watch_file.TimeSample,
     attaching.Control, attaching.Stub,
 )  # fmt: skip
-# The members of each are constants with this prefix.
+# Enumerations by the prefix of their constants.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "PROBE": board.ProbeState, "OP": program.OpFlag, "NEXT": schedule.NextStep, "KIND": cupti.RecordKind,
     "SWITCH": cupti.SwitchOperation,
@@ -78,16 +78,16 @@ def _lines() -> Iterator[str]:
 
 def constants() -> dict[str, int | str]:
     """The constants by their names in C without the prefix. Raises ValueError for a name with two values."""
-    found: dict[str, int | str] = {"HOST": driver_calls.HOST, "ANY": driver_calls.ANY}
-    found["LOSSES"] = len(watch_file.LossKind)
+    values: dict[str, int | str] = {"HOST": driver_calls.HOST, "ANY": driver_calls.ANY}
+    values["LOSSES"] = len(watch_file.LossKind)
     for module in _MODULES:
         for name, value in vars(module).items():
             if name.isupper() and not name.startswith("_") and isinstance(value, (int, str)):
-                _add(found, name, value)
+                _add(values, name, value)
     for prefix, members in ENUMERATIONS.items():
         for member in members:
-            _add(found, f"{prefix}_{member.name}", int(member))
-    return found
+            _add(values, f"{prefix}_{member.name}", int(member))
+    return values
 
 
 def _add(constants: dict[str, int | str], name: str, value: int | str) -> None:

@@ -8,7 +8,7 @@ from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt6
 
 ARGUMENTS = 11
 ACCEPTED = 3
-# No channel, and no further accepted code.
+# Value for no channel, and for no further accepted code.
 NONE = -1
 
 
@@ -42,7 +42,7 @@ class OpRow(ctypes.Structure):
 
 @structure
 class Loop(ctypes.Structure):
-    """What the loop of a probe works on: its ops, its section of the board, the board's header, and the clock.
+    """Data of a probe's loop: its ops, its section of the board, the board's header, and the clock.
 
     ``hist`` has BUCKETS counts for each channel. ``clock_gettime`` and ``clock_nanosleep`` are the C library's, or a
     test's.

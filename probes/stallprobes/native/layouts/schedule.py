@@ -1,4 +1,4 @@
-"""Schedule of a probe's iterations: its timing in ns, and what it keeps from one iteration to the next."""
+"""Schedule of a probe's iterations: its timing in ns, and its state between two iterations."""
 
 import ctypes
 from enum import IntEnum
@@ -6,34 +6,35 @@ from typing import Annotated
 
 from stallprobes.native.layouts.structure import Int64, Pointer, structure
 
-# A probe sleeps until this long before the due time, then polls the clock: a call right after a wake-up also measures
-# the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On an H200
-# machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with this
-# lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
+# Time (ns) before the due time at which a probe stops sleeping and polls the clock: a call right after a wake-up would
+# also measure the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On
+# an H200 machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with
+# this lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
 LEAD_DEFAULT_NS = 150_000
-# How often a parked loop looks for its RUN word, and one that its guard holds back for its guard's word.
+# Time (ns) between two looks of a parked loop at its RUN word, and of a loop behind its guard at the guard's word.
 PARKED_STEP_NS = 1_000_000
 GUARD_STEP_NS = 100_000
-# How often a loop looks whether its slot has opened, once that may happen.
+# Time (ns) between two looks of a loop whether its slot has opened, from the earliest possible time on.
 SLOT_STEP_NS = 100_000
-# How often a held loop looks whether the hold has ended.
+# Time (ns) between two looks of a held loop whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# After the first iteration of a slot, which is not measured, the next one is due after this time or the period,
-# whichever is shorter: otherwise a period longer than a slot would give no samples.
+# Longest time (ns) from the first iteration of a slot, which is not measured, to the second one; a shorter period takes
+# its place. With a period longer than a slot there would be no samples otherwise.
 RESTART_NS = 1_000_000
-# A loop that polls the clock and finds so much time gone had no CPU meanwhile; one reading takes tens of nanoseconds.
+# Shortest time (ns) between two readings of the clock in which the loop had no CPU; one reading takes tens of
+# nanoseconds.
 PAUSE_NS = 20_000
-# For so long before an iteration is due, a loop only reads the clock, and so many times at most.
+# Time (ns) before the due time in which a loop only reads the clock, and largest number of these readings.
 LAST_POLLS_NS = 1_000
 LAST_READINGS = 100
-# A longer wait is split into slices, so that a probe with a long period notices a stop.
+# Longest slice (ns) of a wait, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
-# A sleep ends some 50 us late; with a shorter period the loop polls the clock instead.
+# Shortest period (ns) with a sleep, which ends some 50 us late; with a shorter period the loop polls the clock.
 SPIN_BELOW_NS = 100_000
 
 
 class NextStep(IntEnum):
-    """What a loop does next: sleep until ``awake_ns`` for one of four reasons, read the clock again, or iterate."""
+    """Next step of a loop: sleep until ``awake_ns`` for one of four reasons, read the clock again, or iterate."""
 
     PARKED = 0
     SLOT_CLOSED = 1
@@ -45,13 +46,13 @@ class NextStep(IntEnum):
 
 @structure
 class Schedule(ctypes.Structure):
-    """When the next iteration of a probe is due, and what its loop knows of its slot.
+    """Due time of a probe's next iteration, and its loop's state of the slot.
 
     Whoever runs the loop sets ``now_ns`` and ``guarded`` (the guard holds the next iteration back) before each step,
     and after an iteration when its last call ended, and its last measured one. ``last_ns`` is when the iteration before
     was due. ``fresh``: the next iteration is the first of its slot, or after a hold. Without slots it is always slot 1,
-    which began at 0. Of the last iteration, ``late_ns`` is how long after its due time its last measured call ended,
-    and ``allowed_ns`` how long its last call, without the time in which its slot was closed.
+    which began at 0. In the last iteration, ``late_ns`` is the time from its due time to the end of its last measured
+    call, and ``allowed_ns`` the time to the end of its last call without the time in which the slot was closed.
     """
 
     words: Annotated[int, ctypes.c_uint64, Pointer("struct ss_probe_words")]

@@ -83,7 +83,7 @@ def structure(declared: S) -> S:
 
 
 def pointer_of(owner: type[ctypes.Structure], field: str) -> Pointer | Function | None:
-    """What a field that holds an address points to; None for other fields."""
+    """Type to which a field with an address points; None for other fields."""
     return _pointers.get((owner, field))
 
 

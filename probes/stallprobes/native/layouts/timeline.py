@@ -1,42 +1,42 @@
-"""Layout of what the timeline's collector works on, and its constants."""
+"""Layout of the data of the timeline's collector, and its constants."""
 
 import ctypes
 from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Calls of a track that wait for their records; it is twice what a driver's launch queue holds.
+# Largest number of calls of a track that wait for their records; twice the length of a driver's launch queue.
 QUEUE = 4_096
-# Correlation ids that are kept; ids count up, so the oldest is replaced.
+# Number of kept correlation ids; ids count up, so that a new one replaces the oldest.
 IDS = 1 << 16
 NO_PROBE = -1
 
-# Records that one step of a round handles, and those of them that may wait for their call.
+# Largest number of records in one step of a round, and of records among them that may wait for their call.
 BATCH = 8_192
 MOST_KEPT = 2_048
-# A round ends after so many steps although buffers keep coming.
+# Largest number of steps in a round, even if buffers keep coming.
 MOST_BATCHES = 64
-# For how many rounds a record waits for its call; at the usual period, 2 s.
+# Number of rounds in which a record waits for its call; 2 s at the usual period.
 USUAL_PATIENCE = 200
 PERIOD_NS = 10_000_000
 
-# Times of the GPU are converted to the host's clock with an error of less than this.
+# Largest error (ns) of a time of the GPU on the host's clock.
 TOLERANCE_NS = 1_000
 
 CLOCK_SAMPLES = 16
-# From the switch to a context until its waiting kernel starts, on an H200.
+# Time (ns) from the switch to a context to the start of its waiting kernel, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# How far a sample may be from the offset: the error of reading it, and the drift since.
+# Largest distance (ns) of a sample from the offset: the error of its reading, and the drift since.
 CLOCK_ERROR_NS = 30_000
 CLOCK_DRIFT_PER_MILLION = 50
-# Half a time-slice: from here on, the switch of another turn is nearer.
+# Largest error (ns) of the offset, half a time-slice: beyond it, the switch of another turn is nearer.
 MOST_CLOCK_ERROR_NS = 1_000_000
-# Samples of one offset differ by the microsecond that CUPTI's own conversion is off.
+# Largest difference (ns) of the samples of one offset; CUPTI's own conversion is off by a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
-# Without a confirmation for this long, the offset is read again.
+# Longest time (ns) without a confirmation before the offset is read again.
 CLOCK_STALE_NS = 20_000_000_000
 
-# Rows of a probe's histograms that an op fills: for the phase, and for the op's label.
+# Number of rows of a probe's histograms that an op fills: for the phase, and for the op's label.
 PHASE_ROWS = 2
 NO_ROW = -1
 
@@ -61,8 +61,8 @@ class Track(ctypes.Structure):
 
     ``depth`` is how many calls later on the stream a call's work has certainly started. ``thread`` is the kernel's
     number of the probe's thread where calls are found by correlation id, else 0. ``loaded`` is the number of the next
-    host call to be queued, ``oldest`` and ``newest`` number the calls in the queue. Of the call matched last, ``left``
-    is the number of records that are to come, and what begins with ``group`` is known of it.
+    host call to be queued, ``oldest`` and ``newest`` number the calls in the queue. For the last matched call, ``left``
+    is the number of records to come, and the members with ``group`` describe it.
     """
 
     probe: Int64
@@ -139,7 +139,7 @@ class TracedContext(ctypes.Structure):
 
 @structure
 class Collector(ctypes.Structure):
-    """What the collector works on.
+    """Data of the collector.
 
     ``stop`` ends it. ``exhausted_before`` is the pool's count when it began. ``kept`` records wait for their call in
     ``batch``, for ``patience`` rounds. ``batch`` and ``waiting`` have BATCH and MOST_KEPT records, ``order`` and
@@ -172,7 +172,7 @@ class Collector(ctypes.Structure):
 
 @structure
 class Detachment(ctypes.Structure):
-    """What the subscriber's callback does at the exit of a driver call: it calls ``finalize`` once, if that is not 0.
+    """Work of the subscriber's callback at the exit of a driver call: it calls ``finalize`` once, if that is not 0.
 
     ``code`` is what it returned, NOT_FINALIZED before.
     """

@@ -23,9 +23,10 @@ CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
-# File of a folder on which the stallscopes that use it hold a shared lock. Without it the folder is anybody's.
+# File of a folder on which each stallscope that uses the folder holds a shared lock; without it the folder belongs to
+# nobody.
 LOCK_FILE = "in-use.lock"
-# A call that takes as long is kept, unless the variable says otherwise.
+# Shortest call (ns) that is kept, unless the variable sets another limit.
 DEFAULT_SLOW_NS = 1_000_000
 
 PAGE = 4096
@@ -33,9 +34,9 @@ APIS = 512
 SLOTS = 1024
 HISTOGRAMS = 8192
 DEPTH = 4
-# More than one of the limit's length each, in the second that a reader may take between two readings.
+# Number of kept slow calls: more than fit into the second that a reader may take between two readings.
 SLOW_CALLS = 1024
-# Space is given to so many of them at a time.
+# Number of slow calls to which space is given at a time.
 SLOW_STEP = 128
 # Largest number of records in the ring: several seconds of a program that makes 60 000 in each. The header has the
 # number of a file, a multiple of RECORDS_STEP, to which space is given at a time; one step at least.
@@ -48,11 +49,11 @@ CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 BLOCK_CALLS = 256
 BLOCKS_STEP = 16
-# Bytes of the names of kernels; space is given to NAMES_STEP of them at a time.
+# Bytes for the names of kernels; space is given to NAMES_STEP of them at a time.
 NAME_BYTES = 1 << 22
 NAMES_STEP = 1 << 18
-# Longest name that is kept whole; once half of the room for names is used, LONGEST_LATE_NAME. Of a longer name the
-# first and the last NAME_ENDS bytes are kept, with NAME_GAP between them.
+# Longest name (bytes) that is kept whole; LONGEST_LATE_NAME once half of the room is used. A longer name keeps its
+# first and last NAME_ENDS bytes with NAME_GAP between them.
 LONGEST_NAME = 4096
 LONGEST_LATE_NAME = 512
 NAME_ENDS = 200
@@ -61,46 +62,46 @@ MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
 STACK_TEXT = 7664
-# Each thread takes a sample of its time about as often (ns), while it is inside calls and while it is between them. The
-# ring has 80 s of one thread.
+# Approximate time (ns) between two samples of a thread, each inside and between calls. The ring has 80 s of one thread.
 SAMPLE_NS = 5_000_000
-# While a thread waits for the GPU now and then, one of its waits is sampled about as often (ns).
+# Approximate time (ns) between two sampled waits of a thread that waits for the GPU now and then.
 WAIT_SAMPLE_NS = 50_000_000
 TIME_SAMPLES = 1 << 14
-# Bytes of the name of an NVTX range that are kept, with a zero.
+# Bytes of the kept name of an NVTX range, with a zero.
 RANGE = 64
-# Names of NVTX ranges of one thread, and of all threads, of which the begins are kept, and the last begins of each:
+# Largest number of names of NVTX ranges with kept begins, of one thread and of all threads, and of kept begins of each:
 # more than a second of steps of 1 ms.
 THREAD_RANGES = 64
 RANGES = 256
 RANGE_BEGINS = 1024
-# A thread spends one part of so many of its time on stacks.
+# Part of a thread's time for stacks: 1 in this number.
 STACK_SHARE = 100
-# What watching may cost the program, in millionths of its time; EVERYTHING: what it takes to record all.
+# Largest cost of watching, in millionths of the program's time; EVERYTHING: the cost of recording all.
 DEFAULT_COST_PPM = 50_000
 EVERYTHING_PPM = 1_000_000
-# What a record costs the thread that submits its work at most (ns), by the upper ends of 95 % intervals: 4.9 us in
-# a ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Largest cost (ns) of a record for the thread that submits its work, by the upper ends of 95 % intervals: 4.9 us in a
+# ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
-# Windows in which records are on or off: half an hour at four switches a second.
+# Number of windows in which records are on or off: half an hour at four switches a second.
 WINDOWS = 1 << 13
-# Of so many callbacks, one is timed: an odd number, so that both the begin and the end of calls are.
+# Number of callbacks of which one is timed: odd, so that both begins and ends of calls are.
 TIMED_CALLBACKS = 255
 
-# The kinds of records that are collected; a lack of some is no failure. Those of synchronizations (38) would cost each
-# launch 0.2 to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
+# Collected kinds of records; a lack of some is no failure. Records of synchronizations (38) would cost each launch 0.2
+# to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
 COLLECTED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
     RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
-# The kinds that a file may have.
+# Kinds of records that a file may have.
 READABLE = (*COLLECTED, RecordKind.SYNCHRONIZATION)
-# Those of the GPU's work, which are off in some windows. The others are few, and to switch them takes milliseconds.
+# Kinds of records of the GPU's work, which are off in some windows. The other kinds are rare, and switching them takes
+# milliseconds.
 SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)
 
 
 class WatchState(IntEnum):
-    """What the library does in a process."""
+    """State of the library in a process."""
 
     STARTING = 0
     RECORDING = 1
@@ -112,8 +113,9 @@ class WatchState(IntEnum):
 
 
 class Lack(IntEnum):
-    """What a process lacks for a recording: memory of the machine or of its cgroup, space in the folder, address space,
-    a limit of file sizes or of locked memory that is high enough, a descriptor, the right to make a memfd, a thread.
+    """Resource that a process lacks for a recording: memory of the machine or of its cgroup, space in the folder,
+    address space, a limit of file sizes or of locked memory that is high enough, a descriptor, the right to make a
+    memfd, a thread.
 
     UNKNOWN: something that the library did not ask for before.
     """
@@ -131,7 +133,7 @@ class Lack(IntEnum):
 
 
 class SlotUse(IntEnum):
-    """Who owns a slot: nobody yet, a live thread, a thread that has ended, or the next one, which prepares it."""
+    """Owner of a slot: nobody yet, a live thread, an ended thread, or the next thread, which prepares it."""
 
     UNUSED = 0
     LIVE = 1
@@ -163,12 +165,12 @@ class LossKind(IntEnum):
 
     @property
     def is_call(self) -> bool:
-        """Whether what was lost are calls."""
+        """Whether the lost entries are calls."""
         return self <= LossKind.BEFORE_FILE
 
     @property
     def is_record(self) -> bool:
-        """Whether what was lost are activity records."""
+        """Whether the lost entries are activity records."""
         return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD, LossKind.NO_TIME, LossKind.NO_SPACE)
 
 
@@ -190,10 +192,10 @@ class Flag(IntEnum):
 
 
 class CallFlag(IntEnum):
-    """A bit of a call's flags: what the function has as an argument, and whether the call was made in another one.
+    """A bit of a call's flags: an argument of the function, or a call inside another call.
 
-    EVENT: ``bytes`` is the handle of an event. BLOCKING: the call has created ``stream``, which waits for the legacy
-    default stream, and that for it.
+    EVENT: ``bytes`` is the handle of an event. BLOCKING: the call has created ``stream``; this stream and the legacy
+    default stream wait for each other.
     """
 
     STREAM = 1
@@ -204,7 +206,7 @@ class CallFlag(IntEnum):
 
 
 class BlockState(IntEnum):
-    """Who may write to a block of the log: the next thread that needs one, or the one that fills it."""
+    """Writer of a block of the log: the next thread that needs a block, or the thread that fills it."""
 
     FREE = 0
     OWNED = 1
@@ -218,7 +220,8 @@ class StackFlag(IntEnum):
 
 
 class SampledTime(IntEnum):
-    """What a sample of a thread stands for: time inside its outermost calls, time between them, or waits."""
+    """Kind of time that a sample of a thread stands for: time inside its outermost calls, time between them, or
+    waits."""
 
     INSIDE = 0
     BETWEEN = 1
@@ -230,12 +233,12 @@ class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
 
     ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
-    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is what watching may cost. ``windows``
-    have begun; without any, records were never off. ``not_held`` calls began while kinds were switched; CUPTI may give
-    no more records of their threads. ``unfinished`` records were those of calls in flight when CUPTI gave a buffer
-    back, which never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in all.
-    ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and blocks
-    of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
+    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is the largest cost of watching.
+    ``windows`` have begun; without any, records were never off. ``not_held`` calls began while kinds were switched;
+    CUPTI may give no more records of their threads. ``unfinished`` counts records of calls in flight when CUPTI gave a
+    buffer back; they never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in
+    all. ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and
+    blocks of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
     """
 
     magic: UInt64
@@ -339,7 +342,7 @@ class LoggedCall(ctypes.Structure):
 
 @structure
 class CallBlock(ctypes.Structure):
-    """What a block of the log of all calls has: ``calls`` finished calls of one thread, in the order of their ends.
+    """Block of the log of all calls: ``calls`` finished calls of one thread, in the order of their ends.
 
     ``number`` counts the blocks that were taken, from 1; it is 0 while the block passes to another thread. The block's
     first call is number ``first`` of its slot, from 0.
@@ -357,11 +360,11 @@ class CallBlock(ctypes.Structure):
 class Slot(ctypes.Structure):
     """A thread of the program.
 
-    Where there are no more slots, a new thread continues one whose owner has ended: it adds to the same figures.
-    ``owners`` counts the threads. ``finished`` counts calls that have returned, without those that only ask.
-    ``sequence`` is odd while ``depth`` and ``calls`` change. ``logged`` calls are in
-    blocks that the slot has filled. ``histograms`` has for each API the number of the slot's histogram, from 1.
-    ``stack`` is the number of a stack of the owner, from 1, by which a thread of Python's is named; 0 for none.
+    Without a free slot, a new thread continues the slot of an ended thread and adds to its figures. ``owners`` counts
+    the threads. ``finished`` counts returned calls, without calls that only ask. ``sequence`` is odd while ``depth``
+    and ``calls`` change. ``logged`` calls are in blocks that the slot has filled. ``histograms`` has for each API the
+    number of the slot's histogram, from 1. ``stack`` is the number of a stack of the owner, from 1, by which a thread
+    of Python's is named; 0 for none.
     """
 
     use: UInt32
@@ -426,11 +429,11 @@ class Window(ctypes.Structure):
     """A time in which records of the GPU's work are on, or off (``records``: 1 or 0).
 
     ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
-    ``calls`` are those of all slots that returned in it, as ``finished`` counts them, and ``took_ns`` the time in which
-    they did: a switch takes a while, which belongs to neither window. ``busiest`` of them are those of one slot, the
-    most. ``counted`` records of all kinds were read in it, up to a flush after their work. ``settled_ns`` is when a
-    call that waits for the GPU and began in the window had returned, 0 before: until then, work may run that was
-    submitted without records.
+    ``calls`` counts the calls of all slots that returned in the window, as ``finished`` does, and ``took_ns`` is the
+    time of the window without the switches at its ends. ``busiest`` is the largest number of these calls in one slot.
+    ``counted`` records of all kinds were read in it, up to a flush after their work. ``settled_ns`` is when a call that
+    waits for the GPU and began in the window had returned, 0 before: until then, work may run that was submitted
+    without records.
     """
 
     sequence: UInt64
@@ -472,11 +475,10 @@ class Stack(ctypes.Structure):
 
 @structure
 class NamedRange(ctypes.Structure):
-    """The NVTX ranges of one thread with one ``name``, in which each number is ``#``: those of its steps are one.
+    """The NVTX ranges of one thread with one ``name``; each number in it is ``#``, so that all steps have one name.
 
-    ``begun`` ranges have begun; the last RANGE_BEGINS of the times are in ``begins``, that of number n at n modulo
-    RANGE_BEGINS. Those that have ended took ``inside_ns``. ``use`` is as that of a slot: another thread continues one
-    whose owner has ended.
+    ``begun`` ranges have begun; ``begins`` has the last RANGE_BEGINS begins, number n at n modulo RANGE_BEGINS. The
+    ended ranges took ``inside_ns``. ``use`` is as in a slot: another thread continues an entry whose owner has ended.
     """
 
     use: UInt32

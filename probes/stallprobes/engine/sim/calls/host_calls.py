@@ -14,7 +14,7 @@ from stallprobes.model import Space
 
 _MIB = 1 << 20
 _TIMED_OUT = 1
-# A native helper looks at its word each 20 us.
+# Time (ns) between two looks of a native helper at its word.
 _STEP_NS = 20_000
 _HEAVY_NS = 50_000
 _NVML = "nvml:"

@@ -1,8 +1,8 @@
-"""Calls that map GPU memory into reserved addresses, and that allocate from a pool of the program.
+"""Calls that map GPU memory into reserved addresses, and calls that allocate from a pool of the program.
 
-On an H200 launches and copies beside them kept their time, although cuMemSetAccess and cuMemUnmap change the page
-tables: they hold none of the locks of cuMemAlloc and cuMemFree. That two threads that map wait for each other is a
-guess.
+On an H200, launches and copies beside these calls kept their time, although cuMemSetAccess and cuMemUnmap change the
+page tables: the calls hold none of the locks of cuMemAlloc and cuMemFree. It is a guess that two threads with such
+calls wait for each other.
 """
 
 from __future__ import annotations
