@@ -158,7 +158,7 @@ def test_of_a_recording_with_traces_the_longest_stall_is_drawn(maker: ModuleType
     assert whole.trigger is not None
     host = [probe.role for probe in whole.probes].index(Role.HOST)
     number = int(np.flatnonzero(whole.calls["probe"] == host)[0])
-    shorter = whole.triggered(TraceTrigger(host, *whole.calls[number][["began_ns", "returned_ns"]].tolist()))
+    shorter = whole.changed(trigger=TraceTrigger(host, *whole.calls[number][["began_ns", "returned_ns"]].tolist()))
     recording = Recording(recorded(tmp_path / "traces.rec", shorter, whole, shorter))
     ((name, svg),) = maker.draw_trace(recording).items()
     assert name == "secondary-context-d2d-trace"

@@ -133,5 +133,5 @@ class TraceKeeper:
         if call.in_flight and number is not None:
             # It has returned in the meantime.
             began_ns, returned_ns = trace.calls[number][["began_ns", "returned_ns"]].tolist()
-            trace = trace.triggered(TraceTrigger(call.probe, began_ns, returned_ns))
+            trace = trace.changed(trigger=TraceTrigger(call.probe, began_ns, returned_ns))
         self._keep(trace)

@@ -88,7 +88,10 @@ class ListedProcess(Document):
     pid: Positive
     start_ticks: Annotated[
         Natural | None,
-        about("Its start, in clock ticks since boot, by which it is told from a later process with the same pid."),
+        about(
+            "Its start, in clock ticks since boot: no later process with the same pid has it. null if it is not "
+            "visible here."
+        ),
     ]
     user: Annotated[Text | None, about("null if the process is not visible here.")]
     command: Annotated[Text | None, about("The command with its arguments, cut after 4096 bytes.")]

@@ -80,7 +80,7 @@ class RunTracer:
         begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
         trace = history.trace(begin_ns, self._end_ns, snapshot=self._snapshot, others=self._others)
         window = trace.between(max(self._window_ns, begin_ns), self._end_ns)
-        return trace.triggered(_trigger(window, CallTrigger(self._session.probes).limits(baselines)))
+        return trace.changed(trigger=_trigger(window, CallTrigger(self._session.probes).limits(baselines)))
 
 
 def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:

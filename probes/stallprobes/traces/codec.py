@@ -114,7 +114,7 @@ class StoredRows(Struct, frozen=True, array_like=True):
         return rows
 
 
-class StoredTrace(TraceHead, frozen=True):
+class StoredTrace(TraceHead, frozen=True, kw_only=True):
     """A trace. ``kernels`` are the numbers of the work of each kernel, by its name.
 
     ``names`` are those of contexts by number, then of streams: context, stream, name.

@@ -189,10 +189,6 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
         }
         return self.changed(begin_ns=first_ns, end_ns=max(min(end_ns, self.end_ns), first_ns), **tables)
 
-    def triggered(self, trigger: TraceTrigger | None) -> Trace:
-        """The trace with another trigger."""
-        return self.changed(trigger=trigger)
-
     def work_of(self, call: int) -> Rows:
         """The work that the call in row ``call`` submitted, in the order of its starts."""
         row = self.calls[call]

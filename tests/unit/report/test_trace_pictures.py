@@ -37,7 +37,7 @@ def stall(whole: Trace) -> Trace:
     row = most_unusual_call(whole)
     assert row is not None
     probe, began, returned = whole.calls[row][["probe", "began_ns", "returned_ns"]].tolist()
-    return whole.between(began - MS, began + 4 * MS).triggered(TraceTrigger(probe, began, returned))
+    return whole.between(began - MS, began + 4 * MS).changed(trigger=TraceTrigger(probe, began, returned))
 
 
 def row_of(text: str, label: str, group: str) -> str:

@@ -49,7 +49,7 @@ def report_1() -> Trace:
     row = most_unusual_call(trace)
     assert row is not None
     call = trace.calls[row]
-    return trace.triggered(TraceTrigger(int(call["probe"]), int(call["began_ns"]), int(call["returned_ns"])))
+    return trace.changed(trigger=TraceTrigger(int(call["probe"]), int(call["began_ns"]), int(call["returned_ns"])))
 
 
 @pytest.fixture(scope="module")

@@ -177,11 +177,11 @@ def test_the_call_of_a_trigger_that_was_in_flight_began_a_moment_later(report_1:
     number = int(np.flatnonzero(report_1.calls["probe"] == 2)[5])
     began_ns, returned_ns = report_1.calls[number][["began_ns", "returned_ns"]].tolist()
     for trigger in ((began_ns, returned_ns), (began_ns - 600, returned_ns - 100), (began_ns, began_ns)):
-        assert report_1.triggered(TraceTrigger(2, *trigger)).trigger_call() == number
+        assert report_1.changed(trigger=TraceTrigger(2, *trigger)).trigger_call() == number
     # The next call of the probe is another one.
-    assert report_1.triggered(TraceTrigger(2, began_ns - 200_000, began_ns - 100)).trigger_call() is None
-    assert report_1.triggered(TraceTrigger(2, report_1.end_ns, report_1.end_ns + 1)).trigger_call() is None
-    assert report_1.triggered(None).trigger_call() is None
+    assert report_1.changed(trigger=TraceTrigger(2, began_ns - 200_000, began_ns - 100)).trigger_call() is None
+    assert report_1.changed(trigger=TraceTrigger(2, report_1.end_ns, report_1.end_ns + 1)).trigger_call() is None
+    assert report_1.changed(trigger=None).trigger_call() is None
 
 
 def test_calls_that_were_overwritten_unread_are_counted() -> None:

@@ -169,7 +169,7 @@ class WatchTraceHistory:
             kernels=kernels,
             unrecorded=tuple(span for part in parts for span in part.process.windows.off_between(first_ns, last_ns)),
         )
-        return whole if trigger is None else whole.triggered(_trigger(whole, book, trigger))
+        return whole if trigger is None else whole.changed(trigger=_trigger(whole, book, trigger))
 
 
 class _ThreadBook:
