@@ -32,7 +32,7 @@ from factories.stand_in import MEDDLING, StandIn
 from factories.waiting import wait_until
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import CONTROL_NAME
-from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, WatchState
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
 from stallprobes.watch.attaching import access as access_module
 from stallprobes.watch.attaching import helper as helper_module
 from stallprobes.watch.attaching import loaded_functions, memory_files
@@ -43,6 +43,7 @@ from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.rights import CAP_SYS_PTRACE, Identity
 from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.reading.words import ProcessState
 
 pytestmark = [pytest.mark.trust, pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")]
 
@@ -364,17 +365,17 @@ def test_a_user_records_a_process_of_their_own_with_another_root(
 ) -> None:
     """As in a container without rights: it has the same rights as stallscope, and its code has other names."""
 
-    def watch() -> int:
+    def watch() -> str:
         attached = Attached(pid)
         attached.detach()
         (process,) = attached.contents().processes
         opened = attached.attachment.access.open_module(Target(pid), str(stand_in.folder / "attached"))
         Attached.close_all()
-        return int(process.state) if opened is not None else -1
+        return process.state if opened is not None else ""
 
     monkeypatch.setenv(CUPTI_VARIABLE, str(stand_in.folder / "libcupti.so.13"))
     with foreign(stand_in, "a mapped root") as pid:
-        assert as_user(NOBODY, watch) == WatchState.RECORDING
+        assert as_user(NOBODY, watch) == ProcessState.RECORDING
 
 
 @pytest.mark.parametrize("kind", ["a mapped root", "root in a mount namespace"])
