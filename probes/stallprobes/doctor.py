@@ -159,9 +159,9 @@ def _packages(report: DriverReport) -> Iterator[Finding]:
 
 def _native(problem: Callable[[], str] = native_problem) -> Iterator[Finding]:
     """Whether the native libraries of this installation can be loaded."""
-    found = problem()
-    if found:
-        yield Finding(Level.PROBLEM, "native libraries", found, REMEDY)
+    fault = problem()
+    if fault:
+        yield Finding(Level.PROBLEM, "native libraries", fault, REMEDY)
     else:
         yield Finding(Level.OK, "native libraries", f"complete, of these sources ({LIBRARIES})")
 
@@ -171,11 +171,11 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
     memory = "" if gpu.memory_bytes is None else f", {gpu.memory_bytes / 2**30:.0f} GiB"
     cuda = "hidden from CUDA" if gpu.cuda_index is None else f"CUDA index {gpu.cuda_index}"
     index = "no NVML index" if gpu.nvml_index is None else f"NVML index {gpu.nvml_index}"
-    found = f"{gpu.name}{memory}, {gpu.uuid}, {gpu.pci}, {index}, {cuda}"
+    text = f"{gpu.name}{memory}, {gpu.uuid}, {gpu.pci}, {index}, {cuda}"
     if gpu.cuda_index is None:
-        yield Finding(Level.WARN, subject, found, "check CUDA_VISIBLE_DEVICES and the finding on the driver")
+        yield Finding(Level.WARN, subject, text, "check CUDA_VISIBLE_DEVICES and the finding on the driver")
     else:
-        yield Finding(Level.OK, subject, found)
+        yield Finding(Level.OK, subject, text)
     yield _mig(subject, gpu)
     yield _compute_mode(subject, gpu)
     yield _processes(subject, gpu)
@@ -200,8 +200,8 @@ def _counters(
             active = answer["sm_active_percent"]
             known = [name for name, value in answer.items() if value is not None]
             lacking = [name for name in answer if name not in known]
-            found = f"readable, SM active {active:.1f} %" if active is not None else "readable"
-            yield Finding(Level.OK, subject, found + (f"; without a value: {', '.join(lacking)}" if lacking else ""))
+            text = f"readable, SM active {active:.1f} %" if active is not None else "readable"
+            yield Finding(Level.OK, subject, text + (f"; without a value: {', '.join(lacking)}" if lacking else ""))
 
 
 def _timeline(
@@ -221,10 +221,10 @@ def _timeline(
         version = ask(library.path)
         if version is None:
             continue
-        found = f"libcupti {version_text(version)} ({library.origin}, {library.path})"
+        text = f"libcupti {version_text(version)} ({library.origin}, {library.path})"
         why, do = without_context_switches(version)
         # Only a newer driver would help where there is nothing to do.
-        yield Finding(Level.WARN if do else Level.OK, "timeline", f"{found}, {why}" if why else found, do)
+        yield Finding(Level.WARN if do else Level.OK, "timeline", f"{text}, {why}" if why else text, do)
         return
     yield Finding(
         Level.WARN,
@@ -269,15 +269,15 @@ def _processes(subject: str, gpu: gpus.Gpu) -> Finding:
     subject = f"{subject} processes"
     if gpu.processes is None:
         return Finding(Level.WARN, subject, "n/a: NVML does not list the processes", "make NVML available")
-    found = gpus.others(gpu)
-    if not found:
+    processes = gpus.others(gpu)
+    if not processes:
         return Finding(Level.OK, subject, "no other process")
-    names = ", ".join(f"{process.name} ({process.pid})" for process in found[:4])
-    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    names = ", ".join(f"{process.name} ({process.pid})" for process in processes[:4])
+    more = f" and {len(processes) - 4} more" if len(processes) > 4 else ""
     return Finding(
         Level.WARN,
         subject,
-        f"{len(found)} with a CUDA context: {names}{more}",
+        f"{len(processes)} with a CUDA context: {names}{more}",
         "they distort results, and aggressors disturb them: measure on an idle GPU",
     )
 
@@ -312,8 +312,8 @@ def _host() -> Iterator[Finding]:
         )
     cpus = len(os.sched_getaffinity(0))
     if cpus < 4:
-        found = f"{cpus} usable: probes wait for each other, and that looks like a stall"
-        yield Finding(Level.WARN, "CPUs", found, "use 4 or more CPUs; check the host control's latencies")
+        text = f"{cpus} usable: probes wait for each other, and that looks like a stall"
+        yield Finding(Level.WARN, "CPUs", text, "use 4 or more CPUs; check the host control's latencies")
     else:
         yield Finding(Level.OK, "CPUs", f"{cpus} usable ({fingerprint.cpu_model() or 'model unknown'})")
     governor = fingerprint.scaling_governors()
@@ -330,7 +330,7 @@ def _host() -> Iterator[Finding]:
         yield Finding(Level.OK, "CPU governor", governor)
     source = fingerprint.clock_source()
     if source is not None and machine == "x86_64" and source not in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page"):
-        found = f"{source}: reading the clock is a system call, which adds about 1 µs to every latency"
-        yield Finding(Level.WARN, "clock", found, "boot with clocksource=tsc if the CPU has an invariant TSC")
+        text = f"{source}: reading the clock is a system call, which adds about 1 µs to every latency"
+        yield Finding(Level.WARN, "clock", text, "boot with clocksource=tsc if the CPU has an invariant TSC")
     else:
         yield Finding(Level.OK, "clock", source or "n/a")

@@ -50,7 +50,7 @@ def escaped_json(text: str) -> str:
     if _COMMON_LINES.fullmatch(text):
         return text
     # DEL is the only ASCII character that JSON allows in strings and json.dumps does not escape.
-    return _unprintable().sub(lambda found: r"\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1], text)
+    return _unprintable().sub(lambda match: r"\u007f" if match[0] == "\x7f" else json.dumps(match[0])[1:-1], text)
 
 
 @cache

@@ -286,8 +286,8 @@ def _lost_engines(lost: Sequence[LostEngine]) -> str:
     """The engines that failed during the check, and the cells that are lost with them, as a sentence."""
     from stallprobes.units import plural
 
-    names = [f"{row} beside {column}" for one in lost for row, column in one.cells]
-    why = "; ".join(dict.fromkeys(one.why for one in lost))
+    names = [f"{row} beside {column}" for engine in lost for row, column in engine.cells]
+    why = "; ".join(dict.fromkeys(engine.why for engine in lost))
     more = f" and {len(names) - _NAMED_CELLS} more" if len(names) > _NAMED_CELLS else ""
     cells = f"; {plural(len(names), 'cell')} lost: {', '.join(names[:_NAMED_CELLS])}{more}" if names else ""
     return f"{plural(len(lost), 'engine')} failed during the check: {why}{cells}"

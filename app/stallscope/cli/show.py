@@ -54,8 +54,8 @@ def command(
             from stallprobes.matrix import outliers
             from stallprobes.wording import check_wording
 
-            found = outliers.find(matrix, progress.shower("searching for outlier hosts"))
-            hosts = check_wording.host_sentences(found)
+            outlying = outliers.find(matrix, progress.shower("searching for outlier hosts"))
+            hosts = check_wording.host_sentences(outlying)
         progress.part(parts, parts)
         errors = outputs.write(matrix, hosts=hosts, reference=unusual, progress=progress)
     check_results.print_check(matrix, as_json=as_json, full=full, hosts=hosts, reference=unusual)

@@ -56,7 +56,7 @@ class BlameTable:
     def __init__(self, blame: Blame, printed: Callable[[str], str] = str) -> None:
         self._blame, self._printed = blame, printed
         figures = [figure for victim in blame.victims for figure in blame.main_figures(victim)]
-        self._figures = sorted(figures, key=lambda one: (_ORDER.index(one.outcome), -one.ratio))
+        self._figures = sorted(figures, key=lambda figure: (_ORDER.index(figure.outcome), -figure.ratio))
         self._parts = [(figure, part) for figure in self._figures for part in figure.aggressors]
 
     def lines(self, width: int) -> list[list[Run]]:
@@ -80,12 +80,12 @@ class BlameTable:
     def _headings(self, width: int) -> Iterator[list[list[Run]]]:
         """The lines over the rows of each figure, in columns where these fit; a cause that does not is on its own."""
         columns = [
-            self._column([(one.probe, "strong") for one in self._figures]),
-            self._column([(f"{one.channel.in_sentence} {one.quantile}", "") for one in self._figures], gap=2),
-            self._column([(_change(one), "") for one in self._figures], gap=2),
-            self._column([(times(one.ratio), _ratio_style(one)) for one in self._figures], gap=2),
+            self._column([(figure.probe, "strong") for figure in self._figures]),
+            self._column([(f"{figure.channel.in_sentence} {figure.quantile}", "") for figure in self._figures], gap=2),
+            self._column([(_change(figure), "") for figure in self._figures], gap=2),
+            self._column([(times(figure.ratio), _ratio_style(figure)) for figure in self._figures], gap=2),
         ]
-        causes = self._column([(because_of(one), "strong") for one in self._figures], gap=3)
+        causes = self._column([(because_of(figure), "strong") for figure in self._figures], gap=3)
         if _total([*columns, causes]) <= width:
             yield from ([_line([*columns, causes], number)] for number in range(len(self._figures)))
             return
@@ -95,7 +95,7 @@ class BlameTable:
                 yield [_line([*change, cause], 0)]
                 continue
             fits = _total(change) <= width
-            head = [_line(change, 0)] if fits else self._folded(" ".join(one.cells[0][0] for one in change), width)
+            head = [_line(change, 0)] if fits else self._folded(" ".join(part.cells[0][0] for part in change), width)
             yield [*head, *self._folded(cause.cells[0][0], width, "strong", "  ")]
 
     def _rows(self, width: int) -> Iterator[list[list[Run]]]:
@@ -114,12 +114,12 @@ class BlameTable:
 
     def _fitting(self, width: int) -> list[_BlameColumn] | None:
         """The columns in the widest arrangement that fits ``width``; None where not even short names do."""
-        for one in _WIDTHS:
-            columns = self._columns(one)
+        for widths in _WIDTHS:
+            columns = self._columns(widths)
             if _total(columns) <= width:
                 return columns
-        for one in _NARROWEST:
-            columns = self._columns(one)
+        for widths in _NARROWEST:
+            columns = self._columns(widths)
             room = width - _total(columns[1:])
             if room >= _LEAST_NAME:
                 short = [(self._shortened(text, room), style) for text, style in columns[0].cells]
@@ -168,15 +168,15 @@ def because_of(figure: FigureBlame) -> str:
     """What makes ``figure`` slow, in a few words: ``because of spin``, ``only together: spin, alloc-free``."""
 
     def names(*conclusions: Conclusion) -> str:
-        return ", ".join(one.aggressor for one in figure.aggressors if one.conclusion in conclusions)
+        return ", ".join(blame.aggressor for blame in figure.aggressors if blame.conclusion in conclusions)
 
     if figure.outcome is BlameOutcome.UNDECIDED:
         return "undecided"
     if figure.outcome is BlameOutcome.MASKED:
         return f"not with all on, but with {names(Conclusion.SUFFICIENT) or 'some of them'} alone"
-    causes = ", ".join(one.aggressor for one in figure.causes)
+    causes = ", ".join(blame.aggressor for blame in figure.causes)
     if causes:
-        necessary = all(one.conclusion is Conclusion.NECESSARY for one in figure.causes)
+        necessary = all(blame.conclusion is Conclusion.NECESSARY for blame in figure.causes)
         return f"only together: {causes}" if necessary and len(figure.causes) > 1 else f"because of {causes}"
     if names(Conclusion.TOGETHER):
         return f"only together: {names(Conclusion.TOGETHER)}"
@@ -191,7 +191,7 @@ def delay_bar(figure: FigureBlame, ns: float | None) -> Run:
     if ns is None:
         return "", ""
     # With all on a masked stall is not slow.
-    values = [one for part in figure.aggressors for one in (part.alone_ns, part.without_ns) if one is not None]
+    values = [value for part in figure.aggressors for value in (part.alone_ns, part.without_ns) if value is not None]
     full_ns = max([figure.on_ns, *values]) if figure.outcome is BlameOutcome.MASKED else figure.on_ns
     delay_ns = full_ns - figure.off_ns
     share = 0.0 if delay_ns <= 0 else min(max((ns - figure.off_ns) / delay_ns, 0.0), 1.0)

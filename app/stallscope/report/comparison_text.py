@@ -47,8 +47,8 @@ def differences(out: TextWriter, comparison: Comparison) -> None:
         return
     out.paragraph("Differences in GPU, driver, settings and host", style="strong")
     rows = [
-        (f"  {one.key}", f"{check_wording.format_value(one.old)} → {check_wording.format_value(one.new)}")
-        for one in comparison.differences
+        (f"  {row.key}", f"{check_wording.format_value(row.old)} → {check_wording.format_value(row.new)}")
+        for row in comparison.differences
     ]
     out.table((TableColumn(""), TableColumn("")), rows)
 
@@ -56,19 +56,19 @@ def differences(out: TextWriter, comparison: Comparison) -> None:
 def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChange]) -> None:
     """The cells that changed by outcome, and how reliable that is."""
     for outcome in CellOutcome:
-        found = [cell for cell in comparison.cells if cell.outcome is outcome]
-        if not found or outcome is CellOutcome.SAME:
+        cells = [cell for cell in comparison.cells if cell.outcome is outcome]
+        if not cells or outcome is CellOutcome.SAME:
             continue
         out.line()
         meaning = f": {outcome.look.meaning}" if outcome is CellOutcome.STARVED else ""
-        out.paragraph(f"{outcome.look.word}{meaning} · {plural(len(found), 'cell')}", style=outcome.look.style)
-        named = found if outcome is not CellOutcome.UNSURE else found[:_MOST_UNSURE]
+        out.paragraph(f"{outcome.look.word}{meaning} · {plural(len(cells), 'cell')}", style=outcome.look.style)
+        named = cells if outcome is not CellOutcome.UNSURE else cells[:_MOST_UNSURE]
         for cell in named:
             out.paragraph(
                 f"{cell.row} beside {cell.column}: {comparison_wording.change_figures(cell)}", indent="    ", first="  "
             )
-        if len(found) > len(named):
-            more = plural(len(found) - len(named), "more cell")
+        if len(cells) > len(named):
+            more = plural(len(cells) - len(named), "more cell")
             out.paragraph(f"and {more}: see --json or --html", indent="  ", first="  ")
     out.line()
     same = comparison_wording.unchanged_text(comparison)

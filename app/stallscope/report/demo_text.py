@@ -20,19 +20,19 @@ def write_demo(out: TextWriter, machine: str, outcomes: Collection[PatternOutcom
     if not outcomes:
         out.paragraph("The demo has measured nothing.")
         return
-    shown = [one for one in outcomes if not one.skipped]
+    shown = [outcome for outcome in outcomes if not outcome.skipped]
     out.paragraph(machine, style="strong")
-    names = [(one.pattern.name if number == 0 else "", row) for one in shown for number, row in enumerate(one.rows)]
+    names = [(demo.pattern.name if number == 0 else "", row) for demo in shown for number, row in enumerate(demo.rows)]
     out.table(_COLUMNS, [(name, label, words, note) for name, (label, _, words, note) in names])
-    for one in shown:
-        out.section(one.pattern.name, filter(None, _details(one)))
-    skipped = (f"{one.pattern.name}: {one.skipped}" for one in outcomes if one.skipped)
+    for outcome in shown:
+        out.section(outcome.pattern.name, filter(None, _details(outcome)))
+    skipped = (f"{demo.pattern.name}: {demo.skipped}" for demo in outcomes if demo.skipped)
     out.section("Skipped, because this machine does not support them", skipped)
 
 
-def _details(one: PatternOutcome) -> Iterator[str]:
+def _details(outcome: PatternOutcome) -> Iterator[str]:
     """The failure, the stall with its cause, the remedy and the report of a pattern; "" for what there is not."""
-    yield one.problem and f"failed: {one.problem}"
-    yield one.stall and f"stall {one.stall}: {one.stalled.sentence or 'nothing was stalled'}"
-    yield one.remedy and with_code(f"remedy {one.remedy}.", one.pattern.name)
-    yield f"report: {one.pattern.reported}"
+    yield outcome.problem and f"failed: {outcome.problem}"
+    yield outcome.stall and f"stall {outcome.stall}: {outcome.stalled.sentence or 'nothing was stalled'}"
+    yield outcome.remedy and with_code(f"remedy {outcome.remedy}.", outcome.pattern.name)
+    yield f"report: {outcome.pattern.reported}"

@@ -42,9 +42,9 @@ class PageData:
         """The data of ``matrix`` and of the comparison whose newer side it is."""
         rows = {row.name: number for number, row in enumerate(matrix.rows)}
         columns = {column.name: number for number, column in enumerate(matrix.columns)}
-        changes = {one.key: one for one in comparison.cells} if comparison is not None else {}
+        changes = {change.key: change for change in comparison.cells} if comparison is not None else {}
         before = comparison.old if comparison is not None else None
-        older = [before.cells[key] for key, one in changes.items() if before and one.outcome is not CellOutcome.SAME]
+        older = [before.cells[key] for key, cell in changes.items() if before and cell.outcome is not CellOutcome.SAME]
         shown = (
             histogram
             for cell in (*matrix.cells.values(), *older)
@@ -183,8 +183,8 @@ def _histograms(data: PageData, cell: Cell) -> Iterator[str]:
 
 
 def _ratio(cell: Cell, channel: Channel, quantile: Quantile) -> str:
-    found = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
-    return "–" if found is None else times(found.ratio)
+    ratio = BaselineRatio.of(cell.channels, cell.baseline, channel, quantile)
+    return "–" if ratio is None else times(ratio.ratio)
 
 
 def baseline_figures(cell: Cell) -> str:

@@ -257,17 +257,17 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     if comparison.differences:
         yield '<table class="figures key"><caption>Differences in GPU, driver, settings and host</caption><thead><tr>'
         yield "<th scope=col></th><th scope=col>old</th><th scope=col>new</th></tr></thead><tbody>"
-        for one in comparison.differences:
-            yield f"<tr><th scope=row>{text(one.key)}</th><td>{text(check_wording.format_value(one.old))}</td>"
-            yield f"<td>{text(check_wording.format_value(one.new))}</td></tr>"
+        for row in comparison.differences:
+            yield f"<tr><th scope=row>{text(row.key)}</th><td>{text(check_wording.format_value(row.old))}</td>"
+            yield f"<td>{text(check_wording.format_value(row.new))}</td></tr>"
         yield "</tbody></table>"
     else:
         yield "<p>No difference in GPU, driver, settings and host.</p>"
     for outcome in CellOutcome:
-        found = [cell for cell in comparison.cells if cell.outcome is outcome]
-        if found and outcome is not CellOutcome.SAME:
-            yield f"<p>{html_cell.badge(outcome, 'span')} {len(found)}</p><ul>"
-            for change in found:
+        cells = [cell for cell in comparison.cells if cell.outcome is outcome]
+        if cells and outcome is not CellOutcome.SAME:
+            yield f"<p>{html_cell.badge(outcome, 'span')} {len(cells)}</p><ul>"
+            for change in cells:
                 link = _link(data, data.matrix.cells[change.row, change.column])
                 yield f"<li>{link} beside {text(change.column)}: {text(comparison_wording.change_figures(change))}"
             yield "</ul>"
@@ -279,18 +279,18 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     yield f'<p class="soft">{text(comparison_wording.false_alarms(comparison))}</p>\n'
 
 
-def _unusual(data: PageData, found: ReferenceComparison | None) -> Iterator[str]:
-    if found is None:
+def _unusual(data: PageData, comparison: ReferenceComparison | None) -> Iterator[str]:
+    if comparison is None:
         return
-    name = text(reference_wording.reference_title(found.reference))
+    name = text(reference_wording.reference_title(comparison.reference))
     yield f"<h2>{reference_wording.REFERENCE_TITLE}</h2><p>reference: {name}</p>"
-    for title, cells in reference_wording.unusual_groups(found):
+    for title, cells in reference_wording.unusual_groups(comparison):
         yield f"<p>{text(title)}: {plural(len(cells), 'cell')}</p><ul>"
-        for one in cells:
-            link = _link(data, data.matrix.cells[one.row, one.column])
-            yield f"<li>{link} beside {text(one.column)}: {text(reference_wording.unusual_figures(one))}"
+        for cell in cells:
+            link = _link(data, data.matrix.cells[cell.row, cell.column])
+            yield f"<li>{link} beside {text(cell.column)}: {text(reference_wording.unusual_figures(cell))}"
         yield "</ul>"
-    yield f'<p class="soft">{text(" ".join(reference_wording.reference_notes(found)))}</p>\n'
+    yield f'<p class="soft">{text(" ".join(reference_wording.reference_notes(comparison)))}</p>\n'
 
 
 def _link(data: PageData, cell: Cell) -> str:

@@ -74,17 +74,17 @@ def quiet_text(matrix: Matrix, block: MatrixBlock) -> str:
 
 def worst_cell(matrix: Matrix, aggressor: str) -> Cell | None:
     """The worst measured cell beside ``aggressor``, None if all of them are quiet."""
-    measured = [one for one in findings.column_cells(matrix, aggressor) if one.status.measured]
-    found = [(verdicts[0].weight, cell) for cell in measured if (verdicts := findings.verdicts(cell))]
-    return max(found, key=lambda one: one[0])[1] if found else None
+    measured = [cell for cell in findings.column_cells(matrix, aggressor) if cell.status.measured]
+    weighted = [(verdicts[0].weight, cell) for cell in measured if (verdicts := findings.verdicts(cell))]
+    return max(weighted, key=lambda item: item[0])[1] if weighted else None
 
 
 def symbol(cell: Cell, ascii_only: bool = False) -> str:
     """The symbol of ``cell``."""
     kind = findings.cell_kind(cell)
     if kind is VerdictKind.STALLED:
-        found = findings.verdicts(cell)
-        ratio = (found[0].ratio if found else None) or 0.0
+        verdicts = findings.verdicts(cell)
+        ratio = (verdicts[0].ratio if verdicts else None) or 0.0
         return next(stall for least, stall in _STALLS if ratio >= least)
     return _symbol_of(kind, ascii_only)
 
@@ -113,11 +113,11 @@ class LegendEntry(NamedTuple):
 
 def legend(matrix: Matrix, ascii_only: bool = False) -> list[LegendEntry]:
     """The symbols in use, the worst first."""
-    found = []
+    entries = []
     for kind in findings.counts(matrix):
         if kind is not VerdictKind.STALLED:
-            found.append(LegendEntry(_symbol_of(kind, ascii_only), kind))
+            entries.append(LegendEntry(_symbol_of(kind, ascii_only), kind))
             continue
         used = {symbol(cell) for cell in matrix.cells.values() if cell.column != QUIET}
-        found += [LegendEntry(stall, kind, least) for least, stall in _STALLS if stall in used]
-    return found
+        entries += [LegendEntry(stall, kind, least) for least, stall in _STALLS if stall in used]
+    return entries

@@ -115,19 +115,19 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
     """The fingerprint, and the hosts of a merged matrix."""
     items = " · ".join(f"{key} {value}" for key, value in check_wording.fingerprint_items(matrix.fingerprint))
     out.paragraph(items or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
-    for name, one in matrix.hosts.items():
-        known = [str(one[key]) for key in ("gpu", "driver", "uuid") if one.get(key)]
+    for name, host in matrix.hosts.items():
+        known = [str(host[key]) for key in ("gpu", "driver", "uuid") if host.get(key)]
         out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", style="dim")
 
 
-def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
+def _unusual(out: TextWriter, comparison: ReferenceComparison, full: bool) -> None:
     """The cells that differ from the reference, by column; without ``full`` the clearest ones, if there are any."""
-    groups = reference_wording.unusual_groups(found)
+    groups = reference_wording.unusual_groups(comparison)
     if not groups and not full:
         return
     out.line()
     out.paragraph(reference_wording.REFERENCE_TITLE, style="strong")
-    out.paragraph(f"reference: {reference_wording.reference_title(found.reference)}", indent="    ", first="  ")
+    out.paragraph(f"reference: {reference_wording.reference_title(comparison.reference)}", indent="    ", first="  ")
     for title, cells in groups:
         out.paragraph(f"{title}: {plural(len(cells), 'cell')}", indent="    ", first="  ")
         named = cells if full else cells[:_UNUSUAL_CELLS]
@@ -136,7 +136,7 @@ def _unusual(out: TextWriter, found: ReferenceComparison, full: bool) -> None:
             out.paragraph(text, indent="      ", first="    ")
         if len(named) < len(cells):
             out.paragraph(f"and {plural(len(cells) - len(named), 'more cell')}: see --full", indent="    ")
-    notes = reference_wording.reference_notes(found)
+    notes = reference_wording.reference_notes(comparison)
     out.paragraph(" ".join(notes), indent="  ", style="dim")
 
 
@@ -148,7 +148,7 @@ def _matrix(out: TextWriter, matrix: Matrix) -> None:
     out.paragraph(_title(matrix, check_wording.MATRIX_TITLE), style="strong")
     # What this machine does not support is counted below.
     block = MatrixBlock.of(matrix)
-    names = max((display_width(part) for one in block.aggressors for part in name_parts(one, _NAME_WIDTH)), default=0)
+    names = max((display_width(part) for name in block.aggressors for part in name_parts(name, _NAME_WIDTH)), default=0)
     names = max(names, len(_BASELINE))
     # Composed at its first use: the width of a cell decides on the blocks.
     shown = cache(_cell)

@@ -32,7 +32,7 @@ _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 def show_findings(out: TextWriter, findings: Sequence[Finding]) -> None:
     """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
-    problems, warnings = (sum(one.level == level for one in findings) for level in ("problem", "warn"))
+    problems, warnings = (sum(item.level == level for item in findings) for level in ("problem", "warn"))
     counts = ", ".join(
         plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number
     )
@@ -82,11 +82,11 @@ def _spread_text(result: RunResult) -> str:
 
 
 def _headline(result: RunResult) -> str:
-    of = result.fingerprint
+    gpu = result.fingerprint
     if result.simulated:
         return f"SIMULATED GPU, profile {result.profile}, seed {result.seed}"
-    known = [str(of.get("gpu") or "no GPU"), f"driver {of.get('driver') or 'n/a'}", f"CUDA {of.get('cuda') or 'n/a'}"]
-    return " · ".join([*known, f"{result.seconds:g} s each", result.started_at])
+    head = [str(gpu.get("gpu") or "no GPU"), f"driver {gpu.get('driver') or 'n/a'}", f"CUDA {gpu.get('cuda') or 'n/a'}"]
+    return " · ".join([*head, f"{result.seconds:g} s each", result.started_at])
 
 
 _STATE_STYLES = {look.word: look.style for look in LOOKS.values()} | {"failed": LOOKS[VerdictKind.FAILED].style}

@@ -22,7 +22,7 @@ def unwound_by_signals() -> Iterator[None]:
     """
     # Only the main thread can have handlers.
     main = threading.current_thread() is threading.main_thread()
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(one) is signal.SIG_DFL]
+    numbers = [sig for sig in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(sig) is signal.SIG_DFL]
     received: list[int] = []
 
     def leave(number: int, _frame: object) -> None:

@@ -400,11 +400,11 @@ def _memory_by_process(module: Any, handle: Any, kinds: dict[int, set[ContextKin
                 # A GPU, a driver or a package without the other lists has that of computing processes all the same.
                 failed += [error] if kind is ContextKind.COMPUTE else []
                 continue
-            for one in running:
-                kinds.setdefault(one.pid, set()).add(kind)
-                sizes = [size for size in (memory.get(one.pid), one.usedGpuMemory) if size is not None]
+            for process in running:
+                kinds.setdefault(process.pid, set()).add(kind)
+                sizes = [size for size in (memory.get(process.pid), process.usedGpuMemory) if size is not None]
                 # Each list states all memory of a process.
-                memory[one.pid] = max(map(int, sizes), default=None)
+                memory[process.pid] = max(map(int, sizes), default=None)
     if len(failed) == len(handles):
         raise failed[0]
     return memory

@@ -287,7 +287,7 @@ class ReadCheck:
                 raise MalformedJson(f"{where}.{key} is not among those the check lists")
         if cell.key in self._cells:
             raise MalformedJson(f"{where} is a second cell of its row and column")
-        named = (one.host for part in (cell.verdicts, cell.hosts, cell.repeats) for one in part)
+        named = (entry.host for part in (cell.verdicts, cell.hosts, cell.repeats) for entry in part)
         for host in named:
             if host not in self._hosts:
                 raise MalformedJson(f"{where} names the host “{codec.clean(host)}”, which is not among the hosts")
@@ -304,12 +304,12 @@ class ReadCheck:
         """The repeats of ``cell``: in memory, those of a merged check in a temporary file. Raises MalformedJson."""
         repeats: Sequence[Repeat] | SpooledRepeats = [] if self._spool is None else self._spool.sequence()
         calls = 0
-        for one in cell.repeats:
+        for stored in cell.repeats:
             channels, before, after = [
-                {self._channel(key, where): next(histograms) for key in part} for part in one.parts
+                {self._channel(key, where): next(histograms) for key in part} for part in stored.parts
             ]
-            window = Window(channels, one.calls, one.window_ns)
-            repeat = Repeat(window, before, after, one.host)
+            window = Window(channels, stored.calls, stored.window_ns)
+            repeat = Repeat(window, before, after, stored.host)
             calls += repeat.values
             repeats.append(repeat)  # type: ignore[union-attr]
         if calls > MOST:
@@ -342,11 +342,11 @@ def _names(key: str, lines: Collection[MatrixRow | MatrixColumn]) -> set[str]:
 
 def _histograms(cells: Sequence[CheckCell], places: Sequence[str]) -> Iterable[Histogram]:
     """The histograms of ``cells``, in the order of the document. Raises MalformedJson, which names the place."""
-    documents = [one for cell in cells for repeat in cell.repeats for part in repeat.parts for one in part.values()]
+    documents = [item for cell in cells for repeat in cell.repeats for part in repeat.parts for item in part.values()]
     try:
-        texts = [bytes(one.histogram) for one in documents]
+        texts = [bytes(item.histogram) for item in documents]
         sizes = [text.count(b"[") - 1 for text in texts]
-        return HistogramBlock.read(_numbers(texts), sizes, [one.max_ns for one in documents]).histograms()
+        return HistogramBlock.read(_numbers(texts), sizes, [item.max_ns for item in documents]).histograms()
     except ValueError:
         # One by one, which takes ten times as long, to name the first that is not valid.
         return chain.from_iterable(map(_histograms_one_by_one, cells, places))
@@ -357,7 +357,7 @@ def _numbers(texts: Sequence[bytes]) -> Int64s:
 
     Raises ValueError for a text of another form, also for one with spaces.
     """
-    text = b",".join([one[1:-1] for one in texts if one != b"[]"])
+    text = b",".join([item[1:-1] for item in texts if item != b"[]"])
     between = text.translate(None, b"0123456789")
     if between != (b"[,]," * text.count(b"["))[:-1]:
         raise ValueError
@@ -367,10 +367,10 @@ def _numbers(texts: Sequence[bytes]) -> Int64s:
 def _histograms_one_by_one(cell: CheckCell, where: str) -> Iterator[Histogram]:
     for number, repeat in enumerate(cell.repeats):
         for name, part in zip(("channels", "before", "after"), repeat.parts, strict=True):
-            for key, one in part.items():
+            for key, stored in part.items():
                 place = f"{where}.repeats[{number}].{name}[“{codec.clean(key[:40])}”]"
-                pairs = codec.decoded(one.histogram, Pairs, f"{place}.histogram")
+                pairs = codec.decoded(stored.histogram, Pairs, f"{place}.histogram")
                 try:
-                    yield Histogram.read(pairs, one.max_ns)
+                    yield Histogram.read(pairs, stored.max_ns)
                 except ValueError as error:
                     raise MalformedJson(f"{place} {error}") from None

@@ -87,11 +87,11 @@ def has_quiet(matrix: Matrix) -> bool:
 
 def verdicts(cell: Cell) -> tuple[Verdict, ...]:
     """The worst verdict of each phase that is more than quiet, the worst first."""
-    found: dict[Phase | None, Verdict] = {}
+    by_phase: dict[Phase | None, Verdict] = {}
     for verdict in sorted(cell.verdicts, key=lambda verdict: verdict.weight, reverse=True):
         if verdict.kind.severity > 0:
-            found.setdefault(verdict.phase, verdict)
-    return tuple(found.values())
+            by_phase.setdefault(verdict.phase, verdict)
+    return tuple(by_phase.values())
 
 
 def shown(cell: Cell, phase: Phase) -> ShownRatio | None:
@@ -100,14 +100,14 @@ def shown(cell: Cell, phase: Phase) -> ShownRatio | None:
         for verdict in verdicts(cell):
             if verdict.phase is wanted and verdict.ratio is not None and verdict.probe == cell.row:
                 return ShownRatio(wanted, verdict.quantile, verdict.ratio)
-    found = cell.ratio(phase, Quantile.P50)
-    return None if found is None else ShownRatio(phase, found.quantile, found.ratio)
+    ratio = cell.ratio(phase, Quantile.P50)
+    return None if ratio is None else ShownRatio(phase, ratio.quantile, ratio.ratio)
 
 
 def channels(cell: Cell) -> tuple[Channel, ...]:
     """Channels to show: call and wait, by op where an iteration has several, what the timeline measured, and the due
     time if a verdict names it."""
-    found: list[Channel] = []
+    result: list[Channel] = []
     sums = {**cell.baseline, **cell.channels}
     timeline = TIMELINE_PHASES if any(channel.phase is Phase.START for channel in sums) else ()
     due = (Phase.DUE,) if any(verdict.phase is Phase.DUE for verdict in verdicts(cell)) else ()
@@ -116,20 +116,20 @@ def channels(cell: Cell) -> tuple[Channel, ...]:
         if phase is Phase.EARLY and not any(sums[channel].count for channel in there):
             continue
         labelled = [channel for channel in there if channel.label]
-        found += labelled or there
-    return tuple(found)
+        result += labelled or there
+    return tuple(result)
 
 
 def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
     """Findings by cause and remedy, the worst first."""
-    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    causes: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
     for cell in sorted(matrix.findings(), key=_cell_weight, reverse=True):
         if not cell.status.measured:
             continue
         worst = verdicts(cell)[0]
         # Drift and host noise are no stall, also where the cause is the same.
         kind = "stall" if worst.kind.is_stall else str(worst.kind)
-        found.setdefault((kind, worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
+        causes.setdefault((kind, worst.cause, worst.remedy), {}).setdefault(cell.column, []).append(cell)
     return tuple(
         CauseGroup(
             kind=cell_kind(next(iter(columns.values()))[0]),
@@ -137,26 +137,26 @@ def groups(matrix: Matrix) -> tuple[CauseGroup, ...]:
             remedy=remedy,
             columns=tuple((name, tuple(cells)) for name, cells in columns.items()),
         )
-        for (_, cause, remedy), columns in found.items()
+        for (_, cause, remedy), columns in causes.items()
     )
 
 
 def worst_cells(matrix: Matrix, most: int) -> tuple[Cell, ...]:
     """At most ``most`` stalled, slower, starved or failed cells: the worst of each cause first, then the next worst."""
-    found = [cell for cell in matrix.findings() if cell.status.measured and _is_stall(cell_kind(cell))]
+    stalls = [cell for cell in matrix.findings() if cell.status.measured and _is_stall(cell_kind(cell))]
     first = [group.worst for group in groups(matrix) if _is_stall(group.kind)]
     if len(first) < most:
-        first += sorted((cell for cell in found if cell not in first), key=_cell_weight, reverse=True)
+        first += sorted((cell for cell in stalls if cell not in first), key=_cell_weight, reverse=True)
     return tuple(first[:most])
 
 
 def counts(matrix: Matrix) -> Mapping[CellKind, int]:
     """Number of cells by kind in ``KIND_ORDER``, without the column ``quiet``; kinds without a cell are left out."""
-    found: dict[CellKind, int] = dict.fromkeys(KIND_ORDER, 0)
+    numbers: dict[CellKind, int] = dict.fromkeys(KIND_ORDER, 0)
     for cell in matrix.cells.values():
         if cell.column != QUIET:
-            found[cell_kind(cell)] += 1
-    return {kind: number for kind, number in found.items() if number}
+            numbers[cell_kind(cell)] += 1
+    return {kind: number for kind, number in numbers.items() if number}
 
 
 def all_unsupported(cells: Iterable[Cell]) -> bool:
@@ -170,7 +170,7 @@ def largest_quiet_ratio(cells: Iterable[Cell]) -> float | None:
     for cell in cells:
         if cell.status is Status.UNSUPPORTED:
             continue
-        ratios = [one.ratio for phase in PHASES if (one := shown(cell, phase)) is not None]
+        ratios = [figure.ratio for phase in PHASES if (figure := shown(cell, phase)) is not None]
         if cell_kind(cell) is not VerdictKind.QUIET or not ratios:
             return None
         largest = max(largest, *ratios)
@@ -198,19 +198,19 @@ def reasons(matrix: Matrix, status: Status) -> tuple[tuple[str, tuple[str, ...]]
 
 def _places(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
     left = {cell.key for cell in cells}
-    found: list[str] = []
+    places: list[str] = []
     for column in matrix.columns:
         whole = {key for key in matrix.cells if key[1] == column.name}
         if len(whole) > 1 and whole <= left:
-            found.append(f"all beside {column.name}")
+            places.append(f"all beside {column.name}")
             left -= whole
     for row in matrix.rows:
         whole = {key for key in matrix.cells if key[0] == row.name and key[1] != QUIET}
         # Cells already named with their whole column still make a row whole.
-        if len(whole & left) > 1 and all(key in left or f"all beside {key[1]}" in found for key in whole):
-            found.append(f"{row.name} beside all")
+        if len(whole & left) > 1 and all(key in left or f"all beside {key[1]}" in places for key in whole):
+            places.append(f"{row.name} beside all")
             left -= {key for key in left if key[0] == row.name}
-    return (*found, *(f"{row} beside {column}" for row, column in matrix.cells if (row, column) in left))
+    return (*places, *(f"{row} beside {column}" for row, column in matrix.cells if (row, column) in left))
 
 
 def _worst(cells: Iterable[Cell]) -> tuple[int, int, float]:
@@ -224,8 +224,8 @@ def _worst(cells: Iterable[Cell]) -> tuple[int, int, float]:
 def _cell_weight(cell: Cell) -> tuple[int, float]:
     if not cell.status.measured:
         return (-1, 0.0)
-    found = verdicts(cell)
-    return found[0].weight if found else (0, 0.0)
+    ordered = verdicts(cell)
+    return ordered[0].weight if ordered else (0, 0.0)
 
 
 def _is_stall(kind: CellKind) -> bool:

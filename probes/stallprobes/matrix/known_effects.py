@@ -83,17 +83,17 @@ class RecordedEffects:
         place = _place(victim, aggressor.probes)
         if place not in self.measured:
             return None
-        found = self.effects.get((*place, Phase.WAIT if phase is Phase.START else phase))
+        entry = self.effects.get((*place, Phase.WAIT if phase is Phase.START else phase))
         size, usual = size_of(aggressor.probes[0]), check_size(entries()[aggressor.probes[0].entry])
         larger = size / usual if size and usual else 1.0
-        if found is None or (ratio is not None and ratio > _BEYOND * found.ratio * max(larger, 1.0)):
+        if entry is None or (ratio is not None and ratio > _BEYOND * entry.ratio * max(larger, 1.0)):
             return Effect.NONE
-        return Effect.STALLS if found.sure and larger >= 1 else Effect.MAY_STALL
+        return Effect.STALLS if entry.sure and larger >= 1 else Effect.MAY_STALL
 
 
 def _place(victim: Probe, aggressors: Sequence[Probe]) -> tuple[str, str]:
     """The row and the column of a check that have the relation of ``victim`` and ``aggressors``."""
-    (column,) = by_name([replace(one, stream=_column_stream(one.stream)) for one in aggressors])
+    (column,) = by_name([replace(probe, stream=_column_stream(probe.stream)) for probe in aggressors])
     apart = victim.stream == AGGRESSORS_STREAM != aggressors[0].stream
     usual = size_of(victim) in (None, check_size(entries()[victim.entry])) if victim.entry in entries() else False
     return (probe_name(replace(victim, stream=OWN) if apart else victim) if usual else ""), column
@@ -119,9 +119,9 @@ class _FirstKnown:
         """The effect by the first check that has the cell."""
         for check in self.checks:
             known = check()
-            found = None if known is None else known.effect(victim, aggressor, phase, ratio)
-            if found is not None:
-                return found
+            effect = None if known is None else known.effect(victim, aggressor, phase, ratio)
+            if effect is not None:
+                return effect
         return None
 
 

@@ -99,7 +99,7 @@ class Repeat:
     @property
     def values(self) -> int:
         """Number of values in all its histograms."""
-        return sum([one.count for part in (self.window.channels, self.before, self.after) for one in part.values()])
+        return sum([hist.count for part in (self.window.channels, self.before, self.after) for hist in part.values()])
 
 
 class HostStatus(Document):
@@ -149,7 +149,7 @@ class Cell(CellHead, eq=False, dict=True):
     def sums(self) -> Sequence[ChannelMap]:
         """The sum of all repeats with the aggressor running, and that of all baselines; made anew."""
         windows = (repeat.window.channels for repeat in self.repeats)
-        return merged_groups((windows, (one for repeat in self.repeats for one in (repeat.before, repeat.after))))
+        return merged_groups((windows, (part for repeat in self.repeats for part in (repeat.before, repeat.after))))
 
     @cached_property
     def _sums(self) -> Sequence[ChannelMap]:
@@ -274,8 +274,8 @@ class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):
 
     def findings(self) -> tuple[Cell, ...]:
         """The cells whose worst verdict is more than quiet, the worst first."""
-        found = [(worst.weight, cell) for cell in self.cells.values() if (worst := cell.worst) and worst.kind.severity]
-        return tuple(cell for _, cell in sorted(found, key=lambda each: each[0], reverse=True))
+        cells = [(worst.weight, cell) for cell in self.cells.values() if (worst := cell.worst) and worst.kind.severity]
+        return tuple(cell for _, cell in sorted(cells, key=lambda each: each[0], reverse=True))
 
 
 def host_reasons(hosts: Iterable[HostStatus]) -> str | None:
@@ -284,8 +284,8 @@ def host_reasons(hosts: Iterable[HostStatus]) -> str | None:
     None where there is no host.
     """
     hosts_of: dict[tuple[Status, str], list[str]] = {}
-    for one in hosts:
+    for host in hosts:
         # A semicolon begins the next clause.
-        hosts_of.setdefault((one.status, one.reason.replace("; ", ", ")), []).append(one.host)
+        hosts_of.setdefault((host.status, host.reason.replace("; ", ", ")), []).append(host.host)
     clauses = (f"{status} on {', '.join(on)}{f': {why}' if why else ''}" for (status, why), on in hosts_of.items())
     return "; ".join(clauses) or None

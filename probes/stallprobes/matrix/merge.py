@@ -206,24 +206,24 @@ class _Merger:
             notes.append("Some of the checks are quick ones: they have fewer calls and so less weight.")
         return Merged(matrix, outliers.find(matrix, progress), tuple(notes))
 
-    def _check(self, name: str, one: Matrix) -> None:
-        """Raise CannotMerge if ``one`` cannot be merged with the checks before it."""
+    def _check(self, name: str, matrix: Matrix) -> None:
+        """Raise CannotMerge if ``matrix`` cannot be merged with the checks before it."""
         first_name, first = self._first_file, self._heads[0]
-        if one.timeline != first.timeline:
-            with_timeline, without = (name, first_name) if one.timeline else (first_name, name)
+        if matrix.timeline != first.timeline:
+            with_timeline, without = (name, first_name) if matrix.timeline else (first_name, name)
             raise CannotMerge(f"{with_timeline} was made with the timeline and {without} without it: merge them apart")
-        if one.backend != first.backend:
-            raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(one)}: merge them apart")
-        if one.pace_ns != first.pace_ns:
+        if matrix.backend != first.backend:
+            raise CannotMerge(f"{first_name} is of a {_gpu(first)} and {name} of a {_gpu(matrix)}: merge them apart")
+        if matrix.pace_ns != first.pace_ns:
             raise CannotMerge(
-                f"{first_name} calls every {first.pace_ns / 1000:g} µs and {name} every {one.pace_ns / 1000:g} µs, "
+                f"{first_name} calls every {first.pace_ns / 1000:g} µs and {name} every {matrix.pace_ns / 1000:g} µs, "
                 "which gives other figures: merge them apart"
             )
         # A merged check may have several models; what else differs comes first.
         self._check_models()
-        for model in _models(one):
+        for model in _models(matrix):
             self._models.setdefault(model, name)
-        if one.hosts:
+        if matrix.hosts:
             return
         self._check_models()
 
@@ -276,8 +276,8 @@ def _models(matrix: Matrix) -> list[str]:
     """The known GPU models of a matrix."""
     if matrix.simulated:
         return [matrix.profile] if matrix.profile else []
-    found = [of.get("gpu") for of in (matrix.hosts.values() if matrix.hosts else (matrix.fingerprint,))]
-    return [model for model in found if isinstance(model, str)]
+    models = [host.get("gpu") for host in (matrix.hosts.values() if matrix.hosts else (matrix.fingerprint,))]
+    return [model for model in models if isinstance(model, str)]
 
 
 def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
@@ -285,14 +285,14 @@ def _common(hosts: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     if len(hosts) == 1:
         return dict(*hosts.values())
     keys = {key: None for fingerprint in hosts.values() for key in fingerprint if key != "unknown"}
-    found: dict[str, object] = {}
+    common: dict[str, object] = {}
     unknown: dict[str, str] = {}
     for key in keys:
         values = [fingerprint.get(key) for fingerprint in hosts.values()]
-        found[key] = _common_value(values)
-        if found[key] is None:
+        common[key] = _common_value(values)
+        if common[key] is None:
             unknown[key] = "not known on any host" if values[0] is None else f"not the same on all {len(hosts)} hosts"
-    return {**found, "unknown": unknown}
+    return {**common, "unknown": unknown}
 
 
 def _common_value(values: Sequence[Value]) -> Value | None:
@@ -301,22 +301,22 @@ def _common_value(values: Sequence[Value]) -> Value | None:
 
 def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, Cell]:
     """The part of each of ``hosts`` in ``cell``, by the host's old name; that of the worst has the verdicts."""
-    known = {one.host: one for one in cell.hosts}
+    known = {entry.host: entry for entry in cell.hosts}
     repeats: dict[str, list[Repeat]] = {}
     for repeat in cell.repeats:
         repeats.setdefault(repeat.host, []).append(repeat)
-    found = {}
+    parts = {}
     for host in hosts:
         mine = repeats.get(host, [])
         if mine or host in known:
             status = known.get(host, HostStatus(host, Status.OK))
             totals = tuple(_totals([mine])) if mine else ()
-            found[host] = Cell(cell.row, cell.column, status.status, status.reason, repeats=totals)
-    worst = next((verdict.host for verdict in cell.verdicts), "") or next(iter(found), "")
-    if worst in found:
+            parts[host] = Cell(cell.row, cell.column, status.status, status.reason, repeats=totals)
+    worst = next((verdict.host for verdict in cell.verdicts), "") or next(iter(parts), "")
+    if worst in parts:
         stuck = {"in_flight_ns": cell.in_flight_ns, "in_flight_op": cell.in_flight_op}
-        found[worst] = found[worst].changed(verdicts=cell.verdicts, **stuck)
-    return found
+        parts[worst] = parts[worst].changed(verdicts=cell.verdicts, **stuck)
+    return parts
 
 
 def _totals(groups: Iterable[Sequence[Repeat]]) -> Iterator[Repeat]:

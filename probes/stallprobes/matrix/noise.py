@@ -60,13 +60,13 @@ def _baseline_spread(matrix: Matrix) -> BaselineSpread | None:
         if p50 is not None:
             # A call below a nanosecond counts as one.
             medians.setdefault((row, host), []).append(max(p50, 1.0))
-    spreads = {key[0]: 0.0 for key, found in medians.items() if len(found) >= _FEWEST_WINDOWS}
+    spreads = {key[0]: 0.0 for key, windows in medians.items() if len(windows) >= _FEWEST_WINDOWS}
     if not spreads:
         return None
     every: list[float] = []
-    for (row, _), found in medians.items():
-        if len(found) >= _FEWEST_WINDOWS:
-            low, high = sample_percentiles(found, (_LOW, _HIGH))
+    for (row, _), windows in medians.items():
+        if len(windows) >= _FEWEST_WINDOWS:
+            low, high = sample_percentiles(windows, (_LOW, _HIGH))
             every.append(high / low)
             spreads[row] = max(spreads[row], every[-1])
     worst_row = max(spreads, key=lambda row: spreads[row])
@@ -82,14 +82,14 @@ def baseline_range(
     p99, are left out. None with fewer than 20 windows.
     """
     enough = _ENOUGH[quantile]
-    found = []
+    percentiles = []
     for of_row, _, window in chain.from_iterable(map(_baseline_windows, matrices)):
         histogram = window.get(channel, Histogram.empty()) if of_row == row else Histogram.empty()
         if histogram.count >= enough:
-            found.append(histogram.percentile(quantile.percent) or 0.0)
-    if len(found) < _FEWEST_FOR_RANGE:
+            percentiles.append(histogram.percentile(quantile.percent) or 0.0)
+    if len(percentiles) < _FEWEST_FOR_RANGE:
         return None
-    low, high = sample_percentiles(found, (_RANGE_LOW, _RANGE_HIGH))
+    low, high = sample_percentiles(percentiles, (_RANGE_LOW, _RANGE_HIGH))
     return low, high
 
 

@@ -117,11 +117,11 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
                 far.append(figures)
     typical = {kind: _median(np.array(known)) for kind, known in spreads.items()}
     outliers = [
-        _outlier(matrix, figures, names, *found)
+        _outlier(matrix, figures, names, *place)
         for figures in far
-        for found in figures.outside(typical[figures.channel, figures.quantile], deviations)
+        for place in figures.outside(typical[figures.channel, figures.quantile], deviations)
     ]
-    return tuple(sorted(outliers, key=lambda one: abs(math.log(one.ratio)), reverse=True))
+    return tuple(sorted(outliers, key=lambda outlier: abs(math.log(outlier.ratio)), reverse=True))
 
 
 def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[tuple[_Figures, dict[int, Histogram]]]:

@@ -82,8 +82,8 @@ def _check(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     yield _Metric("stallscope_check_duration_seconds", "Duration of the check.", [(base, float(matrix.seconds))])
     interrupted = int(matrix.interrupted)
     yield _Metric("stallscope_check_interrupted", "1 if the check was stopped before its end.", [(base, interrupted)])
-    found = baseline_spread(matrix)
-    ratios = {} if found is None else {"typical": found.typical, "worst": found.worst}
+    spread = baseline_spread(matrix)
+    ratios = {} if spread is None else {"typical": spread.typical, "worst": spread.worst}
     yield _Metric(
         "stallscope_check_baseline_spread_ratio",
         "Variation of the victims' baselines within the check: typical, and that of the victim that varies most.",
@@ -104,7 +104,7 @@ def _pairs(matrix: Matrix, base: Mapping[str, str], full: bool) -> Iterator[_Met
         if worst is not None:
             ratio.values.append(({**here, **base}, worst))
         if full:
-            status.values.extend(({**here, "status": str(one), **base}, int(one is cell.status)) for one in Status)
+            status.values.extend(({**here, "status": str(each), **base}, int(each is cell.status)) for each in Status)
         elif cell.status is not Status.UNSUPPORTED:
             status.values.append(({**here, "status": str(cell.status), **base}, 1))
     yield from (ratio, status)
@@ -117,7 +117,7 @@ def _worst_ratio(cell: Cell) -> float | None:
     if worst is not None and worst.kind.severity and worst.ratio is not None:
         return worst.ratio
     medians = (cell.ratio(phase, Quantile.P50) for phase in PHASES)
-    return max((found.ratio for found in medians if found is not None), default=None)
+    return max((ratio.ratio for ratio in medians if ratio is not None), default=None)
 
 
 def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
@@ -135,9 +135,9 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
                     value = _seconds(channels, channel, quantile)
                     if value is not None:
                         metric.values.append((labels, value))
-                found = cell.ratio(phase, quantile)
-                if found is not None:
-                    ratio.values.append((labels, found.ratio))
+                figure = cell.ratio(phase, quantile)
+                if figure is not None:
+                    ratio.values.append((labels, figure.ratio))
         if cell.in_flight_ns is not None:
             flight.values.append(({**here, **base}, cell.in_flight_ns / 1e9))
     yield from (now, baseline, ratio, flight)

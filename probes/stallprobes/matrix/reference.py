@@ -222,8 +222,8 @@ class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema",
     @property
     def dates(self) -> tuple[str, str]:
         """The dates of its first and last check (ISO 8601)."""
-        found = sorted(check.started_at[:10] for check in self.checks)
-        return found[0], found[-1]
+        dates = sorted(check.started_at[:10] for check in self.checks)
+        return dates[0], dates[-1]
 
     def misfit_of(self, gpu: str | None) -> str | None:
         """Why a check of the GPU model ``gpu`` cannot be compared with the reference, as a sentence; None if it can."""
@@ -312,8 +312,8 @@ def state_of(cell: Cell) -> CellState | None:
 
 def gpu_model(matrix: Matrix) -> str | None:
     """The model of the GPU, of a simulated one the model that it simulates; None without a GPU."""
-    found = real_name(matrix.fingerprint.get("gpu"))
-    return found if isinstance(found, str) else None
+    model = real_name(matrix.fingerprint.get("gpu"))
+    return model if isinstance(model, str) else None
 
 
 def real_name(value: object) -> object:
@@ -323,44 +323,44 @@ def real_name(value: object) -> object:
 
 def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
     """``cell``, which stalls, with its clearest stall if that is clearly above the reference's ratios; else nothing."""
-    found = []
+    unusual = []
     for verdict in cell.verdicts:
         if verdict.kind not in _STALLS or verdict.phase is None:
             continue
         if verdict.quantile is Quantile.IN_FLIGHT:
             there = known.range(verdict.phase, Quantile.P50)
-            found.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, None, there))
+            unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, None, there))
             continue
         ratio, there = _ratio(cell, verdict.phase, verdict.quantile), known.range(verdict.phase, verdict.quantile)
         if ratio is not None and there is not None and ratio >= CLEAR[verdict.quantile] * there[1]:
-            found.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, ratio, there))
-    return list(_clearest_first(found)[:1])
+            unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, ratio, there))
+    return list(_clearest_first(unusual)[:1])
 
 
 def _stalled_there(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
     """``cell``, which does not stall, if a ratio of enough calls is clearly below the reference's; else nothing."""
-    found = []
+    unusual = []
     for phase, ranges in known.ratios.items():
         for quantile, there in ranges.items():
             if there[0] < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
                 continue
             ratio = _ratio(cell, phase, quantile)
             if ratio is not None and CLEAR[quantile] * ratio <= there[0]:
-                found.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
-    if not found and known.checks.get(CellState.STARVED, 0) == known.measured:
+                unusual.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
+    if not unusual and known.checks.get(CellState.STARVED, 0) == known.measured:
         ratio = _ratio(cell, Phase.CALL, Quantile.P50)
         return [UnusualCell(cell.row, cell.column, Phase.CALL, Quantile.P50, ratio, None)]
-    return list(_clearest_first(found)[:1])
+    return list(_clearest_first(unusual)[:1])
 
 
 def _clearest_first(cells: Iterable[UnusualCell]) -> tuple[UnusualCell, ...]:
-    return tuple(sorted(cells, key=lambda one: one.distance, reverse=True))
+    return tuple(sorted(cells, key=lambda cell: cell.distance, reverse=True))
 
 
 def _ratio(cell: Cell, phase: Phase, quantile: Quantile) -> float | None:
-    found = cell.ratio(phase, quantile)
-    return None if found is None else found.ratio
+    ratio = cell.ratio(phase, quantile)
+    return None if ratio is None else ratio.ratio
 
 
 def _calls(cell: Cell, phase: Phase) -> int:
-    return max((one.count for channel, one in cell.channels.items() if channel.phase is phase), default=0)
+    return max((histogram.count for channel, histogram in cell.channels.items() if channel.phase is phase), default=0)

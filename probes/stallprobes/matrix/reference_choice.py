@@ -19,8 +19,8 @@ def unusual(matrix: Matrix) -> ReferenceComparison | None:
     None if none fits or if it has none of the cells.
     """
     reference = reference_for(matrix)
-    found = None if reference is None else reference.unusual(matrix)
-    return found if found is not None and found.compared else None
+    comparison = None if reference is None else reference.unusual(matrix)
+    return comparison if comparison is not None and comparison.compared else None
 
 
 @cache
@@ -44,14 +44,14 @@ def load(name: str) -> Reference:
 def reference_for(matrix: Matrix) -> Reference | None:
     """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
     return _nearest(
-        (one for one in map(shipped, references.names()) if one.misfit(matrix) is None),
+        (known for known in map(shipped, references.names()) if known.misfit(matrix) is None),
         real_name(matrix.fingerprint.get("driver")),
     )
 
 
 def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
     """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
-    return _nearest((one for one in map(shipped, references.names()) if one.misfit_of(gpu) is None), driver)
+    return _nearest((known for known in map(shipped, references.names()) if known.misfit_of(gpu) is None), driver)
 
 
 def nearest(gpu: str | None, driver: str | None) -> Reference | None:
@@ -65,7 +65,7 @@ def nearest(gpu: str | None, driver: str | None) -> Reference | None:
 
 def _nearest(references: Iterable[Reference], driver: object) -> Reference | None:
     wanted = _version(driver)
-    return min(references, key=lambda one: _driver_distance(_version(one.driver), wanted), default=None)
+    return min(references, key=lambda reference: _driver_distance(_version(reference.driver), wanted), default=None)
 
 
 def _version(text: object) -> tuple[int, ...]:
@@ -73,5 +73,5 @@ def _version(text: object) -> tuple[int, ...]:
     return tuple(int(part) for part in parts if part.isascii() and part.isdigit())
 
 
-def _driver_distance(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
-    return tuple(abs(a - b) for a, b in zip_longest(one, other, fillvalue=0))
+def _driver_distance(first: Iterable[int], second: Iterable[int]) -> tuple[int, ...]:
+    return tuple(abs(a - b) for a, b in zip_longest(first, second, fillvalue=0))

@@ -48,7 +48,7 @@ def make(name: str, matrices: Sequence[Matrix]) -> Reference:
     matrices = sorted(matrices, key=lambda matrix: matrix.started_at)
     _require_alike(matrices)
     rows = {row.name: row for matrix in matrices for row in matrix.rows}
-    columns = {one.name: one for matrix in matrices for one in matrix.columns if one.name != QUIET}
+    columns = {column.name: column for matrix in matrices for column in matrix.columns if column.name != QUIET}
     keys = [(row, column) for row in rows for column in columns]
     cells = [_cell(*key, [matrix.cells[key] for matrix in matrices if key in matrix.cells]) for key in keys]
     facts = ReferenceFingerprint.__struct_fields__
@@ -72,17 +72,17 @@ def _require_alike(matrices: Sequence[Matrix]) -> None:
     rows: dict[str, MatrixRow] = {}
     columns: dict[str, MatrixColumn] = {}
     for matrix in matrices:
-        for found, kind in (
+        for differs, kind in (
             (matrix.backend != "cuda", "not of a real GPU"),
             (matrix.hosts, "merged"),
             (matrix.quick, "quick"),
             (matrix.timeline, "made with the timeline"),
             (matrix.interrupted, "interrupted"),
         ):
-            if found:
+            if differs:
                 raise NotComparable(f"the check of {matrix.started_at} is {kind}")
         for key in _COMMON:
-            values = [one.fingerprint.get(key) for one in (first, matrix)]
+            values = [check.fingerprint.get(key) for check in (first, matrix)]
             if values[0] is None or values[0] != values[1]:
                 raise NotComparable(f"the checks differ in {key}, or do not know it: {values[0]} and {values[1]}")
         if first.pace_ns != matrix.pace_ns:
@@ -108,14 +108,14 @@ def _check(matrix: Matrix) -> ReferenceCheck:
 
 def _baseline_ns(matrices: Sequence[Matrix], row: str) -> dict[Phase, int]:
     """The median over all checks of a row's median in the column quiet, by phase."""
-    found: dict[Phase, int] = {}
+    baselines: dict[Phase, int] = {}
     quiet = [matrix.cells[row, QUIET].channels for matrix in matrices if (row, QUIET) in matrix.cells]
     for phase in REFERENCE_PHASES:
         medians = [channels[Channel(phase)].percentile(50) for channels in quiet if Channel(phase) in channels]
         known = [ns for ns in medians if ns is not None]
         if known:
-            found[phase] = round(median(known))
-    return found
+            baselines[phase] = round(median(known))
+    return baselines
 
 
 def _cell(row: str, column: str, cells: Sequence[Cell]) -> ReferenceCell:
@@ -124,9 +124,9 @@ def _cell(row: str, column: str, cells: Sequence[Cell]) -> ReferenceCell:
     ratios: dict[Phase, dict[Quantile, RatioRange]] = {}
     for phase in REFERENCE_PHASES:
         for quantile in PERCENTILES:
-            found = [one.ratio for cell in measured if (one := cell.ratio(phase, quantile)) is not None]
-            if found:
-                ratios.setdefault(phase, {})[quantile] = _rounded(min(found)), _rounded(max(found))
+            values = [ratio.ratio for cell in measured if (ratio := cell.ratio(phase, quantile)) is not None]
+            if values:
+                ratios.setdefault(phase, {})[quantile] = _rounded(min(values)), _rounded(max(values))
     return ReferenceCell(row, column, {state: states[state] for state in CellState if states[state]}, ratios)
 
 

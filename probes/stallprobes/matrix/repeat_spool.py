@@ -22,7 +22,7 @@ from stallprobes.model import Channel
 _IN_MEMORY = 32 << 20
 _PENDING = 1 << 20
 # Percentiles that are stored: all of a check at once take a tenth of the time of one repeat at a time.
-_PERCENTS = tuple(one.percent for one in PERCENTILES)
+_PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
 # Host, channels, iterations and duration.
 _HEAD = struct.Struct("=IIqq")
 _Layout = tuple[tuple[Channel, ...], ...]
@@ -97,7 +97,7 @@ class RepeatSpool:
         block = HistogramBlock.of(histograms)
         figures = [array("q", values).tobytes() for values in (block.borders, block.maxima, block.totals)]
         for percent in _PERCENTS:
-            figures.append(array("d", [one.percentile(percent) or 0.0 for one in histograms]).tobytes())
+            figures.append(array("d", [histogram.percentile(percent) or 0.0 for histogram in histograms]).tobytes())
         places, counts = block.used
         head = _HEAD.pack(host, number, repeat.window.iterations, repeat.window.duration_ns)
         return b"".join((head, *figures, counts.tobytes(), places.astype(np.uint16).tobytes()))
@@ -113,7 +113,7 @@ class RepeatSpool:
         for percent in _PERCENTS:
             values = np.frombuffer(data, np.float64, count, at).tolist()
             known[percent] = (
-                values if all(totals) else [ns if of else None for ns, of in zip(values, totals, strict=True)]
+                values if all(totals) else [ns if total else None for ns, total in zip(values, totals, strict=True)]
             )
             at += 8 * count
         used = np.empty((2, buckets), dtype=np.int64)

@@ -210,7 +210,7 @@ class _Experiment:
         """The running aggressors that have run since they were switched on."""
         for name, part in self._parts(list(self._aggressors)).items():
             if part.error is not None:
-                failures = [one.sentence for one in self._session.probe_failures() if one.probe == name]
+                failures = [failure.sentence for failure in self._session.probe_failures() if failure.probe == name]
                 why = failures[0] if failures else f"{name}: a call returned {part.error.code}"
                 raise EngineFailed(EXIT_ENGINE, f"the aggressor failed: {why}")
             if self._state is None or name not in self._state:

@@ -22,7 +22,7 @@ class GpuStateRecorder:
         if session.backend == "sim":
             self._source = SimulatedTelemetry(session.sensors)
         elif uuid is not None:
-            fields = (one for one in all_fields(gpm_counters) if one.names or one.name in STATE_READINGS)
+            fields = (field for field in all_fields(gpm_counters) if field.names or field.name in STATE_READINGS)
             self._source = Telemetry(uuid, fields=tuple(fields))
 
     def __enter__(self) -> Self:

@@ -224,7 +224,7 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     trace = None
     if clock.tracer is not None:
         known = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
-        usual = {one.probe.name: one.variation for one in known if one.variation is not None}
+        usual = {measured.probe.name: measured.variation for measured in known if measured.variation is not None}
         trace, clock.tracer = clock.tracer.trace(usual), None
     if drained:
         baselines.append(baseline())
@@ -273,7 +273,7 @@ def _beside_aggressors(
     session.set_running(dict.fromkeys(aggressors, True))
     # Every aggressor runs, or has failed.
     _until(
-        lambda now: all(has_run(one, now[one.name]) or now[one.name].error for one in variant.aggressors),
+        lambda now: all(has_run(probe, now[probe.name]) or now[probe.name].error for probe in variant.aggressors),
         _PROOF_S,
         session,
         clock,
@@ -285,7 +285,7 @@ def _beside_aggressors(
     session.set_running(dict.fromkeys(aggressors, False))
     _set_periods(session, variant, baseline=True)
     drained = _until(
-        lambda now: not any(now[one.name].in_flight for one in variant.aggressors), _DRAIN_S, session, clock
+        lambda now: not any(now[probe.name].in_flight for probe in variant.aggressors), _DRAIN_S, session, clock
     )
     if drained:
         # Until their work on the GPU is done.
@@ -312,13 +312,13 @@ def _confirmed(
 ) -> tuple[list[Evidence], tuple[Verdict, ...]]:
     """The evidence and the verdicts, those of the repeated measurement for probes whose doubtful stall is not in it."""
     second = judge(repeated, effects=effects)
-    stalled = {(one.probe, one.phase, one.label) for one in second if one.kind.severity >= VerdictKind.STALLED.severity}
-    doubtful = [one for one in verdicts if _is_doubtful(one)]
-    withdrawn = {one.probe for one in doubtful if (one.probe, one.phase, one.label) not in stalled}
-    found = [one for one in verdicts if one.probe not in withdrawn] + [one for one in second if one.probe in withdrawn]
+    stalled = {(new.probe, new.phase, new.label) for new in second if new.kind.severity >= VerdictKind.STALLED.severity}
+    doubtful = [old for old in verdicts if _is_doubtful(old)]
+    withdrawn = {old.probe for old in doubtful if (old.probe, old.phase, old.label) not in stalled}
+    kept = [old for old in verdicts if old.probe not in withdrawn] + [new for new in second if new.probe in withdrawn]
     return (
         [new if old.probe.name in withdrawn else old for old, new in zip(evidence, repeated, strict=True)],
-        tuple(sorted(found, key=lambda verdict: verdict.kind.severity, reverse=True)),
+        tuple(sorted(kept, key=lambda verdict: verdict.kind.severity, reverse=True)),
     )
 
 
@@ -332,7 +332,7 @@ def _timeline_summary(session: Session) -> TimelineSummary | None:
 def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame | None, str | None]:
     """The result of the experiment; None with a reason when it failed, None alone when it was stopped."""
     try:
-        found = blame_experiment.measure(
+        blame = blame_experiment.measure(
             session,
             plan.variant.aggressors,
             plan.variant.victims,
@@ -344,7 +344,7 @@ def _blame(plan: VariantPlan, session: Session, clock: RunClock) -> tuple[Blame 
         return None, None
     except EngineFailed as error:
         return None, f"blame: {error.sentence}"
-    return found, None
+    return blame, None
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,11 +441,11 @@ def _evidence(
     )
 
 
-def _kind(one: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None:
-    if one.error is not None:
+def _kind(evidence: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None:
+    if evidence.error is not None:
         return VerdictKind.FAILED
-    kinds = [verdict.kind for verdict in verdicts if verdict.probe == one.probe.name and verdict.kind not in _NO_STATES]
-    return None if one.probe.role is Role.AGGRESSOR else max(kinds, key=lambda kind: kind.severity, default=None)
+    kinds = [v.kind for v in verdicts if v.probe == evidence.probe.name and v.kind not in _NO_STATES]
+    return None if evidence.probe.role is Role.AGGRESSOR else max(kinds, key=lambda kind: kind.severity, default=None)
 
 
 def _spread(evidence: Sequence[Evidence]) -> RunSpread | None:

@@ -101,17 +101,17 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
     wanted: list[str] = []
     for name in names:
         wanted.extend(known if name == ALL else [name])
-    found = [(name, variant) for name in dict.fromkeys(wanted) if name in known for variant in known[name].variants]
+    chosen = [(name, variant) for name in dict.fromkeys(wanted) if name in known for variant in known[name].variants]
     for name in variants:
-        there = [variant.name for _, variant in found]
+        there = [variant.name for _, variant in chosen]
         if name not in there:
             raise UnknownName(unknown_name_message("variant", name, there))
     if variants:
-        found = [(name, variant) for name, variant in found if variant.name in variants]
+        chosen = [(name, variant) for name, variant in chosen if variant.name in variants]
     probes = [name for name in wanted if name not in known]
     if probes:
-        found.append((PROBES, _probes_variant(probes)))
-    return found
+        chosen.append((PROBES, _probes_variant(probes)))
+    return chosen
 
 
 def _probes_variant(names: Iterable[str]) -> Variant:

@@ -89,8 +89,8 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
     Where none exceeds its limit, it is the most unusual call of a victim; without victims the slowest call.
     """
     worst = slowest_call(window, limits)
-    flights = [(window.end_ns - one.since_ns, one) for one in window.open_calls]
-    long = [(age_ns, one) for age_ns, one in flights if age_ns >= max(limits.calls[one.probe, one.op], IN_FLIGHT_NS)]
+    flights = [(window.end_ns - opened.since_ns, opened) for opened in window.open_calls]
+    long = [(ns, opened) for ns, opened in flights if ns >= max(limits.calls[opened.probe, opened.op], IN_FLIGHT_NS)]
     age_ns, flight = max(long, key=lambda pair: pair[0], default=(0, None))
     if flight is not None and (worst is None or age_ns > worst.ns):
         return TraceTrigger(flight.probe, flight.since_ns, window.end_ns)
@@ -99,7 +99,7 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
     if any(probe.role is Role.VICTIM for probe in window.probes):
         row = most_unusual_call(window)
     else:
-        row = next((one.row for one in ranked_calls(window, 1)), None)
+        row = next((ranked.row for ranked in ranked_calls(window, 1)), None)
     if row is None:
         return None
     call = window.calls[row]
@@ -109,9 +109,9 @@ def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
 def other_processes(gpu: str | None, survey: gpus.Survey | None) -> tuple[str, ...]:
     """The processes that use the GPUs ``gpu`` (UUIDs, separated by commas) before the run, ``NAME (pid N)`` each."""
     wanted = {gpus.bare_uuid(uuid) for uuid in (gpu or "").split(",") if uuid}
-    found = (survey if survey is not None else gpus.survey()).gpus
-    known = ({gpus.bare_uuid(uuid) for uuid in (one.uuid, one.cuda_uuid or "", *one.mig_uuids)} for one in found)
-    return gpus.other_names(one for one, uuids in zip(found, known, strict=True) if uuids & wanted)
+    cards = (survey if survey is not None else gpus.survey()).gpus
+    known = ({gpus.bare_uuid(uuid) for uuid in (card.uuid, card.cuda_uuid or "", *card.mig_uuids)} for card in cards)
+    return gpus.other_names(card for card, uuids in zip(cards, known, strict=True) if uuids & wanted)
 
 
 def save(result: RunResult | None, traces: Sequence[TitledTrace], path: Path | str, *, force: bool = False) -> None:
@@ -136,5 +136,5 @@ def _about(result: RunResult) -> dict[str, object]:
         "cuda": result.fingerprint.get("cuda"),
         "timeline_library": result.timeline_status.library if result.timeline_status else None,
         "started_at": result.started_at,
-        "patterns": list(dict.fromkeys(f"{one.pattern} {one.variant}" for one in result.variants)),
+        "patterns": list(dict.fromkeys(f"{variant.pattern} {variant.variant}" for variant in result.variants)),
     }

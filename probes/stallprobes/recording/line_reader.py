@@ -88,7 +88,7 @@ class RecordingLines:
 
     def read(self, at: int = 0) -> Iterator[RecordedLine]:
         """The lines from the position ``at`` on, up to the first damaged one."""
-        point = self._points[bisect_right(self._points, at, key=lambda one: one.at) - 1]
+        point = self._points[bisect_right(self._points, at, key=lambda entry: entry.at) - 1]
         stream = point.stream.fork()
         rest, begin, skip = b"", at, at - point.at
         for piece in self._pieces(stream, point.file_at):
@@ -109,10 +109,10 @@ class RecordingLines:
 
     def line(self, at: int, kind: type[_Kind]) -> _Kind:
         """The line of ``kind`` at the position ``at``. Raises MalformedJson, too."""
-        found = next(self.read(at), None)
-        if found is None:
+        line = next(self.read(at), None)
+        if line is None:
             raise RecordingError(f"{self.path} has changed since it was opened")
-        return kind.of_text(found.text)
+        return kind.of_text(line.text)
 
     def _pieces(self, stream: DecompressedStream, file_at: int) -> Iterator[bytes]:
         """What ``stream`` has from the position ``file_at`` of the file on, which several of them read."""

@@ -164,7 +164,7 @@ class StoredPart(ProbeFigures, frozen=True, array_like=True):
         if len(first_ns) < len(self.channels) or not expected <= first_ns.keys():
             raise ValueError(f"{probe.name} lacks a channel, or has one twice")
         labels = {"", *(op.label for op in probe.program.ops)}
-        if any(one.phase not in TIMELINE_PHASES or one.label not in labels for one in first_ns.keys() - expected):
+        if any(key.phase not in TIMELINE_PHASES or key.label not in labels for key in first_ns.keys() - expected):
             raise ValueError(f"{probe.name} has a channel that the timeline does not fill")
         if before is not None and (self.iterations < before.iterations or self.missed < before.missed):
             raise ValueError(f"{probe.name} has fewer iterations than in the observation before")

@@ -84,9 +84,9 @@ def matching(driver_version: int, libraries: Iterable[LibraryFile]) -> list[Libr
     """
     wanted = driver_version // 1000
     libraries = list(libraries)
-    found = [library for library in libraries if library.major in (wanted, None)]
-    if found:
-        return found
+    fitting = [library for library in libraries if library.major in (wanted, None)]
+    if fitting:
+        return fitting
     install = f"pip install {_package(wanted)}"
     if not libraries:
         raise TimelineUnavailable(TimelineProblem.NO_LIBRARY, "libcupti was not found", install)
@@ -286,9 +286,9 @@ def refusal(cupti: Cupti, function: str, code: int) -> TimelineUnavailable:
     known = _PROBLEMS.get(code)
     if known is not None:
         return TimelineUnavailable(*known, library=cupti.path, version=cupti.version)
-    found = f"{function} returned {code} ({cupti.text(code)})"
+    sentence = f"{function} returned {code} ({cupti.text(code)})"
     do = "see stallscope doctor, and NVIDIA's list of CUPTI errors"
-    return TimelineUnavailable(TimelineProblem.FAILED, found, do, cupti.path, cupti.version)
+    return TimelineUnavailable(TimelineProblem.FAILED, sentence, do, cupti.path, cupti.version)
 
 
 def _own_maps() -> str:

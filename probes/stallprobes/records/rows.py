@@ -77,9 +77,9 @@ def of_kinds(rows: NDArray[Any], *kinds: int) -> NDArray[np.bool_]:
 
 @lru_cache
 def _table(kinds: tuple[int, ...]) -> NDArray[np.bool_]:
-    found = np.zeros(1 << 16, dtype=np.bool_)
-    found[list(kinds)] = True
-    return found
+    table = np.zeros(1 << 16, dtype=np.bool_)
+    table[list(kinds)] = True
+    return table
 
 
 def rows_at(rows: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:

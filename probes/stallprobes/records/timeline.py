@@ -96,7 +96,7 @@ class TimelineLosses:
 
     def plus(self, other: TimelineLosses) -> TimelineLosses:
         """The losses of both."""
-        return TimelineLosses(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+        return TimelineLosses(**{key.name: getattr(self, key.name) + getattr(other, key.name) for key in fields(self)})
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def cut(trace: Trace, most: int = MOST_ROWS) -> Trace:
     whole = rows(trace.between(began_ns, end_ns)) <= most
     # Of the time before and after the focus, or before its end, the largest share with few enough rows.
     low, high = 0.0, 1.0
-    found = trace.between(end_ns, end_ns)
+    largest = trace.between(end_ns, end_ns)
     for _ in range(24):
         share = (low + high) / 2
         if whole:
@@ -61,10 +61,10 @@ def cut(trace: Trace, most: int = MOST_ROWS) -> Trace:
         else:
             part = trace.between(end_ns - round(share * (end_ns - began_ns)), end_ns)
         if rows(part) <= most:
-            low, found = share, part
+            low, largest = share, part
         else:
             high = share
-    return found if rows(found) <= most else _truncated(found, most)
+    return largest if rows(largest) <= most else _truncated(largest, most)
 
 
 def _focus(trace: Trace) -> tuple[int, int]:
@@ -186,7 +186,7 @@ def _check(trace: Trace) -> None:
     if trigger is not None and not (0 <= trigger.probe < len(trace.probes) and trigger.began_ns <= trigger.returned_ns):
         raise ValueError("the trigger is no call of a probe")
     submitted = trace.work[trace.work["probe"] >= 0]
-    calls = {*trace.calls[_CALL].tolist(), *submitted[_CALL].tolist(), *((one.probe, one.op) for one in opened)}
+    calls = {*trace.calls[_CALL].tolist(), *submitted[_CALL].tolist(), *((item.probe, item.op) for item in opened)}
     counts = [len(probe.ops) for probe in trace.probes]
     for probe, op in calls:
         if not 0 <= probe < len(counts) or not 0 <= op < counts[probe]:

@@ -224,15 +224,15 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
 def callers_of(trace: Trace) -> Int64s:
     """The row of ``trace.calls`` that submitted each row of ``trace.work``; -1 where it is not in the trace."""
     calls, work = trace.calls, trace.work
-    found = np.full(len(work), -1, dtype=np.int64)
+    callers = np.full(len(work), -1, dtype=np.int64)
     for number in range(len(trace.probes)):
         own = np.flatnonzero(calls["probe"] == number)
         rows = np.flatnonzero(work["probe"] == number)
         if len(own) and len(rows):
             places = np.minimum(np.searchsorted(calls["began_ns"][own], work["began_ns"][rows]), len(own) - 1)
             same = calls["began_ns"][own[places]] == work["began_ns"][rows]
-            found[rows[same]] = own[places[same]]
-    return found
+            callers[rows[same]] = own[places[same]]
+    return callers
 
 
 def overlapping(rows: Rows, start: str, end: str, begin_ns: int, end_ns: int) -> Rows:

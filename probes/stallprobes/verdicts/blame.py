@@ -130,8 +130,8 @@ class FigureBlame(Document):
     def causes(self) -> tuple[AggressorBlame, ...]:
         """The aggressors that are proven, those that end the stall first."""
         order = (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
-        named = [one for one in self.aggressors if one.conclusion.named]
-        return tuple(sorted(named, key=lambda one: order.index(one.conclusion)))
+        named = [blame for blame in self.aggressors if blame.conclusion.named]
+        return tuple(sorted(named, key=lambda blame: order.index(blame.conclusion)))
 
 
 class Blame(Document):
@@ -150,29 +150,29 @@ class Blame(Document):
     @property
     def victims(self) -> tuple[str, ...]:
         """Names of the victims."""
-        return tuple(dict.fromkeys(one.probe for one in self.figures))
+        return tuple(dict.fromkeys(figure.probe for figure in self.figures))
 
     def of_victim(self, victim: str) -> tuple[FigureBlame, ...]:
         """The figures of one victim."""
-        return tuple(one for one in self.figures if one.probe == victim)
+        return tuple(figure for figure in self.figures if figure.probe == victim)
 
     def main_figures(self, victim: str) -> tuple[FigureBlame, ...]:
         """The figures of ``victim`` that a report shows: for each channel the median if it stalls, else the tail."""
-        found: dict[Channel, FigureBlame] = {}
-        for one in self.of_victim(victim):
-            if one.outcome is BlameOutcome.NONE:
+        main: dict[Channel, FigureBlame] = {}
+        for figure in self.of_victim(victim):
+            if figure.outcome is BlameOutcome.NONE:
                 continue
-            known = found.get(one.channel)
-            if known is None or (known.outcome is BlameOutcome.UNDECIDED and one.outcome is not BlameOutcome.UNDECIDED):
-                found[one.channel] = one
-        return tuple(found.values())
+            old = main.get(figure.channel)
+            if old is None or (old.outcome is BlameOutcome.UNDECIDED and figure.outcome is not BlameOutcome.UNDECIDED):
+                main[figure.channel] = figure
+        return tuple(main.values())
 
     def verdicts(self, victims: Sequence[Probe], aggressors: Sequence[Probe]) -> tuple[Verdict, ...]:
         """A verdict for each main figure of ``victims`` whose cause is proven."""
         # It loads numpy.
         from stallprobes.verdicts.evidence import STALLED
 
-        found = []
+        result = []
         for victim in victims:
             for figure in self.main_figures(victim.name):
                 if figure.outcome is not BlameOutcome.STALL or not figure.causes:
@@ -189,13 +189,13 @@ class Blame(Document):
                     head=f"{victim.name}: {figure.channel.in_sentence} {figure.quantile} {change} "
                     "with all aggressors on.",
                 )
-                found.append(_with_cause(verdict, figure, victim, aggressors))
-        return tuple(found)
+                result.append(_with_cause(verdict, figure, victim, aggressors))
+        return tuple(result)
 
     def find(self, victim: str, phase: Phase, quantile: Quantile) -> FigureBlame | None:
         """The figure with the largest ratio of ``phase`` and ``quantile``; None without one."""
-        known = [one for one in self.of_victim(victim) if one.phase is phase and one.quantile is quantile]
-        return max(known, key=lambda one: one.ratio, default=None)
+        known = [figure for figure in self.of_victim(victim) if figure.phase is phase and figure.quantile is quantile]
+        return max(known, key=lambda figure: figure.ratio, default=None)
 
 
 def _sentence(figure: FigureBlame) -> str:
@@ -206,7 +206,7 @@ def _sentence(figure: FigureBlame) -> str:
         return "Undecided: it is slower with some or all of the aggressors on, but not in enough rounds."
 
     def names(*conclusions: Conclusion) -> list[str]:
-        return [one.aggressor for one in figure.aggressors if one.conclusion in conclusions]
+        return [blame.aggressor for blame in figure.aggressors if blame.conclusion in conclusions]
 
     if figure.outcome is BlameOutcome.MASKED:
         alone = names(Conclusion.SUFFICIENT)
@@ -227,16 +227,16 @@ def _sentence(figure: FigureBlame) -> str:
         parts.append(f"The stall ends without {necessary[0]}, which alone does not make it.")
     if names(Conclusion.TOGETHER):
         parts.append("Only several aggressors together make the stall: none makes it alone, and no single one ends it.")
-    for one in figure.aggressors:
-        if one.conclusion is Conclusion.CONTRIBUTING and one.without_ns is not None:
-            parts.append(f"Without {one.aggressor} it takes {duration_ns(one.without_ns)}, which is a stall too.")
+    for blame in figure.aggressors:
+        if blame.conclusion is Conclusion.CONTRIBUTING and blame.without_ns is not None:
+            parts.append(f"Without {blame.aggressor} it takes {duration_ns(blame.without_ns)}, which is a stall too.")
     if undecided:
         parts.append(f"Undecided for {' and '.join(undecided)}: the rounds differ too much.")
     return " ".join(parts)
 
 
 def proven(
-    verdicts: Iterable[Verdict], found: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
+    verdicts: Iterable[Verdict], blame: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
 ) -> tuple[Verdict, ...]:
     """``verdicts`` with the causes that the experiment proved in place of those that a rule assumes."""
     known = {victim.name: victim for victim in victims}
@@ -245,7 +245,7 @@ def proven(
         figure = None
         if verdict.kind.is_stall and verdict.phase is not None and verdict.probe in known:
             quantile = Quantile.P50 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile
-            figure = found.find(verdict.probe, verdict.phase, quantile)
+            figure = blame.find(verdict.probe, verdict.phase, quantile)
         if figure is not None and figure.outcome is BlameOutcome.STALL and figure.causes:
             out.append(_with_cause(verdict, figure, known[verdict.probe], aggressors))
         else:
@@ -255,9 +255,9 @@ def proven(
 
 def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors: Sequence[Probe]) -> Verdict:
     """``verdict`` with the proven cause, and the catalogue's explanation of the aggressors that are proven."""
-    blamed = [next(probe for probe in aggressors if probe.name == one.aggressor) for one in figure.causes]
-    known = [one for one in (cause(victim, probe, verdict.phase) for probe in blamed) if one is not None]
-    why = dict.fromkeys(one.why for one in known)
+    blamed = [next(probe for probe in aggressors if probe.name == blame.aggressor) for blame in figure.causes]
+    known = [entry for entry in (cause(victim, probe, verdict.phase) for probe in blamed) if entry is not None]
+    why = dict.fromkeys(entry.why for entry in known)
     return verdict.changed(
         cause=" ".join((f"Proven by blame: {figure.sentence}", *why)),
         remedy=known[0].remedy if known else "",

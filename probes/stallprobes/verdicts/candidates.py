@@ -53,8 +53,8 @@ def no_effects() -> None:
 
 def aggressor_groups(aggressors: Iterable[Probe]) -> tuple[AggressorGroup, ...]:
     """``aggressors`` by the name that selects them, which threads share before their numbers, in their order."""
-    found: dict[str, list[Probe]] = {}
+    groups: dict[str, list[Probe]] = {}
     for probe in aggressors:
         name, _, number = probe.name.rpartition(" ")
-        found.setdefault(name if name and number.isdecimal() else probe.name, []).append(probe)
-    return tuple(AggressorGroup(name, tuple(probes)) for name, probes in found.items())
+        groups.setdefault(name if name and number.isdecimal() else probe.name, []).append(probe)
+    return tuple(AggressorGroup(name, tuple(probes)) for name, probes in groups.items())

@@ -182,8 +182,8 @@ def _texts(channel: ChannelView, rows: int, behind: str) -> list[str]:
     return out[:rows]
 
 
-def _pair(hist: Histogram, one: float, other: float) -> str:
-    return f"p{one:g} {short_duration(hist.percentile(one))} p{other:g} {short_duration(hist.percentile(other))}"
+def _pair(hist: Histogram, low: float, high: float) -> str:
+    return f"p{low:g} {short_duration(hist.percentile(low))} p{high:g} {short_duration(hist.percentile(high))}"
 
 
 def host_and_device(channels: Sequence[ChannelView], width: int) -> list[Line]:

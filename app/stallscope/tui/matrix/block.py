@@ -130,7 +130,7 @@ def _row(view: BlockView, at: BlockLayout, row: int, columns: range, name: str) 
     style = "strong" if focused else "live" if view.rows[row] == view.fresh else ""
     line: Line = [("▸" if focused else " ", "accent"), (padded(name, at.label - 1), style)]
     for column in (*columns, columns.stop):
-        chosen, behind = (focused and view.focus[1] == one for one in (column, column - 1))
+        chosen, behind = (focused and view.focus[1] == place for place in (column, column - 1))
         edge = "[" if chosen else "]" if behind and column > columns.start else " "
         line.append((edge, "accent"))
         if column in columns:
@@ -240,7 +240,7 @@ def _one_plot(cell: CellSummary, width: int) -> list[Line]:
     """The histogram of the judged phase in one line."""
     if cell.plots is None or not cell.plots.channels:
         return []
-    channel = next((one for one in cell.plots.channels if one.phase is cell.judged), cell.plots.channels[0])
+    channel = next((drawn for drawn in cell.plots.channels if drawn.phase is cell.judged), cell.plots.channels[0])
     legend: Line = [("  ", ""), *legend_runs([channel], cell.plots.now_text)]
     plot = max(10, width - 9 - length(legend))
     age_ns = cell.plots.row.in_flight_ns if channel.phase is Phase.CALL else None

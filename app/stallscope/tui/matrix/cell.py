@@ -60,14 +60,14 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
     if cell.reason:
         out.append(("Why", "strong", cell.reason))
     verdicts = [
-        one for one in sorted(cell.verdicts, key=lambda one: one.kind.severity, reverse=True) if one.kind.severity
+        item for item in sorted(cell.verdicts, key=lambda item: item.kind.severity, reverse=True) if item.kind.severity
     ]
     if brief and verdicts and len(out) == 1:
         out = [(out[0][0], out[0][1], verdicts[0].sentence)]
-        out += [("", "", one.sentence) for one in verdicts[1:]]
+        out += [("", "", verdict.sentence) for verdict in verdicts[1:]]
     else:
-        out += [("", "", one.sentence) for one in verdicts]
-    out += [("Remedy", "strong", remedy) for remedy in dict.fromkeys(one.remedy for one in verdicts if one.remedy)]
+        out += [("", "", verdict.sentence) for verdict in verdicts]
+    out += [("Remedy", "strong", remedy) for remedy in dict.fromkeys(part.remedy for part in verdicts if part.remedy)]
     if not verdicts:
         percentiles = _percentiles(matrix_view.figures[key])
         if percentiles:
@@ -217,9 +217,9 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         medians = {phase: part.ratios.get(Quantile.P50) for phase, part in known.parts.items() if phase is not judged}
         texts = [] if verdict is None else [figures(verdict)]
         texts += [
-            f"{phase.traits.word} {duration_ns(one.baseline_ns)} → {duration_ns(one.now_ns)}  {times(one.ratio)}"
-            for phase, one in medians.items()
-            if one is not None
+            f"{phase.traits.word} {duration_ns(part.baseline_ns)} → {duration_ns(part.now_ns)}  {times(part.ratio)}"
+            for phase, part in medians.items()
+            if part is not None
         ]
         if matrix_view.reference is not None and (text := _on_reference(matrix_view.reference.reference, key)):
             elsewhere = f"on other machines: {text}"
@@ -253,7 +253,7 @@ def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
     except StallprobesError:
         # A check of another version, with probes that this one does not know.
         return verdict
-    aggressors = [probe for one in known.aggressor_sets for probe in one.probes]
+    aggressors = [probe for aggressor_set in known.aggressor_sets for probe in aggressor_set.probes]
     return verdict.changed(**beside_aggressors(known.victims[0].probe, aggressors, phase=verdict.phase).fields)
 
 

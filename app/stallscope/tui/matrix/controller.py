@@ -146,12 +146,12 @@ class MatrixController:
         """Show what is known of ``gpu`` without a measurement, as ``known_check`` has it, until there is a check."""
 
         def job() -> None:
-            found = known_check(gpu, driver)
+            check = known_check(gpu, driver)
             with self._lock:
                 # What was opened or begun meanwhile stays.
-                if found is not None and self.state.matrix_view is None and self.state.run is None:
+                if check is not None and self.state.matrix_view is None and self.state.run is None:
                     self.state = replace(
-                        self.state, matrix_view=found.view, origin=found.origin, unmeasured=found.unmeasured
+                        self.state, matrix_view=check.view, origin=check.origin, unmeasured=check.unmeasured
                     )
 
         def ended() -> None:
@@ -216,7 +216,7 @@ class MatrixController:
 
             file = _file(path)
             try:
-                found = compare.compare(check_file.load(file), matrix_view.matrix, force=force)
+                result = compare.compare(check_file.load(file), matrix_view.matrix, force=force)
             except TimelinesDiffer:
                 raise
             except NotComparable as error:
@@ -226,7 +226,7 @@ class MatrixController:
                     question=Confirmation(str(error), "compare them anyway", lambda: self.compare(path, force=True))
                 )
                 return
-            self._change(matrix_view=matrix_view.compared(found), comparison=found, against=str(file), note="")
+            self._change(matrix_view=matrix_view.compared(result), comparison=result, against=str(file), note="")
 
         self._start_job(f"comparing with {path}", job)
 
@@ -336,11 +336,11 @@ class MatrixController:
         self._step(text="the monitor's engine ends")
         while not stop.is_set():
             try:
-                found = lent.result(_ASK_S)
+                target = lent.result(_ASK_S)
             except NotYet:
                 continue
             self._step(text="the check's engine starts")
-            return found
+            return target
         return None
 
     def _step(self, **what: Any) -> None:

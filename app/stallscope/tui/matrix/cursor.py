@@ -67,7 +67,7 @@ class MatrixCursor:
 
     def with_next_value(self, compared: bool) -> MatrixCursor:
         """With the next values; changes are among them if the check is ``compared``."""
-        values = [one for one in CellValue if one is not CellValue.CHANGE or compared]
+        values = [value for value in CellValue if value is not CellValue.CHANGE or compared]
         position = values.index(self.value) if self.value in values else -1
         return replace(self, value=values[(position + 1) % len(values)])
 

@@ -163,8 +163,8 @@ def _row(view: GridView, row: int, columns: Sequence[int], at: GridLayout) -> li
         ]
         for column in columns:
             key = (name, view.columns[column])
-            one, call, wait = view.labels.get(key, (_NO_CELL,) * 3)
-            label = one if at.each == 1 else (call, wait)[number]
+            single, call, wait = view.labels.get(key, (_NO_CELL,) * 3)
+            label = single if at.each == 1 else (call, wait)[number]
             chosen = focused and column == view.focus[1]
             style = (f"focus-{label.style}" if label.style in _FOCUSED else "focus") if chosen else label.style
             edge = "▸" if chosen and number == 0 else " "
@@ -269,6 +269,6 @@ class Grid(WheelWidget):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Lines of the grid."""
-        found = self.view.drawn(width, height)
-        self.targets = [targets for targets, _ in found]
-        return [line for _, line in found]
+        drawn = self.view.drawn(width, height)
+        self.targets = [targets for targets, _ in drawn]
+        return [line for _, line in drawn]

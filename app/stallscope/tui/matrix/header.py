@@ -154,10 +154,10 @@ def _note(state: MatrixState, replayed: bool) -> tuple[str, str]:
     if state.note:
         return state.note, "bad" if state.failed else "accent"
     if state.comparison is not None:
-        found = [comparison_wording.difference_line(one) for one in state.comparison.differences]
-        if not found:
+        differences = [comparison_wording.difference_line(difference) for difference in state.comparison.differences]
+        if not differences:
             return "The fingerprints do not differ.", "dim"
-        return f"The fingerprints differ: {'; '.join(found)}.", "warn"
+        return f"The fingerprints differ: {'; '.join(differences)}.", "warn"
     if state.unmeasured is not None:
         whose = "The last saved check" if state.unmeasured is Unmeasured.SAVED else "Of other machines"
         return f"{whose}, not measured now.{'' if replayed else ' r runs a check of this machine.'}", "warn"

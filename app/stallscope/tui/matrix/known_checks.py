@@ -70,7 +70,7 @@ def known_check(gpu: str | None, driver: str | None) -> KnownCheck | None:
 
 def reference_view(reference: Reference) -> MatrixView:
     """The view of ``reference``: its cells are those of a matrix without measurements."""
-    columns = [one for one in reference.columns if one.name != QUIET]
+    columns = [entry for entry in reference.columns if entry.name != QUIET]
     cells: dict[Key, Cell] = {}
     figures: dict[Key, CellFigures] = {}
     for row in reference.rows:
@@ -109,17 +109,17 @@ def _baseline(row: ReferenceRow) -> Mapping[Phase, PhaseFigures]:
 
 def _judged(row: ReferenceRow, cell: ReferenceCell) -> tuple[CellFigures, tuple[Verdict, ...]]:
     """The state of most of the checks, the worse one of two, with the middle of each ratio's range; and its verdict."""
-    state = max(cell.checks, key=lambda one: (cell.checks[one], _KINDS[one].severity))
+    state = max(cell.checks, key=lambda candidate: (cell.checks[candidate], _KINDS[candidate].severity))
     kind = _KINDS[state]
     parts = {phase: part for phase in PHASES if (part := _phase(row, cell, phase)).ratios}
     stalled = [
-        (found.ratio, phase, quantile)
+        (figure.ratio, phase, quantile)
         for quantile in (Quantile.P50, Quantile.P99)
         for phase, part in parts.items()
-        if (found := part.ratios.get(quantile)) is not None and found.ratio >= STALLED
+        if (figure := part.ratios.get(quantile)) is not None and figure.ratio >= STALLED
     ]
     # As in a check: the median shows a stall, or only the tail does.
-    medians = [one for one in stalled if one[2] is Quantile.P50]
+    medians = [stall for stall in stalled if stall[2] is Quantile.P50]
     if not kind.severity:
         return CellFigures(kind, parts), ()
     verdict = Verdict(row.name, None, Quantile.P50, None, None, None, kind, head="")
@@ -134,12 +134,12 @@ def _judged(row: ReferenceRow, cell: ReferenceCell) -> tuple[CellFigures, tuple[
 def _phase(row: ReferenceRow, cell: ReferenceCell, phase: Phase) -> PhaseFigures:
     ratios: dict[Quantile, BaselineRatio] = {}
     for quantile in (Quantile.P50, Quantile.P99):
-        found = cell.range(phase, quantile)
-        if found is None:
+        limits = cell.range(phase, quantile)
+        if limits is None:
             continue
         base_ns = row.baseline_ns.get(phase, _UNKNOWN_NS) if quantile is Quantile.P50 else _UNKNOWN_NS
-        middle = math.sqrt(math.prod(max(ratio, 1e-9) for ratio in found))
+        middle = math.sqrt(math.prod(max(ratio, 1e-9) for ratio in limits))
         ratios[quantile] = BaselineRatio(Channel(phase), quantile, base_ns, base_ns * middle)
-    now_ns = {quantile: one.now_ns for quantile, one in ratios.items()}
+    now_ns = {quantile: ratio.now_ns for quantile, ratio in ratios.items()}
     median_ratio = ratios[Quantile.P50].ratio if Quantile.P50 in ratios else None
     return PhaseFigures(now_ns, ratios, ratio=median_ratio)

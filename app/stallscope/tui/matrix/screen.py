@@ -61,16 +61,16 @@ class Differences(TextDialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding(KEYS["check_differences"], "close", "close")]
 
 
-def differences(found: Comparison, checks: str) -> PrintableText:
+def differences(comparison: Comparison, checks: str) -> PrintableText:
     """The fingerprints' differences, the number of changed cells, and cells that only one of both ``checks`` has."""
     text = PrintableText()
     section(text, "Checks", checks)
-    lines = "\n".join(map(comparison_wording.difference_line, found.differences))
+    lines = "\n".join(map(comparison_wording.difference_line, comparison.differences))
     section(text, "Differences of the fingerprints", lines or "none")
-    rate = f"Of comparisons without a change at most {found.false_alarm_rate:.0%} have a WORSE or BETTER cell."
-    section(text, "Cells", f"{comparison_wording.change_counts(found)}. {rate}")
-    for title, there in (("Only in the old check", found.only_old), ("Only in the new check", found.only_new)):
-        section(text, title, "\n".join(comparison_wording.places_by_column(place.key for place in there)))
+    rate = f"Of comparisons without a change at most {comparison.false_alarm_rate:.0%} have a WORSE or BETTER cell."
+    section(text, "Cells", f"{comparison_wording.change_counts(comparison)}. {rate}")
+    for title, only in (("Only in the old check", comparison.only_old), ("Only in the new check", comparison.only_new)):
+        section(text, title, "\n".join(comparison_wording.places_by_column(place.key for place in only)))
     return text
 
 

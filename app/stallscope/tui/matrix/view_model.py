@@ -128,8 +128,8 @@ def _phase_figures(cell: Cell, now: ChannelMap, baseline: ChannelMap, phase: Pha
     part = _largest_ratio_percentiles(now, baseline, phase)
     # Rare stalls show in the due time, which the screen shows as part of the call.
     mine = (phase, Phase.DUE) if phase is Phase.CALL else (phase,)
-    own = [one for one in cell.verdicts if one.phase in mine and one.ratio is not None]
-    worst = max(own, key=lambda one: one.weight, default=None)
+    own = [verdict for verdict in cell.verdicts if verdict.phase in mine and verdict.ratio is not None]
+    worst = max(own, key=lambda verdict: verdict.weight, default=None)
     if worst is None or worst.kind.severity == 0:
         return replace(part, ratio=part.ratio_at(Quantile.P50))
     quantile = DUE if worst.phase is Phase.DUE else worst.quantile
@@ -140,12 +140,12 @@ def _largest_ratio_percentiles(now: ChannelMap, baseline: ChannelMap, phase: Pha
     """Percentiles of the phase; with several ops in an iteration, those of the op with the largest ratio."""
     parts = []
     for channel in phase_channels(now, phase):
-        now_ns = {one: now[channel].percentile(one.percent) for one in PERCENTILES if channel in now}
-        ratios = {one: BaselineRatio.of(now, baseline, channel, one) for one in PERCENTILES}
+        now_ns = {quantile: now[channel].percentile(quantile.percent) for quantile in PERCENTILES if channel in now}
+        ratios = {quantile: BaselineRatio.of(now, baseline, channel, quantile) for quantile in PERCENTILES}
         parts.append(
             PhaseFigures(
                 {quantile: ns for quantile, ns in now_ns.items() if ns is not None},
-                {quantile: found for quantile, found in ratios.items() if found is not None},
+                {quantile: ratio for quantile, ratio in ratios.items() if ratio is not None},
             )
         )
     return max(parts, key=lambda part: part.ratio_at(Quantile.P50) or 0.0)
@@ -194,10 +194,10 @@ class MatrixView:
         changes = () if comparison is None else comparison.cells
         block = MatrixBlock.of(self.matrix)
         # What changed has a line, though it is quiet.
-        changed = {one.column for one in changes if one.outcome in _CHANGE_STYLES}
+        changed = {change.column for change in changes if change.outcome in _CHANGE_STYLES}
         block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))
         headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
-        known = {one.key: one for one in changes}
+        known = {change.key: change for change in changes}
         return replace(self, changes=known, headline=headline, block=block)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

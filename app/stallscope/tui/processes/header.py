@@ -44,4 +44,4 @@ class ProcessesHeader(ScreenHead):
         second: Line = [(f" {text}", style)] if text else []
         if view.problems and not view.failure:
             second.append((f" {view.problems}", "warn"))
-        return [first, fit([(cut(part, width), of) for part, of in second], width)]
+        return [first, fit([(cut(part, width), part_style) for part, part_style in second], width)]

@@ -80,11 +80,11 @@ class BlockCosts:
 
 def gain(phases: Iterable[PhaseSpread]) -> float:
     """Reduction of the losses of a cell's phases by one more repeat."""
-    found = 0.0
+    reduction = 0.0
     for phase in phases:
         now, then = phase.detectable(phase.repeats), phase.detectable(phase.repeats + 1)
-        found += sum(aim.loss(now) - aim.loss(then) for aim in AIMS)
-    return found
+        reduction += sum(aim.loss(now) - aim.loss(then) for aim in AIMS)
+    return reduction
 
 
 @dataclass(frozen=True)
@@ -108,31 +108,31 @@ def chosen_cells(
     for key, phases in spreads(cells).items():
         if (expected := gain(phases)) > 0:
             columns.setdefault(key[1], []).append(_Candidate((key,), expected, costs.window(*key)))
-    blocks = {column: _best_block(found, costs.switch) for column, found in columns.items()}
+    blocks = {column: _best_block(candidates, costs.switch) for column, candidates in columns.items()}
     # A further victim of a block is worth less than the block: it comes after it.
-    further = [one for column, found in columns.items() for one in found if one.keys[0] not in blocks[column].keys]
+    further = [cell for column, group in columns.items() for cell in group if cell.keys[0] not in blocks[column].keys]
     chosen: list[tuple[str, str]] = []
     begun: set[str] = set()
     left = limit
-    for one in sorted([*blocks.values(), *further], key=lambda one: -one.worth):
-        column = one.keys[0][1]
-        is_block = one is blocks[column]
-        if one.cost > left or not (is_block or column in begun):
+    for candidate in sorted([*blocks.values(), *further], key=lambda item: -item.worth):
+        column = candidate.keys[0][1]
+        is_block = candidate is blocks[column]
+        if candidate.cost > left or not (is_block or column in begun):
             continue
         begun.add(column)
-        left -= one.cost
-        chosen += one.keys
+        left -= candidate.cost
+        chosen += candidate.keys
     return chosen
 
 
 def _best_block(candidates: Iterable[_Candidate], switch: float) -> _Candidate:
     """The cells of a column that are worth most together with the cost of a block."""
     whole = best = None
-    for one in sorted(candidates, key=lambda one: -one.worth):
+    for candidate in sorted(candidates, key=lambda item: -item.worth):
         if whole is None:
-            whole = _Candidate(one.keys, one.gain, one.cost + switch)
+            whole = _Candidate(candidate.keys, candidate.gain, candidate.cost + switch)
         else:
-            whole = _Candidate((*whole.keys, *one.keys), whole.gain + one.gain, whole.cost + one.cost)
+            whole = _Candidate((*whole.keys, *candidate.keys), whole.gain + candidate.gain, whole.cost + candidate.cost)
         if best is None or whole.worth > best.worth:
             best = whole
     assert best is not None

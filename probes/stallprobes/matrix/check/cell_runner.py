@@ -59,8 +59,8 @@ class CellRunner:
         self.rows = tuple(victim.row.name for victim in victims)
         virtual = backend == "sim"
         host = entries()[HOST].probe(period_ns=_HOST_VIRTUAL_PACE_NS if virtual else _HOST_PACE_NS)
-        aggressors = [probe for one in aggressor_sets for probe in one.probes]
-        probes = [*(one.probe for one in victims), *aggressors]
+        aggressors = [probe for aggressor_set in aggressor_sets for probe in aggressor_set.probes]
+        probes = [*(victim.probe for victim in victims), *aggressors]
         # Draining the primary context includes its green contexts.
         drained = [each for each in contexts_of(probes) if each.context.name != GREEN.name]
         drains = [
@@ -70,7 +70,7 @@ class CellRunner:
         paced = [probe.name for probe in aggressors if virtual and entries()[probe.entry].control]
         measured = MeasuredProbes(
             victims={victim.row.name: victim.probe.name for victim in victims},
-            aggressors={one.column.name: one.probes for one in aggressor_sets},
+            aggressors={aggressor_set.column.name: aggressor_set.probes for aggressor_set in aggressor_sets},
             host=host.name,
             drains=tuple(probe.name for probe in drains),
             periods_ns={
@@ -128,8 +128,8 @@ class CellRunner:
         self, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
         """A window of each victim with no aggressor running, by row name. ``rng`` determines their order."""
-        found: dict[str, VictimWindow] = self._call("measure_baselines", _order(victims, rng), lengths)
-        return found
+        windows: dict[str, VictimWindow] = self._call("measure_baselines", _order(victims, rng), lengths)
+        return windows
 
     def measure(
         self, aggressor_set: AggressorSet, victims: Sequence[VictimProbe], lengths: Lengths, rng: random.Random
@@ -139,9 +139,9 @@ class CellRunner:
         Afterwards the aggressors are off and the GPU is idle. A window in which an aggressor did not run is rejected.
         """
         column = aggressor_set.column.name
-        found: dict[str, VictimWindow]
-        found, self._iteration_s[column] = self._call("measure", column, _order(victims, rng), lengths)
-        return found
+        windows: dict[str, VictimWindow]
+        windows, self._iteration_s[column] = self._call("measure", column, _order(victims, rng), lengths)
+        return windows
 
     def _call(self, method: str, *arguments: object) -> Any:
         """The result of a method of the measurer, wherever it is. Raises Stopped."""
@@ -159,8 +159,8 @@ class CellRunner:
         reading = self._clocks.snapshot()["clock_reasons"]
         if reading.value is None or reading.at_ns < since_ns:
             return None
-        found = sorted(_THROTTLED.intersection(reading.value))
-        return f"the GPU's clocks were lowered: {', '.join(found)}" if found else None
+        reasons = sorted(_THROTTLED.intersection(reading.value))
+        return f"the GPU's clocks were lowered: {', '.join(reasons)}" if reasons else None
 
     def _raise_if_stopped(self) -> None:
         if self._stop():
@@ -177,8 +177,8 @@ def _clock_telemetry(info: Mapping[str, object]) -> Telemetry | None:
     devices = info.get("devices")
     if not isinstance(devices, list) or not devices:
         return None
-    reasons = [one for one in FIELDS if one.name == "clock_reasons"]
-    fields = tuple(type(one)(one.name, _CLOCK_INTERVAL_S, one.read) for one in reasons)
+    reasons = [field for field in FIELDS if field.name == "clock_reasons"]
+    fields = tuple(type(field)(field.name, _CLOCK_INTERVAL_S, field.read) for field in reasons)
     telemetry = Telemetry(str(devices[0].get("uuid")), load=nvml.load, fields=fields)
     telemetry.start()
     # Loading NVML in its thread must not overlap with the first window.

@@ -51,9 +51,9 @@ class CellAccumulator:
 
     def add(self, before: VictimWindow, now: VictimWindow, after: VictimWindow | None) -> None:
         """Add one repeat, or only its reason if a window of it is rejected."""
-        found = next((one.rejection for one in (now, before, after) if one is not None and one.rejection), None)
-        if found is not None:
-            self.rejections.append(found)
+        reason = next((each.rejection for each in (now, before, after) if each is not None and each.rejection), None)
+        if reason is not None:
+            self.rejections.append(reason)
             return
         self.repeats.append(Repeat(now.window, before.window.channels, {} if after is None else after.window.channels))
         for windows, part in zip(self.hosts, (now, before, after), strict=True):
@@ -77,27 +77,27 @@ class CellAccumulator:
         ran = Window({}, iterations=1, duration_ns=evidence.window.duration_ns)
         others = [Evidence(probe, ran) for probe in self.aggressor_set.probes]
         control = [] if self.victim is None else [self._host(host, ran)]
-        found = [one for one in judge([evidence, *others, *control]) if one.probe == victim.name]
-        if not any(one.kind.severity for one in found):
+        verdicts = [verdict for verdict in judge([evidence, *others, *control]) if verdict.probe == victim.name]
+        if not any(verdict.kind.severity for verdict in verdicts):
             rare = _rare_stalls(evidence, self.repeats, self.aggressor_set)
-            found = found if rare is None else [rare]
+            verdicts = verdicts if rare is None else [rare]
         return Cell(
             row,
             column,
             Status.STARVED if evidence.starved else Status.OK,
             self.error,
-            tuple(one.changed(probe=row) for one in found),
+            tuple(verdict.changed(probe=row) for verdict in verdicts),
             None if self.longest is None else self.longest.age_ns,
             None if self.longest is None else op_name(victim.program.ops[self.longest.op]),
             repeats=tuple(self.repeats),
         )
 
     def _evidence(self, victim: Probe) -> Evidence:
-        baselines = (merged(one.before for one in self.repeats), merged(one.after for one in self.repeats))
+        baselines = (merged(repeat.before for repeat in self.repeats), merged(repeat.after for repeat in self.repeats))
         window = Window(
-            channels=merged(one.window.channels for one in self.repeats),
-            iterations=sum(one.window.iterations for one in self.repeats),
-            duration_ns=sum(one.window.duration_ns for one in self.repeats),
+            channels=merged(repeat.window.channels for repeat in self.repeats),
+            iterations=sum(repeat.window.iterations for repeat in self.repeats),
+            duration_ns=sum(repeat.window.duration_ns for repeat in self.repeats),
             in_flight=self.longest,
             period_ns=victim.period_ns,
         )
@@ -105,7 +105,7 @@ class CellAccumulator:
 
     def _host(self, host: Probe, window: Window) -> Evidence:
         now, before, after = map(merged, self.hosts)
-        return Evidence(host, replace(window, channels=now), tuple(one for one in (before, after) if one))
+        return Evidence(host, replace(window, channels=now), tuple(part for part in (before, after) if part))
 
 
 def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequence[Cell]) -> Cell:
@@ -118,17 +118,17 @@ def quiet_cell(row: str, column: str, repeats: Sequence[Repeat], others: Sequenc
     return Cell(row, column, Status.OK, repeats=tuple(repeats))
 
 
-def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
+def _rare_stalls(evidence: Evidence, repeats: Sequence[Repeat], aggressor_set: AggressorSet) -> Verdict | None:
     """The verdict on rare, long stalls, None without them.
 
     A frequent victim makes many fast calls between two stalls, so that few of its calls are slow. The latency from the
     due time weights a stall by its duration. A thread that lost its CPU core once has the same effect, so at least two
     repeats, and all but one in four, have to show the stall.
     """
-    if one.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
+    if evidence.probe.role is Role.HOST or len(repeats) < LEAST_REPEATS:
         return None
     baseline = merged(part for repeat in repeats for part in (repeat.before, repeat.after))
-    figure = BaselineRatio.of(one.window.channels, baseline, _DUE, Quantile.P99)
+    figure = BaselineRatio.of(evidence.window.channels, baseline, _DUE, Quantile.P99)
     if figure is None or baseline[_DUE].count < ENOUGH_CALLS:
         return None
     limit = int(max(STALLED * figure.baseline_ns, figure.baseline_ns + TAIL_NS))
@@ -136,17 +136,17 @@ def _rare_stalls(one: Evidence, repeats: Sequence[Repeat], aggressor_set: Aggres
     showing = sum(histogram.share_above(limit) >= TAIL_SHARE for histogram in with_due)
     if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - max(1, len(repeats) // 4)):
         return None
-    known = beside_aggressors(one.probe, aggressor_set.probes)
+    known = beside_aggressors(evidence.probe, aggressor_set.probes)
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     return Verdict(
-        probe=one.probe.name,
+        probe=evidence.probe.name,
         phase=Phase.DUE,
         quantile=figure.quantile,
         baseline_ns=figure.baseline_ns,
         now_ns=figure.now_ns,
         ratio=figure.ratio,
         kind=VerdictKind.STALLED,
-        head=f"{one.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
+        head=f"{evidence.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
         f"p99 of the latency from the due time {change} while {aggressor_set.column.name} runs.",
         **known.fields,
     )
@@ -169,25 +169,25 @@ class CheckCells:
         self._repeats = repeats
         self._host = entries()[HOST].probe()
         self._accumulators = {
-            (row.name, one.column.name): CellAccumulator(victim, one)
-            for one in plan.aggressor_sets
+            (row.name, aggressor_set.column.name): CellAccumulator(victim, aggressor_set)
+            for aggressor_set in plan.aggressor_sets
             for row, victim in zip(plan.rows, (*plan.victims, None), strict=True)
         }
         self._baselines: dict[str, dict[int, list[VictimWindow]]] = {row.name: {} for row in plan.rows}
 
     def add(self, pending: Iterable[MeasuredBlock], after: Mapping[str, VictimWindow]) -> None:
         """Add the windows of the blocks ``pending`` with their baseline ``after``; repeat 0 adds nothing."""
-        for number, one in enumerate(pending):
-            block = one.block
+        for number, measured in enumerate(pending):
+            block = measured.block
             if block.repeat == 0:
                 continue
-            for row, now in one.windows.items():
-                self._accumulators[row, block.aggressor_set.column.name].add(one.before[row], now, after.get(row))
+            for row, now in measured.windows.items():
+                self._accumulators[row, block.aggressor_set.column.name].add(measured.before[row], now, after.get(row))
             if not block.additional:
-                self._add_host(block, one.before, one.windows, after)
+                self._add_host(block, measured.before, measured.windows, after)
                 # The blocks share their baseline.
                 if number == 0:
-                    self._add_baselines(block, one.before)
+                    self._add_baselines(block, measured.before)
 
     def _add_baselines(self, block: Block, before: Mapping[str, VictimWindow]) -> None:
         """Add the baselines ``before`` to the column quiet."""
@@ -264,7 +264,7 @@ class CheckCells:
         """All cells by row and column."""
         cells = {}
         for row in self._plan.rows:
-            others = [self.cell(row.name, one.column.name) for one in self._plan.aggressor_sets]
+            others = [self.cell(row.name, aggressor_set.column.name) for aggressor_set in self._plan.aggressor_sets]
             cells[row.name, QUIET] = quiet_cell(row.name, QUIET, self._baseline_repeats(row.name), others)
             cells.update({cell.key: cell for cell in others})
         return cells
@@ -272,20 +272,20 @@ class CheckCells:
 
 def _host_window(windows: Iterable[VictimWindow]) -> VictimWindow | None:
     """The sum of the host control's windows, None if it has no calls in any."""
-    parts = [one for one in windows if one.host]
+    parts = [window for window in windows if window.host]
     if not parts:
         return None
-    channels = merged(one.host for one in parts)
+    channels = merged(part.host for part in parts)
     calls = channels[Channel(Phase.CALL)].count if Channel(Phase.CALL) in channels else 0
-    return VictimWindow(Window(channels, calls, sum(one.window.duration_ns for one in parts)))
+    return VictimWindow(Window(channels, calls, sum(part.window.duration_ns for part in parts)))
 
 
 def _baseline_repeat(windows: Iterable[VictimWindow]) -> Repeat:
-    parts = [one.window for one in windows if not one.rejection]
+    parts = [window.window for window in windows if not window.rejection]
     return Repeat(
         Window(
-            merged(one.channels for one in parts),
-            sum(one.iterations for one in parts),
-            sum(one.duration_ns for one in parts),
+            merged(part.channels for part in parts),
+            sum(part.iterations for part in parts),
+            sum(part.duration_ns for part in parts),
         )
     )

@@ -62,12 +62,12 @@ class Plan:
     @property
     def columns(self) -> tuple[MatrixColumn, ...]:
         """The sets of aggressors as columns, after the column ``quiet``."""
-        return (MatrixColumn(QUIET, "nothing beside it", ()), *(one.column for one in self.aggressor_sets))
+        return (MatrixColumn(QUIET, "nothing beside it", ()), *(column.column for column in self.aggressor_sets))
 
     @property
     def gpus(self) -> int:
         """Number of GPUs that the plan needs."""
-        probes = [*(one.probe for one in self.victims), *(p for one in self.aggressor_sets for p in one.probes)]
+        probes = [*(row.probe for row in self.victims), *(p for column in self.aggressor_sets for p in column.probes)]
         return 1 + any(getattr(r, "device", 0) == 1 for probe in probes for r in probe.program.resources)
 
 
@@ -118,14 +118,14 @@ def default_names(role: Role, *, quick: bool = False) -> list[str]:
     def position(placement: CheckPlacement) -> int | None:
         return placement.quick_position if quick else placement.position
 
-    found = [
+    ranked = [
         (where, placement.probe_name(entry.name))
         for entry in entries().values()
         if entry.role is role
         for placement in entry.check
         if (where := position(placement)) is not None
     ]
-    return [name for _, name in sorted(found, key=lambda item: item[0])]
+    return [name for _, name in sorted(ranked, key=lambda item: item[0])]
 
 
 def enables_peer_access(probe: Probe) -> bool:
@@ -147,26 +147,26 @@ def contexts_of(probes: Iterable[Probe]) -> list[Placement]:
 
 def _split_names(names: Sequence[str], role: Role) -> list[str]:
     """The names in ``names``, which may be separated by commas, with "all" replaced by those of the default check."""
-    found: list[str] = []
+    selected: list[str] = []
     for text in names:
         for name in text.split(","):
             if name.strip() == ALL:
-                found.extend(default_names(role))
+                selected.extend(default_names(role))
             elif name.strip():
-                found.append(name.strip())
-    return found
+                selected.append(name.strip())
+    return selected
 
 
 def _probes_of_role(name: str, role: Role) -> list[Probe]:
     # Several threads on one stream would wait for each other, and no victim for all of them.
     alone = role is Role.AGGRESSOR and not in_several_threads(name)
-    probes = [_size_limited(one) for one in parse_probes(name, stream=AGGRESSORS_STREAM if alone else OWN)]
-    found = probes[0]
-    if found.role is not role:
+    probes = [_size_limited(parsed) for parsed in parse_probes(name, stream=AGGRESSORS_STREAM if alone else OWN)]
+    probe = probes[0]
+    if probe.role is not role:
         there = [entry.name for entry in entries().values() if entry.role is role]
-        if role is Role.VICTIM and found.role is Role.HOST:
+        if role is Role.VICTIM and probe.role is Role.HOST:
             raise UnknownName("every check measures the host control; leave it out of the victims")
-        other = "an aggressor" if found.role is Role.AGGRESSOR else "a victim"
+        other = "an aggressor" if probe.role is Role.AGGRESSOR else "a victim"
         raise UnknownName(
             f'"{name}" is {other}, not {"a victim" if role is Role.VICTIM else "an aggressor"}; '
             f"there are: {', '.join(there)}"

@@ -111,7 +111,7 @@ class _Check:
         self._progress.expect(schedule.window_count(blocks) + expected)
         try:
             for number, part in enumerate(parts):
-                left = sum(schedule.window_count(one) for one in parts[number:])
+                left = sum(schedule.window_count(planned) for planned in parts[number:])
                 self._pace.begin_part(schedule.window_count(part), left)
                 self._measure_all(part)
             rejected = self._rejected_blocks()
@@ -145,14 +145,14 @@ class _Check:
 
     def _rejected_blocks(self) -> list[Block]:
         """Blocks for the cells of which half of the repeats or more were rejected."""
-        found = []
-        for one in self._plan.aggressor_sets:
+        blocks = []
+        for column in self._plan.aggressor_sets:
             rejected = tuple(
-                victim for victim in self._plan.victims if self._cells.is_rejected(victim.row.name, one.column.name)
+                victim for victim in self._plan.victims if self._cells.is_rejected(victim.row.name, column.column.name)
             )
             first = self._repeats + schedule.ROUNDS + 1
-            found += [Block(first + number, one, rejected) for number in range(_REJECTED_REPEATS)]
-        return [block for block in found if block.victims]
+            blocks += [Block(first + number, column, rejected) for number in range(_REJECTED_REPEATS)]
+        return [block for block in blocks if block.victims]
 
     def _expected_additional(self, blocks: Iterable[Block]) -> list[int]:
         """Expected number of cells in each round of additional repeats of the cells of ``blocks``."""
@@ -168,8 +168,8 @@ class _Check:
         Cells with a probe that ``cell_runner`` does not have are left out.
         """
         rows = set(cell_runner.rows)
-        columns = {one.column.name for one in cell_runner.aggressor_sets}
-        keys = {(v.row.name, one.aggressor_set.column.name): None for one in regular for v in one.victims}
+        columns = {aggressor_set.column.name for aggressor_set in cell_runner.aggressor_sets}
+        keys = {(v.row.name, block.aggressor_set.column.name): None for block in regular for v in block.victims}
         # A cell with fewer valid repeats is measured again at the end.
         repeats = {
             key: enough
@@ -208,8 +208,8 @@ class _Check:
                 if group
             ]
             try:
-                for one in as_completed(running):
-                    one.result()
+                for future in as_completed(running):
+                    future.result()
             except BaseException:
                 self._aborted.set()
                 raise
@@ -269,7 +269,7 @@ class _Check:
                 self._progress.report_step(block)
                 began = time.monotonic()
                 if not before:
-                    sharing = [*(one.block for one in pending), *left[: self._pace.blocks_per_baseline]]
+                    sharing = [*(measured.block for measured in pending), *left[: self._pace.blocks_per_baseline]]
                     before = self._measure_baselines(cell_runner, sharing, lengths, rng)
                     self._finish(pending, before)
                     pending = []
@@ -284,7 +284,7 @@ class _Check:
                 regular_s = time.monotonic() - began
                 self._leave_out(cell_runner, left)
                 if not left or left[0].repeat != block.repeat:
-                    sharing = [one.block for one in pending]
+                    sharing = [measured.block for measured in pending]
                     self._finish(pending, self._measure_baselines(cell_runner, sharing, lengths, rng))
                     pending, before = [], {}
                     if self._is_regular(block):
@@ -300,23 +300,23 @@ class _Check:
         self, cell_runner: CellRunner, sharing: Sequence[Block], lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
         """The baselines of all victims of the blocks ``sharing`` that belong to the repeat of the first."""
-        victims = schedule.victims_of(one for one in sharing if one.repeat == sharing[0].repeat)
+        victims = schedule.victims_of(block for block in sharing if block.repeat == sharing[0].repeat)
         began = time.monotonic()
-        found = cell_runner.measure_baselines(victims, lengths, rng)
+        windows = cell_runner.measure_baselines(victims, lengths, rng)
         self._costs.add_baselines(len(victims), time.monotonic() - began)
-        return found
+        return windows
 
     def _measure_windows(
         self, cell_runner: CellRunner, block: Block, lengths: Lengths, rng: random.Random
     ) -> dict[str, VictimWindow]:
         """The windows of a block."""
         began = time.monotonic()
-        found = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
+        windows = cell_runner.measure(block.aggressor_set, block.victims, lengths, rng)
         # The windows of the warm-up are shorter.
         if block.repeat:
-            windows_s = {row: one.window.duration_ns / 1e9 for row, one in found.items()}
+            windows_s = {row: window.window.duration_ns / 1e9 for row, window in windows.items()}
             self._costs.add_block(block.aggressor_set.column.name, windows_s, time.monotonic() - began)
-        return found
+        return windows
 
     def _leave_out(self, cell_runner: CellRunner, left: list[Block]) -> None:
         """Remove the first blocks of ``left`` up to one that is not left out."""
@@ -333,10 +333,10 @@ class _Check:
         """Add the blocks ``pending`` with their baseline ``after``, and report their cells."""
         measured = list(pending)
         self._cells.add(measured, after)
-        for one in measured:
-            if one.block.repeat:
-                for row in (*(victim.row.name for victim in one.block.victims), HOST):
-                    self._report_cell(row, one.block.aggressor_set.column.name)
+        for measured_block in measured:
+            if measured_block.block.repeat:
+                for row in (*(victim.row.name for victim in measured_block.block.victims), HOST):
+                    self._report_cell(row, measured_block.block.aggressor_set.column.name)
 
     def _report_cell(self, row: str, column: str) -> None:
         if self._progress.wants_cells:
@@ -352,8 +352,8 @@ class _Check:
         """The blocks without the probes that this machine cannot run; none if ``error`` names no probe."""
         refused = set(error.probes)
 
-        def needs(victim: VictimProbe, one: AggressorSet) -> bool:
-            return not refused or not refused.isdisjoint({victim.probe.name, *(probe.name for probe in one.probes)})
+        def needs(victim: VictimProbe, column: AggressorSet) -> bool:
+            return not refused or not refused.isdisjoint({victim.probe.name, *(probe.name for probe in column.probes)})
 
         return self._drop(blocks, needs, Status.UNSUPPORTED, error.reason)[0]
 
@@ -361,7 +361,7 @@ class _Check:
         """The blocks without the aggressor set with which the engine was lost."""
         column = blocks[0].aggressor_set.column.name if blocks else ""
         kept, lost = self._drop(
-            blocks, lambda _, one: one.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
+            blocks, lambda _, each: each.column.name == column, Status.INVALID, f"the engine was lost: {error.sentence}"
         )
         self._lost_engines.append(LostEngine(error.sentence, lost))
         return kept

@@ -77,25 +77,25 @@ def blocks(plan: Plan, repeats: int, seed: int, virtual: bool = False) -> list[B
     The blocks of repeat 0 have a few victims each, and every victim is in some of them.
     """
     most = _VIRTUAL_WARM_UP_VICTIMS if virtual else _WARM_UP_VICTIMS
-    found = []
+    out = []
     for repeat in range(repeats + 1):
         order = list(plan.aggressor_sets)
         random.Random(f"{seed} order {repeat}").shuffle(order)
-        for number, one in enumerate(order):
+        for number, column in enumerate(order):
             few = repeat == 0 and len(plan.victims) > most
             places = [(number * most + place) % len(plan.victims) for place in range(most)]
-            found.append(Block(repeat, one, tuple(plan.victims[place] for place in places) if few else plan.victims))
-    return found
+            out.append(Block(repeat, column, tuple(plan.victims[place] for place in places) if few else plan.victims))
+    return out
 
 
 def additional_blocks(plan: Plan, cells: Collection[tuple[str, str]], repeat: int, seed: int) -> list[Block]:
     """Blocks of the ``cells`` (row, column), one for each aggressor set, in an order that ``seed`` determines."""
-    found = []
-    for one in plan.aggressor_sets:
-        victims = tuple(victim for victim in plan.victims if (victim.row.name, one.column.name) in cells)
-        found += [Block(repeat, one, victims, additional=True)] if victims else []
-    random.Random(f"{seed} order {repeat}").shuffle(found)
-    return found
+    out = []
+    for aggressor_set in plan.aggressor_sets:
+        victims = tuple(victim for victim in plan.victims if (victim.row.name, aggressor_set.column.name) in cells)
+        out += [Block(repeat, aggressor_set, victims, additional=True)] if victims else []
+    random.Random(f"{seed} order {repeat}").shuffle(out)
+    return out
 
 
 def victims_of(whole: Iterable[Block]) -> tuple[VictimProbe, ...]:
@@ -114,8 +114,8 @@ def with_peer_access(whole: Iterable[Block], enabling: bool) -> list[Block]:
     The two parts are measured in separate engines, since peer access affects a whole process.
     """
 
-    def belongs(victim: VictimProbe, one: AggressorSet) -> bool:
-        return any(enables_peer_access(probe) for probe in (victim.probe, *one.probes)) is enabling
+    def belongs(victim: VictimProbe, aggressor_set: AggressorSet) -> bool:
+        return any(enables_peer_access(probe) for probe in (victim.probe, *aggressor_set.probes)) is enabling
 
     parts = (
         replace(block, victims=tuple(victim for victim in block.victims if belongs(victim, block.aggressor_set)))

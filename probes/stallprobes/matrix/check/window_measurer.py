@@ -126,12 +126,12 @@ class WindowMeasurer:
 
     def measure_baselines(self, rows: Sequence[str], lengths: Lengths) -> dict[str, VictimWindow]:
         """A window of the victim of each of ``rows``, in this order, with no aggressor running."""
-        found = {}
+        windows = {}
         begin = self._timeline_channels(rows)
         for row in rows:
-            found[row] = self._window(row, lengths.baseline_s, lengths.baseline_s, 0, False, None)
+            windows[row] = self._window(row, lengths.baseline_s, lengths.baseline_s, 0, False, None)
         self._stop_victim()
-        return self._with_timeline(found, begin)
+        return self._with_timeline(windows, begin)
 
     def measure(self, column: str, rows: Sequence[str], lengths: Lengths) -> tuple[dict[str, VictimWindow], float]:
         """A window of the victim of each of ``rows``, in this order, with the aggressors of ``column`` running.
@@ -145,7 +145,7 @@ class WindowMeasurer:
         self._control.set_running(dict.fromkeys(names, True))
         progress = _AggressorProgress(aggressors)
         began = self._await_start(progress)
-        found = {}
+        windows = {}
         try:
             self._run_for(self._settle_s)
             iteration_s = self._iteration_s.get(column, 0.0)
@@ -155,21 +155,21 @@ class WindowMeasurer:
             seconds = min(max(lengths.window_s, wanted), max(lengths.longest_s, lengths.window_s))
             for row in rows:
                 longest_s = max(lengths.extended_s, seconds)
-                found[row] = self._window(row, seconds, longest_s, lengths.calls, lengths.starve, progress)
+                windows[row] = self._window(row, seconds, longest_s, lengths.calls, lengths.starve, progress)
             self._stop_victim()
             self._iteration_s[column] = self._iteration_time_s(aggressors, progress, began)
         finally:
             self._control.set_running(dict.fromkeys(names, False))
         self._drain(names)
-        return self._with_timeline(found, begin), self._iteration_s[column]
+        return self._with_timeline(windows, begin), self._iteration_s[column]
 
     def _timeline_channels(self, rows: Sequence[str]) -> dict[str, dict[Channel, Histogram]]:
         """The histograms of the timeline of each row's victim; none while it is off."""
         if not self._probes.timeline:
             return {}
         victims = self._probes.victims
-        found = self._control.timeline_channels([victims[row] for row in rows])
-        return {row: found[victims[row]] for row in rows}
+        channels = self._control.timeline_channels([victims[row] for row in rows])
+        return {row: channels[victims[row]] for row in rows}
 
     def _with_timeline(
         self, windows: Mapping[str, VictimWindow], begin: Mapping[str, Mapping[Channel, Histogram]]
@@ -183,7 +183,7 @@ class WindowMeasurer:
             return dict(windows)
         self._control.await_records(_RECORDS_AT_MOST_S)
         end = self._timeline_channels(list(windows))
-        return {row: replace(one, window=one.window.with_records(begin[row], end[row])) for row, one in windows.items()}
+        return {row: replace(own, window=own.window.with_records(begin[row], end[row])) for row, own in windows.items()}
 
     def _window(
         self,
@@ -324,7 +324,7 @@ class _AggressorProgress:
 
     def update(self, snapshots: Mapping[str, ProbeSnapshot]) -> str | None:
         """Add snapshots; a clause if an aggressor failed or made no progress for too long, else None."""
-        found = None
+        failure = None
         for name in self.names:
             part = snapshots[name]
             self._first.setdefault(name, part)
@@ -333,10 +333,10 @@ class _AggressorProgress:
             if has_run(self._probes[name], part.minus(active)):
                 self._active[name] = part
             elif part.at_ns - active.at_ns > _NO_PROGRESS_NS:
-                found = f"the {name} did not run"
+                failure = f"the {name} did not run"
             if part.error is not None:
-                found = f"the {name} failed with code {part.error.code}"
-        return found
+                failure = f"the {name} failed with code {part.error.code}"
+        return failure
 
     def ran(self, name: str) -> bool:
         """Whether an aggressor ran since the first snapshot."""

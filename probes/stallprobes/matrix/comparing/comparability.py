@@ -62,15 +62,15 @@ def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:
 
 
 def _flat(fingerprint: Mapping[str, object]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in fingerprint.items():
         if key in _NEVER:
             continue
         if isinstance(value, Mapping):
-            found.update({f"{key}.{name}": one for name, one in value.items()})
+            flat.update({f"{key}.{name}": item for name, item in value.items()})
         else:
-            found[key] = value
-    return found
+            flat[key] = value
+    return flat
 
 
 def _place(key: str) -> tuple[int, str]:

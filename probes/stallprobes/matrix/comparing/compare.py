@@ -133,9 +133,9 @@ class _Tester:
         self._allowed = FALSE_ALARMS / max(sum(map(len, tests_of.values())), 1)
         self._priors: dict[tuple[str, Quantile], _Prior] = {}
         self._dispersion_priors: dict[str, VariancePrior] = {}
-        first = {key: _first_tests(old, new, key, found) for key, found in tests_of.items()}
+        first = {key: _first_tests(old, new, key, cell_tests) for key, cell_tests in tests_of.items()}
         self._selected = any(first[key] is not tests_of[key] for key in first)
-        tests = [test for found in first.values() for test in found]
+        tests = [test for cell_tests in first.values() for test in cell_tests]
         groups: dict[tuple[str, Quantile], list[QuantileTest]] = {}
         for test in tests:
             if test.has_calls:
@@ -143,11 +143,11 @@ class _Tester:
         for key, group in groups.items():
             freedom = max(test.variance[1] for test in group)
             weight = median(test.weight for test in group)
-            alike = [one for one in group if one.variance[1] == freedom and one.weight >= weight / 2]
-            inverse = median(one.inverse_repeats for one in alike or group)
-            self._priors[key] = _Prior(prior_variance([one.variance[0] for one in alike], freedom), weight, inverse)
+            alike = [other for other in group if other.variance[1] == freedom and other.weight >= weight / 2]
+            inverse = median(other.inverse_repeats for other in alike or group)
+            self._priors[key] = _Prior(prior_variance([other.variance[0] for other in alike], freedom), weight, inverse)
             if key[1] is P99:
-                self._dispersion_priors[key[0]] = prior_variance([one.tail_dispersion for one in alike], freedom)
+                self._dispersion_priors[key[0]] = prior_variance([other.tail_dispersion for other in alike], freedom)
         self._column_variances = _column_means(tests, lambda test: test.variance[0] / test.inverse_repeats)
         tails = [test for test in tests if test.quantile is P99]
         self._column_dispersions = _column_means(tails, lambda test: test.tail_dispersion)
@@ -155,15 +155,15 @@ class _Tester:
         self._baseline_ratios: dict[tuple[str, Channel, Quantile], float] = {}
         self._row_baselines: dict[str, list[tuple[ChannelMap, ChannelMap]]] = {}
         self._variation = cache(partial(baseline_range, (old, new)))
-        self._modes = Modes([test for found in tests_of.values() for test in found if test.has_calls], self._is_change)
+        self._modes = Modes([test for each in tests_of.values() for test in each if test.has_calls], self._is_change)
 
     def cell(self, key: tuple[str, str], tests: Iterable[QuantileTest]) -> tuple[QuantileChange, ...]:
         """The changes of the cell ``key``; the cell in the column quiet must come before its row's others."""
-        found = []
+        changes = []
         for test in tests:
             row, place = test.cell.row, (test.cell.row, test.channel, test.quantile)
             if not test.has_calls:
-                found.append(_without_calls(test))
+                changes.append(_without_calls(test))
                 continue
             least = self._detectable(test)
             change, why = self._change(test, least)
@@ -180,8 +180,8 @@ class _Tester:
             phase, label = test.channel
             sentence = f"{why}." if why else ""
             figures = (*test.values_ns, test.ratio)
-            found.append(QuantileChange(phase, label or None, test.quantile, *figures, change, sentence, least))
-        return tuple(found)
+            changes.append(QuantileChange(phase, label or None, test.quantile, *figures, change, sentence, least))
+        return tuple(changes)
 
     def _detectable(self, test: QuantileTest) -> float | None:
         """The smallest ratio that would have been worse or unsure with a probability of 90 %."""
@@ -250,18 +250,18 @@ class _Tester:
         if modes:
             variance = max(variance, self._column_variances.get(column, 0.0) * test.inverse_repeats)
         along = test.log_ratio if test.ratio > 1 else -test.log_ratio
-        found = student_t_two_sided(max(along, 0.0) / math.sqrt(variance), freedom)
+        p_value = student_t_two_sided(max(along, 0.0) / math.sqrt(variance), freedom)
         if test.quantile is P50:
-            return found
+            return p_value
         dispersion, freedom = self._own_dispersion(test)
         # In a column with modes, the number of slow calls per repeat depends on the mode.
         if modes:
             dispersion = max(dispersion, self._column_dispersions.get(column, 0.0))
         # The prior of similar cells does not apply to a cell whose own repeats vary more.
         if dispersion > DISPERSION or test.tail_dispersion > DISPERSION_OF_ONE:
-            return min(1.0, 2 * found)
+            return min(1.0, 2 * p_value)
         distance = test.distance() / math.sqrt(max(dispersion, 1.0))
-        return min(1.0, 2 * found, 2 * test.cuts * student_t_two_sided(distance, freedom))
+        return min(1.0, 2 * p_value, 2 * test.cuts * student_t_two_sided(distance, freedom))
 
     def _has_modes(self, test: QuantileTest) -> bool:
         key = (test.channel.phase, P50)
@@ -321,19 +321,19 @@ class _Tester:
                 keys = [key for key in self._new.cells if key[0] == row and key in self._old.cells]
                 old, new = (_baselines(matrix.cells[key] for key in keys) for matrix in (self._old, self._new))
                 self._row_baselines[row] = list(zip(old, new, strict=True))
-            found = [
+            logs = [
                 math.log(now / before)
                 for channels in self._row_baselines[row]
-                for before, now in [[_percentile_ns(one, channel, quantile) for one in channels]]
+                for before, now in [[_percentile_ns(part, channel, quantile) for part in channels]]
                 if before is not None and now is not None
             ]
-            self._baseline_ratios[place] = math.exp(median(found)) if found else 1.0
+            self._baseline_ratios[place] = math.exp(median(logs)) if logs else 1.0
         return self._baseline_ratios[place]
 
     def _old_baseline_ns(self, row: str, channel: Channel, quantile: Quantile) -> float:
         baselines = _baselines(cell for key, cell in self._old.cells.items() if key[0] == row)
-        found = [_percentile_ns(one, channel, quantile) for one in baselines]
-        return median([ns for ns in found if ns is not None] or [1.0])
+        percentiles = [_percentile_ns(part, channel, quantile) for part in baselines]
+        return median([ns for ns in percentiles if ns is not None] or [1.0])
 
 
 def _first_tests(old: Matrix, new: Matrix, key: tuple[str, str], tests: list[QuantileTest]) -> list[QuantileTest]:
@@ -355,15 +355,15 @@ def _column_means(
     tests: Iterable[QuantileTest], figure: Callable[[QuantileTest], float]
 ) -> dict[tuple[str, Phase, Quantile], float]:
     """The mean of a measure of variance between repeats, by column, phase and percentile."""
-    found: dict[tuple[str, Phase, Quantile], list[float]] = {}
+    figures: dict[tuple[str, Phase, Quantile], list[float]] = {}
     for test in tests:
         if test.has_calls and test.cell.column != QUIET and test.variance[1] > 1:
-            found.setdefault((test.cell.column, test.channel.phase, test.quantile), []).append(figure(test))
-    return {key: sum(values) / len(values) for key, values in found.items() if len(values) >= _ROWS}
+            figures.setdefault((test.cell.column, test.channel.phase, test.quantile), []).append(figure(test))
+    return {key: sum(values) / len(values) for key, values in figures.items() if len(values) >= _ROWS}
 
 
 def _without_calls(test: QuantileTest) -> QuantileChange:
-    old, new = (one.percentile_ns(test.quantile) for one in (test.old, test.new))
+    old, new = (repeats.percentile_ns(test.quantile) for repeats in (test.old, test.new))
     why = f"The {'old' if old is None else 'new'} check has no calls."
     phase, label = test.channel
     return QuantileChange(phase, label or None, test.quantile, old, new, None, Change.UNSURE, why)
@@ -380,7 +380,7 @@ def _baseline_parts(cell: Cell) -> list[ChannelMap]:
         return []
     if cell.column == QUIET:
         return [repeat.window.channels for repeat in cell.repeats]
-    return [one for repeat in cell.repeats for one in (repeat.before, repeat.after)]
+    return [part for repeat in cell.repeats for part in (repeat.before, repeat.after)]
 
 
 def _percentile_ns(channels: ChannelMap, channel: Channel, quantile: Quantile) -> float | None:
@@ -391,22 +391,22 @@ def _percentile_ns(channels: ChannelMap, channel: Channel, quantile: Quantile) -
 
 
 def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange:
-    found = CellChange(new.row, new.column, Change.SAME, parts=parts)
+    change = CellChange(new.row, new.column, Change.SAME, parts=parts)
     statuses = (old.status, new.status)
     if statuses == (Status.UNSUPPORTED, Status.UNSUPPORTED):
-        return found.changed(note=f"Unsupported in both: {_reason(new)}")
+        return change.changed(note=f"Unsupported in both: {_reason(new)}")
     for cell, which in ((new, "new"), (old, "old")):
         if not cell.status.measured:
             note = f"{str(cell.status).capitalize()} in the {which} check: {_reason(cell)}"
-            return found.changed(change=Change.UNSURE, note=note)
+            return change.changed(change=Change.UNSURE, note=note)
     if statuses == (Status.STARVED, Status.STARVED):
-        return found.changed(note="Starved in both: fewer than 3 calls returned in half a second.")
+        return change.changed(note="Starved in both: fewer than 3 calls returned in half a second.")
     if _starves_only(new, old):
-        return _starvation_change(found.changed(change=Change.WORSE, newly_starved=True), new, old)
+        return _starvation_change(change.changed(change=Change.WORSE, newly_starved=True), new, old)
     if _starves_only(old, new):
-        return _starvation_change(found.changed(change=Change.BETTER, no_longer_starved=True), old, new)
+        return _starvation_change(change.changed(change=Change.BETTER, no_longer_starved=True), old, new)
     worst = min((part.change for part in parts), key=_WORST.index, default=Change.UNSURE)
-    return found.changed(change=worst, note="" if parts else "No calls.")
+    return change.changed(change=worst, note="" if parts else "No calls.")
 
 
 def _starves_only(cell: Cell, other: Cell) -> bool:
@@ -425,17 +425,17 @@ def _starved_share(cell: Cell) -> float:
     return sum(repeat.window.iterations < STARVED_CALLS for repeat in cell.repeats) / max(len(cell.repeats), 1)
 
 
-def _starvation_change(found: CellChange, starved: Cell, other: Cell) -> CellChange:
-    """``found`` with its note; unsure if the check without starvation was close to it."""
-    words = "Starved now and not before" if found.newly_starved else "Starved before and no longer"
+def _starvation_change(change: CellChange, starved: Cell, other: Cell) -> CellChange:
+    """``change`` with its note; unsure if the check without starvation was close to it."""
+    words = "Starved now and not before" if change.newly_starved else "Starved before and no longer"
     if starved.in_flight_ns is not None:
         words += f": {starved.in_flight_op or 'a call'} was in flight for {duration_ns(starved.in_flight_ns)}"
     rate = other.iterations / other.seconds if other.seconds > 0 else math.inf
     fewest = min((repeat.window.iterations for repeat in other.repeats), default=0)
     if rate < _NEAR * STARVED_CALLS / (STARVED_WINDOW_NS / 1e9) or fewest < _NEAR * STARVED_CALLS:
         note = f"{words}, but the other check was close to it, with {rate:.0f} calls per second."
-        return found.changed(change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
-    return found.changed(note=f"{words}.")
+        return change.changed(change=Change.UNSURE, newly_starved=False, no_longer_starved=False, note=note)
+    return change.changed(note=f"{words}.")
 
 
 def _reason(cell: Cell) -> str:

@@ -128,11 +128,11 @@ class Sensitivity(Document):
     @classmethod
     def of_phases(cls, detectable: Iterable[float | None]) -> Self | None:
         """The sensitivity of phases with these detectable ratios, None for no phase."""
-        found = sorted(math.inf if ratio is None else ratio for ratio in detectable)
-        if not found:
+        ratios = sorted(math.inf if ratio is None else ratio for ratio in detectable)
+        if not ratios:
             return None
-        half, most = (found[math.ceil(share * len(found)) - 1] for share in (0.5, 0.9))
-        return cls(len(found), half if half < math.inf else None, most if most < math.inf else None)
+        half, most = (ratios[math.ceil(share * len(ratios)) - 1] for share in (0.5, 0.9))
+        return cls(len(ratios), half if half < math.inf else None, most if most < math.inf else None)
 
 
 # By percentile; null for no phase.

@@ -42,25 +42,25 @@ class Modes:
     def as_far_apart(self, test: QuantileTest) -> int:
         """Number of other phases, at the percentile of ``test``, with modes as far apart as its change."""
         least = _ALIKE * abs(test.log_ratio)
-        return sum(apart >= least for one, apart in self._modes(_kind(test)) if one is not test)
+        return sum(apart >= least for other, apart in self._modes(_kind(test)) if other is not test)
 
     def false_changes(self, test: QuantileTest) -> float:
         """Expected number of unchanged phases that chance divides between the checks as if they changed so much.
 
         It is the estimated number of phases with such modes times the probability for as many repeats as in ``test``.
         """
-        found = self.as_far_apart(test)
-        if not found:
+        count = self.as_far_apart(test)
+        if not count:
             return 0.0
         whole = self._tests[_kind(test)]
-        shown = sum(_shown(*_repeats(one)) for one in whole) / len(whole)
-        return found / shown * _divided(*_repeats(test))
+        shown = sum(_shown(*_repeats(peer)) for peer in whole) / len(whole)
+        return count / shown * _divided(*_repeats(test))
 
     def _modes(self, kind: tuple[int, bool]) -> list[tuple[QuantileTest, float]]:
         """Each phase with modes, and the logarithm of the ratio between them."""
         if kind not in self._found:
             largest = [
-                (test, max((one.log_ratio for one in _groups(test) if self._is_change(one)), default=0.0))
+                (test, max((part.log_ratio for part in _groups(test) if self._is_change(part)), default=0.0))
                 for test in self._tests.get(kind, ())
             ]
             self._found[kind] = [each for each in largest if each[1]]

@@ -56,11 +56,11 @@ def spreads(cells: Mapping[Key, Sequence[Repeat]]) -> dict[Key, list[PhaseSpread
 
     As in a comparison, the variance of each is moderated with those of all cells.
     """
-    found = {key: _variances(repeats) for key, repeats in cells.items()}
+    variances = {key: _variances(repeats) for key, repeats in cells.items()}
     first = min((len(repeats) for repeats in cells.values()), default=0)
     groups: dict[str, list[float]] = {}
     for key, repeats in cells.items():
-        same = found[key] if len(repeats) == first else _variances(repeats[:first])
+        same = variances[key] if len(repeats) == first else _variances(repeats[:first])
         for channel, (_, variance, _) in same.items():
             groups.setdefault(channel.phase, []).append(variance)
     priors = {phase: prior_variance(variances, first - 1) for phase, variances in groups.items()}
@@ -72,7 +72,7 @@ def spreads(cells: Mapping[Key, Sequence[Repeat]]) -> dict[Key, list[PhaseSpread
             return PhaseSpread(repeats, variance, freedom - (repeats - 1), p50_ns)
         return PhaseSpread(repeats, variance, 0.0, p50_ns)
 
-    return {key: [moderated(channel, *each) for channel, each in of.items()] for key, of in found.items()}
+    return {key: [moderated(channel, *each) for channel, each in own.items()] for key, own in variances.items()}
 
 
 def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, float]]:
@@ -81,14 +81,14 @@ def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, flo
     for repeat in repeats:
         for channel, log in _log_medians(repeat).items():
             logs.setdefault(channel, []).append(log)
-    found = {}
+    result = {}
     for phase in PHASES:
         for channel in phase_channels(logs, phase):
             values = np.array(logs.get(channel, ()))
             if len(values) > 1:
                 variance = variance_of_mean(values) * len(values) + _GRAIN
-                found[channel] = len(values), variance, math.exp(float(values.mean()))
-    return found
+                result[channel] = len(values), variance, math.exp(float(values.mean()))
+    return result
 
 
 # A check asks several times for the spreads of its cells.
@@ -97,12 +97,12 @@ _LOG_MEDIANS: WeakKeyDictionary[Repeat, dict[Channel, float]] = WeakKeyDictionar
 
 def _log_medians(repeat: Repeat) -> dict[Channel, float]:
     """The logarithm of the p50 in ns of each phase with calls."""
-    found = _LOG_MEDIANS.get(repeat)
-    if found is None:
+    medians = _LOG_MEDIANS.get(repeat)
+    if medians is None:
         channels = [channel for channel in repeat.window.channels if channel.phase in PHASES]
         logs = {channel: _log_median(repeat, channel) for channel in channels}
-        found = _LOG_MEDIANS[repeat] = {channel: log for channel, log in logs.items() if log is not None}
-    return found
+        medians = _LOG_MEDIANS[repeat] = {channel: log for channel, log in logs.items() if log is not None}
+    return medians
 
 
 def _log_median(repeat: Repeat, channel: Channel) -> float | None:

@@ -72,10 +72,10 @@ class ChannelRepeats:
     @classmethod
     def _within(cls, held: _Held, first: int, end: int) -> ChannelRepeats:
         counts = np.zeros((len(held), end - first), dtype=np.int64)
-        for line, (_, one) in zip(counts, held, strict=True):
-            buckets, values = one.used
+        for line, (_, histogram) in zip(counts, held, strict=True):
+            buckets, values = histogram.used
             line[buckets - first] = values
-        return cls(counts, tuple([host for host, _ in held]), max([one.max_ns for _, one in held], default=0), first)
+        return cls(counts, tuple([host for host, _ in held]), max([each.max_ns for _, each in held], default=0), first)
 
     @cached_property
     def total(self) -> Int64s:
@@ -103,7 +103,7 @@ class ChannelRepeats:
         """
         total = np.add.reduce(self._sums)
         sums = np.concatenate((self._sums, total - self._sums, total[None]))
-        nearest = np.stack([ranks(one.percent, sums[:, -1:]) for one in PERCENTILES])
+        nearest = np.stack([ranks(quantile.percent, sums[:, -1:]) for quantile in PERCENTILES])
         places = (sums >= nearest).argmax(axis=2)
         return dict(zip(PERCENTILES, np.minimum(MIDDLE[self.first + places], self.max_ns), strict=True))
 
@@ -126,12 +126,12 @@ class ChannelRepeats:
 
 def _by_channel(repeats: Iterable[Repeat]) -> dict[Channel, _Held]:
     """The host and the histogram of each repeat that has the channel."""
-    found: dict[Channel, _Held] = {}
+    channels: dict[Channel, _Held] = {}
     for repeat in repeats:
         host = repeat.host
-        for channel, one in repeat.window.channels.items():
-            found.setdefault(channel, []).append((host, one))
-    return found
+        for channel, histogram in repeat.window.channels.items():
+            channels.setdefault(channel, []).append((host, histogram))
+    return channels
 
 
 def _with_calls(held: _Held) -> _Held:
@@ -142,8 +142,8 @@ def _with_calls(held: _Held) -> _Held:
 
 def _range(held: _Held) -> tuple[int, int]:
     """The first bucket in use, and the one after the last."""
-    used = [one.used[0] for _, one in held]
-    return min([int(one[0]) for one in used], default=0), max([int(one[-1]) + 1 for one in used], default=0)
+    used = [histogram.used[0] for _, histogram in held]
+    return min([int(part[0]) for part in used], default=0), max([int(part[-1]) + 1 for part in used], default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class QuantileTest:
     @cached_property
     def values_ns(self) -> tuple[float, float]:
         """The old and the new percentile in ns, at least 1; 1 where there are no calls."""
-        old, new = (max(one.percentile_ns(self.quantile) or 0.0, 1.0) for one in (self.old, self.new))
+        old, new = (max(repeats.percentile_ns(self.quantile) or 0.0, 1.0) for repeats in (self.old, self.new))
         return old, new
 
     @property
@@ -266,8 +266,8 @@ class QuantileTest:
 
     def distance(self) -> float:
         """The largest arcsine distance of the tail fractions over all cuts in the ratio's direction; at least 0."""
-        found = [arcsine_distance(self.old.total, self.new.total, cut) for cut in _CUTS[self.quantile]]
-        return max(max(found) if self.ratio > 1 else -min(found), 0.0)
+        distances = [arcsine_distance(self.old.total, self.new.total, cut) for cut in _CUTS[self.quantile]]
+        return max(max(distances) if self.ratio > 1 else -min(distances), 0.0)
 
     def p_value(self) -> float:
         """Two-sided p-value of Fisher's exact test of the tail fractions, corrected for the number of cuts."""
@@ -288,17 +288,17 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
     """The tests of a cell: each channel at the percentiles for which it has enough calls."""
     before = _by_channel(old.repeats)
     now = before if old.repeats is new.repeats else _by_channel(new.repeats)
-    found = []
+    tests = []
     for channel in _channels(before, now):
         none: _Held = []
         pair = ChannelRepeats.pair(before.get(channel, none), now.get(channel, none))
-        most = max(one.calls for one in pair)
-        found += [QuantileTest(new, channel, one, *pair) for one in PERCENTILES if most >= CALLS[one]]
-    return found
+        most = max(repeats.calls for repeats in pair)
+        tests += [QuantileTest(new, channel, quantile, *pair) for quantile in PERCENTILES if most >= CALLS[quantile]]
+    return tests
 
 
 def _channels(old: Collection[Channel], new: Collection[Channel]) -> list[Channel]:
     """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
     common = [channel for channel in old if channel in new]
-    found = [channel for phase in PHASES for channel in phase_channels(common, phase)]
-    return [channel for channel in found if channel in old or channel in new]
+    ordered = [channel for phase in PHASES for channel in phase_channels(common, phase)]
+    return [channel for channel in ordered if channel in old or channel in new]

@@ -47,8 +47,8 @@ def detectable(test: QuantileTest, p_value: float, margin: float, limits: Iterab
         return None
     size = math.log(max(test.limit, 1 + DIFFERENCE_NS[test.quantile] / test.values_ns[0])) + margin
     calls = _calls_limit(test, p_value) if test.quantile is Quantile.P50 else _tail_limit(test, p_value)
-    found = max(size, calls, test.steady_limit, min(limits, default=math.inf))
-    return math.exp(found) if found < math.log(_LARGEST) else None
+    log_ratio = max(size, calls, test.steady_limit, min(limits, default=math.inf))
+    return math.exp(log_ratio) if log_ratio < math.log(_LARGEST) else None
 
 
 @lru_cache(maxsize=4096)

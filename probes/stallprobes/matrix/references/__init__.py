@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def names() -> tuple[str, ...]:
     """The names of the references in the package."""
-    return tuple(sorted(one.name.removesuffix(".json") for one in _folder().iterdir() if one.name.endswith(".json")))
+    return tuple(sorted(file.name.removesuffix(".json") for file in _folder().iterdir() if file.name.endswith(".json")))
 
 
 def text(name: str) -> str:
