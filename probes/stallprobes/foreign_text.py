@@ -13,15 +13,15 @@ from functools import cache
 
 REPLACEMENT = "\ufffd"
 
-# The categories Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and Zp; what Unicode calls
-# default-ignorable, fillers and variation selectors; and emoji modifiers, whose width depends on the terminal.
+# Replaced characters: the categories Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and
+# Zp; default-ignorable ones, fillers and variation selectors; and emoji modifiers, whose width depends on the terminal.
 _CLASS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001f3fb-\U0001f3ff"
     "\U000e0000-\U000e0fff"
 )
-# Nearly every text consists of these alone: Latin, Greek, Cyrillic, arrows, lines and blocks.
+# Characters of nearly every text: Latin, Greek, Cyrillic, arrows, lines and blocks.
 _LETTERS = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
 _COMMON, _COMMON_LINES = re.compile(f"[{_LETTERS}]*"), re.compile(f"[\n\t{_LETTERS}]*")
 

@@ -26,7 +26,7 @@ _ASK_S = 0.1
 UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
 NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counters"
 NOT_READ = "stallscope does not read the GPM counters here"
-# The values of one GPU by their names, None where NVML has none; or why there are none.
+# Values of a GPU by name, None for a value that NVML lacks; or the reason why NVML gives none.
 GpmAnswer = Mapping[str, float | None] | NvmlUnavailable
 # Remedy by the code of an error of NVML.
 _REMEDIES: Mapping[int | None, str] = {

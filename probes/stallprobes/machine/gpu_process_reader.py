@@ -14,7 +14,7 @@ from stallprobes.errors import kind_and_text
 from stallprobes.machine.gpu_processes import GpuProcessList
 
 PERIOD_S = 1.0
-# Readings take at most this share of one core.
+# Largest share of a core for the readings.
 _SHARE = 0.1
 SILENT_AFTER_S = 2.0
 

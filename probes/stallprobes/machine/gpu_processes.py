@@ -24,14 +24,14 @@ from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
-# NVML takes a sample every 1/6 to 1 s, depending on the GPU's generation: in this time there is one.
+# Time (s) with at least one sample of NVML, which takes one every 1/6 to 1 s, depending on the GPU.
 _SAMPLES_S = 2.0
-# Looking through the open files of all processes takes at most this share of one core.
+# Largest share of a core for the scan of the open files of all processes.
 _SCAN_SHARE = 0.05
-# Whether a process can be attached may change: a debugger comes and goes. But to look at one reads its memory map, for
-# which its calls of mmap wait; and whoever attaches looks once more.
+# Time (s) for which the answer counts that a process can, or cannot, be attached: a debugger comes and goes. Asking
+# reads the memory map of the process, which delays its calls of mmap; attaching asks once more.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# Behind all GPUs: a process with /dev/nvidiactl alone.
+# Number of a GPU behind all others, for a process with /dev/nvidiactl alone.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 
@@ -107,7 +107,7 @@ class ListedProcess(Document):
 
     @property
     def key(self) -> tuple[int, int]:
-        """What no other process has, also later: its id and its start."""
+        """Key that no other process has, also later: its id and its start."""
         return self.pid, self.start_ticks or 0
 
     @property
@@ -192,7 +192,7 @@ def _all_of(values: Sequence[int | None]) -> int | None:
 
 @dataclass
 class _NvmlReading:
-    """What NVML said of all GPUs: uses and kinds by process, names by index, index by minor number."""
+    """Answers of NVML for all GPUs: uses and kinds by process, names by index, index by minor number."""
 
     uses: dict[int, list[GpuUse]] = field(default_factory=dict)
     kinds: dict[int, set[ContextKind]] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class GpuProcessLister:
 
     ``refusal`` says why a process cannot be attached, None if it can; it is asked once in some seconds for each. This
     process itself is left out: it reads NVML, and has no context. ``load`` returns the NVML module; ``proc``, ``dev``,
-    ``own_pid``, ``clock`` and ``wall`` (seconds, since 1970) are those of this machine.
+    ``own_pid``, ``clock`` and ``wall`` (seconds, since 1970) describe this machine.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class GpuProcessLister:
 
 
 def answer_of(refusal: Callable[[int], str | None], pid: int) -> str | None:
-    """What ``refusal`` answers for process ``pid``; that its files cannot be read, if that is so.
+    """Answer of ``refusal`` for process ``pid``; a sentence also if its files cannot be read.
 
     A process that ends while it is looked at hides no other one.
     """
@@ -359,7 +359,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _ask_nvml(module: Any, at_s: float) -> _NvmlReading:
-    """What NVML says of all GPUs at ``at_s``, seconds since 1970. A GPU that fails hides no other one."""
+    """Answers of NVML for all GPUs at ``at_s``, seconds since 1970. A GPU that fails hides no other one."""
     reading = _NvmlReading()
     try:
         count = module.nvmlDeviceGetCount()
@@ -385,9 +385,10 @@ def _ask_nvml(module: Any, at_s: float) -> _NvmlReading:
 
 
 def _memory_by_process(module: Any, handle: Any, kinds: dict[int, set[ContextKind]]) -> dict[int, int | None]:
-    """The memory of each process on a GPU, whose kinds of contexts are added to ``kinds``. Raises NVMLError.
+    """Memory of each process on a GPU; adds its kinds of contexts to ``kinds``. Raises NVMLError.
 
-    In MIG mode, NVML lists the processes of the whole GPU for a privileged user only, those of its devices for all.
+    In MIG mode, NVML lists the processes of the whole GPU for a privileged user only, and the processes of its devices
+    for all users.
     """
     memory: dict[int, int | None] = {}
     failed: list[Exception] = []
@@ -423,8 +424,8 @@ def _mig_devices(module: Any, handle: Any) -> Iterable[Any]:
 def _utilization(module: Any, handle: Any, at_s: float) -> dict[int, int] | None:
     """The utilization of each process that has worked since shortly before ``at_s``; None if unknown.
 
-    NVML's reference (nvmlDeviceGetProcessUtilization): a process has a sample if its utilization was not zero in the
-    last period, whose time is in microseconds since 1970; without any sample the answer is "not found".
+    NVML's reference (nvmlDeviceGetProcessUtilization): a process has a sample, with a time in microseconds since 1970,
+    if its utilization was not zero in the last period; without any sample the answer is "not found".
     """
     since_us = int((at_s - _SAMPLES_S) * 1e6)
     try:
@@ -447,7 +448,7 @@ def _utilization(module: Any, handle: Any, at_s: float) -> dict[int, int] | None
 
 
 def _or_none(module: Any, function: str, *arguments: Any) -> Any:
-    """What a function of NVML returns; None if it fails, or if the package has none of this name."""
+    """Result of a function of NVML; None if it fails, or if the package lacks it."""
     try:
         return getattr(module, function)(*arguments)
     except (module.NVMLError, AttributeError):

@@ -13,7 +13,7 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable
 
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
-# First release of the package "pynvml" without a module of its own; since then it only depends on nvidia-ml-py.
+# First release of the package "pynvml" without a module of its own: it only depends on nvidia-ml-py.
 FORK_ENDS = 12
 
 LIBRARY_NOT_FOUND = 12
@@ -25,7 +25,7 @@ DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 
-# Meaning and remedy by the code of the initialisation.
+# Meaning and remedy by the error code of the initialisation.
 _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
     LIBRARY_NOT_FOUND: ("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver"),
     DRIVER_NOT_LOADED: ("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot"),
@@ -35,7 +35,7 @@ _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
     ),
     NO_PERMISSION: ("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*"),
 }
-# Reason of a missing value by the code of the error.
+# Reason of a missing value by the error code.
 _MISSING: dict[int | None, str] = {
     NOT_SUPPORTED: "not supported by this GPU",
     NO_PERMISSION: "no permission",

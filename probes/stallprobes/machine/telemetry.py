@@ -23,9 +23,9 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) of a reading that only says why there is no value.
+# Period (s) of a reading that has no value, only the reason for that.
 _REPEATED_S = 60.0
-# From the best to the worst.
+# States, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
 _STATES = get_args(TelemetryState)
 

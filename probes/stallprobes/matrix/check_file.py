@@ -33,25 +33,25 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
-# Largest document of one machine, and what each host of a merged check adds. A check of one machine has 6 MB, a merged
-# one less per host.
+# Largest size (bytes) of the document of one machine, and of each host of a merged check. A check of one machine has 6
+# MB, a merged one less per host.
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
 MOST_HOSTS = 10_000
-# The schema's name is in so many characters at the start of a check.
+# Number of characters at the start of a check that have the name of its schema.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
-# The file of the user's state that names the check that was saved last.
+# Name of the file in the user's state that names the check saved last.
 _LAST = "last-check.txt"
 _NAME = "stallscope.check"
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
-# Cells whose histograms are read together: one at a time takes a tenth longer.
+# Number of cells whose histograms are read together: one at a time takes a tenth longer.
 _CELLS_TOGETHER = 32
 
 
 class _Schema(Struct):
-    """The member of a document that says which one it is."""
+    """Member of a document with the name of its schema."""
 
     schema: Any = None
 
@@ -208,7 +208,7 @@ def _matrix(text: bytes | mmap, progress: Callable[[float], None]) -> Matrix:
 
 
 def _what_is_wrong(text: bytes | mmap, error: Exception) -> str:
-    """What is wrong with a file with ``text``, which could not be read for ``error``, and what to do."""
+    """Problem of a file with ``text`` that could not be read for ``error``, and what to do."""
     copy_again = "copy it again, or save the check again"
     name = "name a file that `stallscope check --save` wrote"
     if isinstance(error, TruncatedJson):
@@ -229,7 +229,7 @@ def _what_is_wrong(text: bytes | mmap, error: Exception) -> str:
 
 
 def _other_document(schema: object) -> str:
-    """What a document with the name ``schema`` is, if it is not that of a check that is read here; else ""."""
+    """Clause on a document with the schema ``schema``; "" for a check that is read here."""
     if schema == CHECK_SCHEMA:
         return ""
     tool, _, version = schema.partition("/") if isinstance(schema, str) else ("", "", "")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CHECK_SCHEMA = "stallscope.check/3"
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Repeats of one machine, ten times as many as a check has; a probe has some twenty channels.
+# Largest number of repeats of one machine, ten times as many as a check has, and of channels; a probe has some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 _PHASES = frozenset(map(str, Phase))
@@ -227,7 +227,7 @@ def _figures(
 
 @cache
 def _source(entry: str, phase: Phase, timeline: bool) -> Source:
-    """What measured a phase of a victim. Without the timeline, a time on the GPU is that of pairs of events."""
+    """Instrument that measured a phase of a victim: pairs of events measure a time on the GPU without the timeline."""
     if phase.traits.host or not timeline:
         return Source.HOST if phase.traits.host else Source.EVENTS
     from stallprobes.catalog import entries

@@ -11,14 +11,14 @@ from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# The order in which kinds are counted: the worst first, what was not measured last.
+# Kinds in the order of a count: the worst first, what was not measured last.
 KIND_ORDER: tuple[CellKind, ...] = (
     *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
     Status.INVALID,
     Status.UNSUPPORTED,
     Status.MISSING,
 )
-# A percentile, or its origin, by the mark behind the figure; a median has none.
+# Percentile, or its origin, by the mark behind the figure; a median has none.
 PERCENTILE_MARKS = {
     "'": "at p99",
     '"': "from the due time, at p99",
@@ -95,7 +95,7 @@ def verdicts(cell: Cell) -> tuple[Verdict, ...]:
 
 
 def shown(cell: Cell, phase: Phase) -> ShownRatio | None:
-    """Ratio to show for ``phase``: that of its verdict, else that of the medians; None without calls."""
+    """Ratio to show for ``phase``, from its verdict, else from the medians; None without calls."""
     for wanted in (phase, Phase.DUE) if phase is Phase.CALL else (phase,):
         for verdict in verdicts(cell):
             if verdict.phase is wanted and verdict.ratio is not None and verdict.probe == cell.row:

@@ -23,13 +23,13 @@ from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# The column in which a victim runs with no aggressor: the cost of the driver itself.
+# Name of the column without an aggressor: the cost of the driver itself.
 QUIET = "quiet"
 PHASES = MATRIX_PHASES
-# Most rows or columns of a matrix that is read.
+# Largest number of rows or columns of a matrix that is read.
 MOST_LINES = 2_000
 Backend = Literal["cuda", "simulated", "host"]
-# What a matrix has of an engine's backend.
+# Backend in a matrix by the name of the engine's backend.
 BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
 Fingerprint = Annotated[
     Mapping[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")

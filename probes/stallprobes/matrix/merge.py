@@ -35,9 +35,9 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# A measured status counts before all others; of the rest the most informative one comes first.
+# Order in which a status counts: the measured ones first, then the most informative one.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-# Cells of a check that are summed at once, which limits the memory for it.
+# Number of cells of a check that are summed at once, which limits the memory for it.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
 

@@ -16,7 +16,7 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# The spread is the ratio of these percentiles: a single slow window must not make it.
+# Percentiles whose ratio is the spread: a single slow window must not make it.
 _LOW, _HIGH = 5.0, 95.0
 _FEWEST_WINDOWS = 4
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
@@ -29,7 +29,7 @@ _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 class BaselineSpread:
     """How much the victims' baselines vary within one check, as ratios of at least 1.
 
-    ``typical`` is the median over the victims, ``worst`` the largest, that of ``worst_row``.
+    ``typical`` is the median over the victims, ``worst`` the largest, of victim ``worst_row``.
     """
 
     typical: float
@@ -78,8 +78,8 @@ def baseline_range(
 ) -> tuple[float, float] | None:
     """Range (ns) in which the percentile of the victim ``row`` lies in 8 of 10 baseline windows of ``matrices``.
 
-    The windows are those before and after each repeat of each cell. Windows with fewer than 20 calls at p50, or 50 at
-    p99, are left out. None with fewer than 20 windows.
+    The windows before and after each repeat of each cell count. Windows with fewer than 20 calls at p50, or 50 at p99,
+    are left out. None with fewer than 20 windows.
     """
     enough = _ENOUGH[quantile]
     percentiles = []

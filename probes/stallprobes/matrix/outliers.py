@@ -1,10 +1,9 @@
-"""Outliers: hosts of a merged matrix with a figure that differs from that of the other hosts.
+"""Outliers: hosts of a merged matrix with a figure that differs from the figures of the other hosts.
 
-The distance of a host is the ratio of its figure to the median of the others. Of the confidence interval of its
-figure, the end nearer to that median counts, so that a p99 that depends on a few calls makes no outlier. A host is one
-if its distance is at least half as much again, and exceeds what the others differ among themselves (their median
-absolute deviation, on logarithms), with a limit that grows with the number of comparisons. The host that differs most
-is tested first.
+The distance of a host is the ratio of its figure to the median of the others. The end of its confidence interval nearer
+to this median counts, so that a p99 of few calls makes no outlier. A host is an outlier if its distance is at least 1.5
+and exceeds the spread of the others (their median absolute deviation, on logarithms), by a limit that grows with the
+number of comparisons. The host that differs most is tested first.
 
 A rare stall that delays ten or more consecutive calls can still make one of few hosts an outlier: measure again.
 """
@@ -31,9 +30,9 @@ FLOOR = 1.5
 FALSE_ALARMS = 0.01
 # Minimum number of calls for a percentile to be compared.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
-# Ratio of the standard deviation of a normal distribution to its median absolute deviation.
+# Standard deviation of a normal distribution over its median absolute deviation.
 _SIGMA = 1.4826
-# Number of other hosts below which the median spread of all cells is the least spread of a cell.
+# Number of other hosts below which the spread of a cell is at least the median spread of all cells.
 _FEW = 8
 # Number of consecutive calls that count as one in a confidence interval, as they are not independent.
 _CALLS_PER_SAMPLE = 4
@@ -168,7 +167,7 @@ def _spread(logs: NDArray[np.float64]) -> float:
 
 
 def _median(values: NDArray[np.float64]) -> float:
-    """What ``numpy.median`` returns, in a fifth of its time for a few values."""
+    """Result of ``numpy.median``, in a fifth of its time for a few values."""
     ordered = np.sort(values)
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 

@@ -30,20 +30,20 @@ from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 
 REFERENCE_SCHEMA = "stallscope.reference/2"
-# Phases of which a reference has ratios.
+# Phases with ratios in a reference.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# A cell needs so many checks in the reference: one check shows no agreement.
+# Smallest number of checks of a cell in the reference: one check shows no agreement.
 LEAST_CHECKS = 2
-# The ratio here and the nearest one of the reference differ by at least this factor in an unusual cell, so that a ratio
-# close to the limit of a verdict makes no cell unusual. p99 varies more than the median.
+# Smallest factor between the ratio here and the nearest one of the reference in an unusual cell, so that a ratio close
+# to the limit of a verdict makes no cell unusual. p99 varies more than the median.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# With fewer calls a percentile here does not show that a stall is absent.
+# Number of calls below which a percentile here does not show the absence of a stall.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# What the fingerprint of a simulated GPU adds to its names.
+# Suffix of the names in the fingerprint of a simulated GPU.
 _SIMULATED = " (SIMULATED)"
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")
 
@@ -72,7 +72,7 @@ _STATES = {
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 
 
-# The smallest and the largest of several checks.
+# Smallest and largest ratio of several checks.
 RatioRange = tuple[Figure, Figure]
 
 
@@ -322,7 +322,7 @@ def real_name(value: object) -> object:
 
 
 def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
-    """``cell``, which stalls, with its clearest stall if that is clearly above the reference's ratios; else nothing."""
+    """The clearest stall of ``cell`` if it is clearly above the reference's ratios; else nothing."""
     unusual = []
     for verdict in cell.verdicts:
         if verdict.kind not in _STALLS or verdict.phase is None:

@@ -13,7 +13,7 @@ from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.reference import Reference
 
 _LARGEST = 16 * 1024 * 1024
-# The members that have a line for each item.
+# Members with a line for each item.
 _LISTS = ("checks", "rows", "columns", "cells")
 
 

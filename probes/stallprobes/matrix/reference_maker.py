@@ -35,7 +35,7 @@ from stallprobes.matrix.reference import (
 )
 from stallprobes.model import Channel, Phase
 
-# Keys of the fingerprint that have to be the same in all checks; of the other keys only common values are kept.
+# Keys of the fingerprint that must be the same in all checks; of the other keys only common values are kept.
 _COMMON = ("gpu", "driver", "cuda")
 
 

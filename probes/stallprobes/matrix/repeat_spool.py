@@ -18,12 +18,12 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Up to so many bytes are kept in memory, and of what is in the file, so many that were not written yet.
+# Largest size (bytes) of repeats in memory, and of the part of the file that is not written yet.
 _IN_MEMORY = 32 << 20
 _PENDING = 1 << 20
-# Percentiles that are stored: all of a check at once take a tenth of the time of one repeat at a time.
+# Stored percentiles: all of a check at once take a tenth of the time of one repeat at a time.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
-# Host, channels, iterations and duration.
+# Layout of host, channels, iterations and duration.
 _HEAD = struct.Struct("=IIqq")
 _Layout = tuple[tuple[Channel, ...], ...]
 

@@ -20,12 +20,12 @@ _STEP_S = 0.005
 _RETURN_AT_MOST_S = 1.0
 _START_AT_MOST_S = 0.3
 _LEAD_IN_AT_MOST_S = 0.05
-# Calls of a victim after a change of state that are not measured: the first may have begun before it.
+# Number of calls of a victim after a change of state that are not measured: the first may have begun before it.
 _LEAD_IN_CALLS = 2
-# A kernel of a probe that keeps its queue full; contexts share the GPU in time-slices, so several take longer.
+# Longest time (s) of the last kernel of a probe that keeps its queue full; contexts on one GPU take longer.
 _LAST_KERNEL_S = 0.06
-# A window is extended until every victim has so many calls, and every aggressor that is on has ended an iteration; to
-# at most _LONGEST_S.
+# Smallest number of calls of every victim in a window; it is extended to them and to the end of an iteration of every
+# running aggressor, at most to _LONGEST_S.
 _ENOUGH_CALLS = 40
 _EXTENSION_S = 0.02
 _LONGEST_S = 0.35
@@ -35,7 +35,7 @@ _MOST_ROUNDS = 20
 
 @dataclass(frozen=True)
 class BlameProgress:
-    """Windows measured so far of all, the seconds that have passed, and an estimate of those that are left."""
+    """Measured and all windows, the seconds that have passed, and an estimate of the remaining seconds."""
 
     done: int
     total: int
@@ -105,8 +105,8 @@ class _Experiment:
     def run(self) -> Blame:
         """All rounds, and more of them while something is undecided and time is left.
 
-        From the fourth on, a round has only the states that can decide something, or all of them where nothing is
-        undecided; those that no longer fit into the time are left out.
+        From the fourth on, a round has only the states that can decide something, or all states where nothing is
+        undecided; states that no longer fit into the time are left out.
         """
         self._began_ns = next(iter(self._parts(self._victim_names).values())).at_ns
         measured: list[BlameWindow] = []

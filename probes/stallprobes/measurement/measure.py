@@ -46,16 +46,16 @@ from stallprobes.verdicts.verdict import Verdict
 
 _DRAIN_S = 2.0
 _PROOF_S = 5.0
-# Records take some 10 ms. CUPTI waits behind back-to-back pageable copies, half a second on an H200.
+# Longest wait (s) for records: some 10 ms, but half a second on an H200 behind back-to-back pageable copies.
 _RECORDS_AT_MOST_S = 2.0
-# A step that takes so much longer was suspended, or the machine was.
+# Time (s) beyond the planned length of a step that shows a suspension of the step or the machine.
 _GAP_S = 1.0
-# The baseline of a short run has at least four windows in this way, two before and two after the aggressors.
+# Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
 _BACKENDS: Mapping[str, Literal["cuda", "simulated", "host"]] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
-# Kinds that are not the state of a probe: of what a call costs by itself, and of an error, which the evidence has.
+# Kinds that are no state of a probe: the cost of a call itself, and an error, which the evidence has.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
-# The phases whose variation is that of the machine; a start is near 0, and a part of the wait.
+# Phases with the variation of the machine; a start is near 0, and a part of the wait.
 _VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 
@@ -310,7 +310,8 @@ def _confirmed(
     repeated: Sequence[Evidence],
     effects: EffectsSource,
 ) -> tuple[list[Evidence], tuple[Verdict, ...]]:
-    """The evidence and the verdicts, those of the repeated measurement for probes whose doubtful stall is not in it."""
+    """The evidence and the verdicts; a repeated measurement without the doubtful stall of a probe replaces the
+    first."""
     second = judge(repeated, effects=effects)
     stalled = {(new.probe, new.phase, new.label) for new in second if new.kind.severity >= VerdictKind.STALLED.severity}
     doubtful = [old for old in verdicts if _is_doubtful(old)]
@@ -459,7 +460,7 @@ def _spread(evidence: Sequence[Evidence]) -> RunSpread | None:
 
 
 def _effects(session: Session) -> KnownEffects | None:
-    """What recorded checks know of single aggressors on the GPU of ``session``; None for an unknown GPU."""
+    """Effects of single aggressors on the GPU of ``session`` by recorded checks; None for an unknown GPU."""
     # Its modules take tens of milliseconds to import, and few verdicts need them.
     from stallprobes.matrix.known_effects import known_effects
 

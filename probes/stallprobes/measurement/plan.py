@@ -14,10 +14,10 @@ from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probes, unknown_name_message
 from stallprobes.verdicts.experiment import BlamePlan
 
-# The name that stands for a pattern where probes are selected by name.
+# Name of the pattern of probes that are selected by name.
 PROBES = "probes"
 
-# A verdict needs three calls.
+# Number of calls after idle times: a verdict needs three.
 _IDLE_CALLS = 4
 _SHORTEST_BASELINE_S = 1.0
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.evidence import Evidence
 
 RUN_SCHEMA: Final = "stallscope.run/3"
-# With fewer values, the p99.9 is the maximum.
+# Number of values below which the p99.9 is the maximum.
 P999_NEEDS = 1000
-# The words of the document that are not those of the screen.
+# Words of the document that differ from the words of the screen.
 _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
 
 

@@ -9,7 +9,7 @@ from stallprobes.engine.session import Session
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
 
-# The parts of a variant besides its windows, in seconds.
+# Time (s) of the parts of a variant besides its windows.
 _START_S = 1.5
 WARM_S = 0.5
 SETTLE_S = 0.3

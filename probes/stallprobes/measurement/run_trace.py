@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from stallprobes.engine.snapshot import Snapshot
     from stallprobes.measurement.result import RunResult
 
-# Until an aggressor's last work has ended and was collected.
+# Longest time (s) until an aggressor's last work has ended and was collected.
 _AFTER_S = 5.0
-# A ring of the board holds 8192 calls, which launches back to back fill in 25 ms.
+# Period (s) of readings of the board: a ring has 8192 calls, which launches back to back fill in 25 ms.
 _READ_S = 0.02
 
 
@@ -74,7 +74,7 @@ class RunTracer:
         self._snapshot = self._session.snapshot()
 
     def trace(self, baselines: Mapping[str, Baseline]) -> Trace:
-        """The trace. Its trigger is that call of the window which exceeds ``baselines``, by the probe's name, most."""
+        """The trace. Its trigger is the call of the window that exceeds ``baselines``, by the probe's name, most."""
         self._read()
         history = self._history
         begin_ns = max(self._end_ns - self._keep_ns, history.begin_ns)
@@ -126,7 +126,7 @@ def save(result: RunResult | None, traces: Sequence[TitledTrace], path: Path | s
 
 
 def _about(result: RunResult) -> dict[str, object]:
-    """What the file says of the measurement."""
+    """Description of the measurement in the file."""
     return {
         "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
         "backend": result.backend,

@@ -1,4 +1,4 @@
-"""What recordings of probes and of watched programs both have: traces, and NVML's values."""
+"""Lines of recordings of probes and of watched programs: traces, and NVML's values."""
 
 from __future__ import annotations
 

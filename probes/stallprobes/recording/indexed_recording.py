@@ -17,7 +17,7 @@ from stallprobes.recording.line_reader import RecordedLine, RecordingLines
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import RecordedTrace, Trace
 
-# The time comes first in a line, so that the index is made without decoding all of it.
+# Start of a line: the time comes first, so that the index is made without decoding the line.
 _TIME = b'{"wall_s":'
 _LATEST_S = 1e10
 _MOST_TRACES = 1 << 16

@@ -19,12 +19,12 @@ from stallprobes.files import input_file
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
-# A recording is compressed to a fifth, and to a hundredth if nothing in it changes but the time: each line has a
-# checksum and ends with a flush. Only a short one may be compressed further.
+# Highest ratio of compression of a recording: it is compressed to a fifth, and to a hundredth if nothing in it changes
+# but the time, since each line has a checksum and ends with a flush. A short recording may be compressed further.
 _HIGHEST_RATIO = 250
 _FREE_BYTES = 1 << 26
 _UNLIMITED = 1 << 62
-# Distance of the points from which lines are read again, and their number; a point takes some 50 KiB.
+# Distance (bytes) of the points from which lines are read again, and their number; a point takes some 50 KiB.
 _POINT_BYTES = 1 << 22
 _MOST_POINTS = 256
 
@@ -115,7 +115,7 @@ class RecordingLines:
         return kind.of_text(line.text)
 
     def _pieces(self, stream: DecompressedStream, file_at: int) -> Iterator[bytes]:
-        """What ``stream`` has from the position ``file_at`` of the file on, which several of them read."""
+        """Content of ``stream`` from position ``file_at`` of the file on; several streams read the file."""
         while True:
             self._add_point(stream, file_at)
             try:
@@ -163,7 +163,7 @@ def _seekable(path: Path) -> BinaryIO:
 
 
 def _checked(line: bytes) -> bytes | None:
-    """``line`` without its checksum; None if that is wrong, which zlib detects only later."""
+    """``line`` without its checksum; None if the checksum is wrong, which zlib detects only later."""
     checksum, _, text = line.partition(b" ")
     return text if checksum == b"%08x" % zlib.crc32(text) else None
 

@@ -17,14 +17,14 @@ from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.units import plural
 
-# Of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
+# Largest size (bytes) of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
 _MOST_TRACE_BYTES = 1 << 26
-# With its checksum, a line is within what readers accept.
+# Largest size (bytes) of a text: with its checksum, a line is within the limit of readers.
 LONGEST_TEXT_OF_LINE = LONGEST_LINE - 64
 
 
 class LineWriter:
-    """Writes lines to ``path``, a new file that is created with the first of them; ``kind`` is that of the head.
+    """Writes lines to ``path``, a new file that the first line creates; ``kind`` is the kind of the head.
 
     Raises RecordingError where the file exists or cannot be created; the methods raise OSError.
     """
@@ -49,8 +49,8 @@ class LineWriter:
     def put_trace(self, trace: Trace) -> bool:
         """Write a trace, or the part around its trigger if it has many rows; False for one that is left out.
 
-        Those are traces that no reader accepts, as a damaged file of a process may give, and all once they have become
-        too large together.
+        Left out are traces that no reader accepts, as a damaged file of a process may give, and all traces once they
+        are too large together.
         """
         text, most = _trace_text(trace, codec.MOST_ROWS), codec.MOST_ROWS
         while len(text) > LONGEST_TEXT_OF_LINE and most:

@@ -25,7 +25,7 @@ from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.observation import NONE_WAITING, Observation, ObservationHead, ProbeSet, ProbeSetHead
 from stallprobes.recording.recording_format import Line
 
-# A screen has at most 16 probes, a program at most 12 channels.
+# Largest number of channels: a screen has at most 16 probes, a program at most 12 channels.
 _MOST_CHANNELS = 256
 _LATEST_NS = 2**62
 

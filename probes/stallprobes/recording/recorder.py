@@ -1,9 +1,9 @@
-"""Recorder: writes observations to a file as they come, so that whatever ends it, what was written is readable.
+"""Recorder: writes observations to a file as they come, so that the file stays readable, whatever ends the recorder.
 
 The file is one line of JSON (format and version), then a zlib stream of lines of JSON. The stream is flushed after each
-line, so that a truncated file loses its last lines only. Each line is a checksum and a probe set, baselines, a
-trace, or an observation, whose histograms are differences from the observation before it, so that a reader can start
-anywhere.
+line, so that a truncated file loses its last lines only. Each line is a checksum and a probe set, baselines, a trace,
+or an observation. The histograms of an observation are differences from the observation before it, so that a reader can
+start anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.traces.trace import Trace
 
 _QUEUE = 100
-# A baseline is extended every second, and a reader that starts anywhere needs one that is recent.
+# Period (s) of the baselines: one is extended every second, and a reader that starts anywhere needs a recent one.
 _BASELINES_EVERY_S = 10.0
 
 

@@ -14,7 +14,7 @@ from stallprobes.recording.line_reader import RecordedLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 
-# Each takes 32 bytes; four days with ten a second.
+# Largest number of observations: each takes 32 bytes; four days with ten a second.
 MOST_OBSERVATIONS = 1 << 22
 _NONE = -1
 _HELD = 4

@@ -13,7 +13,7 @@ from stallprobes.files.codec import cleaned, decoded, encoded, is_odd
 VERSION = 3
 
 LONGEST_HEAD = 1 << 16
-# A longer line is damage: an observation takes some kilobytes, the baselines of sixteen probes some hundred.
+# Largest size (bytes) of a line: an observation has some kilobytes, the baselines of sixteen probes some hundred.
 LONGEST_LINE = 1 << 22
 
 

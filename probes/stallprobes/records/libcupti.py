@@ -1,4 +1,4 @@
-"""libcupti: where it is, and the calls of it that the collector makes.
+"""libcupti: where it is, and the collector's calls to it.
 
 The compiled collector calls three functions by address; the others are called through ctypes, which releases the GIL.
 Standard library only, so that a diagnosis can look for the library without NumPy.
@@ -33,10 +33,10 @@ _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 # ``cuptiGetVersion`` of CUDA 12.6, before which detaching can crash a program that uses graphs.
 _DETACHABLE = 24
 _DRIVER_DOMAIN = 1
-# CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion: a call that waits for nothing.
+# CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion: number of a call that waits for nothing.
 _DRIVER_GET_VERSION = 2
 _THREAD_ID_SYSTEM = 1
-# A flag of cuptiActivityFlushAll: buffers with incomplete records are returned too.
+# Flag of cuptiActivityFlushAll by which it also returns buffers with incomplete records.
 FLUSH_FORCED = 1
 
 
@@ -98,7 +98,7 @@ def matching(driver_version: int, libraries: Iterable[LibraryFile]) -> list[Libr
 
 
 def not_started(detail: str) -> str:
-    """The words for a library that gives no version; ``detail`` says which one, or what it returned."""
+    """Words for a library without a version; ``detail`` names the library, or the code that it returned."""
     return f"libcupti does not start with this driver ({detail})"
 
 

@@ -13,11 +13,11 @@ Rows = NDArray[np.void]
 
 
 class WorkRow(NamedTuple):
-    """A row of WORK as Python's integers, which are read several times as fast as NumPy's.
+    """A row of WORK as Python's integers: they are read several times as fast as NumPy's.
 
     ``sequence`` is the record's number, ``kind`` a RecordKind, ``subkind`` a CopyKind. ``memory`` is the MemoryKind of
-    the source plus 256 times that of the target. ``probe``, ``op``, ``iteration``, ``began_ns`` and ``returned_ns`` are
-    those of the call that submitted the work; ``probe`` is -1 where it is not known.
+    the source plus 256 times the MemoryKind of the target. ``probe``, ``op``, ``iteration``, ``began_ns`` and
+    ``returned_ns`` belong to the call that submitted the work; ``probe`` is -1 where it is not known.
     """
 
     sequence: int
@@ -43,7 +43,7 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 
 WORK = _int64s(*WorkRow._fields)
-# ``probe`` is the number of a probe, or of a thread; ``op`` that of its operation.
+# A call: ``probe`` is the number of a probe or thread, ``op`` the number of its operation.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
 # A call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds, ``flags``
 # CallFlags; ``function`` is a number of the process.
@@ -54,10 +54,10 @@ DRIVER_CALL = np.dtype(
         ("function", np.uint16), ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
     ]
 )  # fmt: skip
-# What work has of the call that submitted it.
+# Fields of work that come from the call that submitted it.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 TENURE = _int64s("context", "start_ns", "end_ns")
-# ``subkind`` is an OverheadKind.
+# An overhead: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-# How every message about a missing timeline begins, the doctor's too.
+# Beginning of every message about a missing timeline, the doctor's too.
 UNAVAILABLE = "the timeline is not available"
 
 
@@ -32,10 +32,10 @@ class TimelineStatus:
     """State of the timeline in an engine.
 
     ``on``: records are collected. ``problem`` is why it could not be switched on, None if nothing failed; ``found``
-    says so in a sentence and ``do`` what to do. ``library`` is the path of libcupti and ``version`` that of
+    says so in a sentence and ``do`` what to do. ``library`` is the path of libcupti and ``version`` the result of
     ``cuptiGetVersion``. ``kinds`` are the numbers of the record kinds that are collected; ``context_switches``: the
     kind of context switches is among them, otherwise ``note`` says why not. ``contexts`` are the names of contexts by
-    CUPTI's number, ``streams`` those of streams by context and stream number.
+    CUPTI's number, ``streams`` the names of streams by context and stream number.
     """
 
     on: bool = False
@@ -75,7 +75,7 @@ class TimelineUnavailable(Exception):
 
 @dataclass(frozen=True)
 class TimelineLosses:
-    """What the timeline does not show.
+    """Records and work that the timeline does not show.
 
     ``dropped`` counts records that CUPTI dropped, ``exhausted`` how often it found no buffer, ``unmatched`` pieces of
     work that belong to no known call, ``unanswered`` calls whose work has no record, ``overwritten`` records that left

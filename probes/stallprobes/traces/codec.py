@@ -1,7 +1,7 @@
 """Codec of traces: their stored form, from which the JSON codec derives the text, and the largest part that is stored.
 
-Each column of the rows is stored as differences from row to row. What ``StoredTrace.trace`` returns is consistent: rows
-are in the order of their starts, and numbers of probes and operations are within the trace's own tables.
+Each column of the rows is stored as differences from row to row. The result of ``StoredTrace.trace`` is consistent:
+rows are in the order of their starts, and numbers of probes and operations are within the trace's own tables.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from stallprobes.traces.trace import (
     TraceNames,
 )
 
-# Rows of a trace that is stored: calls, work, tenures and overheads together.
+# Largest number of rows of a stored trace: calls, work, tenures and overheads together.
 MOST_ROWS = 20_000
 
-# The latest time, after 36 years, and the longest one, 28 hours: no sum exceeds an int64.
+# Latest time (ns), after 36 years, and longest one, 28 hours: no sum exceeds an int64.
 _LATEST_NS = 1 << 60
 _LONGEST_NS = 10**14
 _CALL = ["probe", "op"]

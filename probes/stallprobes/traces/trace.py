@@ -19,16 +19,16 @@ from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# The end of a tenure that lasts.
+# End of a tenure that lasts.
 OPEN = np.iinfo(np.int64).max
-# The tables of a trace, by their names: the type of the rows, and the columns of start and end.
+# Tables of a trace by name: the type of the rows, and the columns of start and end.
 TABLES = {
     "calls": (CALL, "began_ns", "returned_ns"),
     "work": (WORK, "start_ns", "end_ns"),
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# A call in flight counts from a reading of the clock that is at most so much earlier than the one at its begin.
+# Largest time (ns) between the readings of the clock before and at the begin of a call in flight.
 _READING_BEFORE_NS = 100_000
 
 
@@ -57,7 +57,7 @@ class TracedProbe:
 
     @property
     def shared(self) -> str:
-        """What it has in common with those whose calls may hold up its own."""
+        """Scope that the probe shares with probes whose calls may hold up its own."""
         return "process" if self.process else "context"
 
     def waits(self, op: int) -> bool:
@@ -146,7 +146,7 @@ class TraceHead(Struct, frozen=True, eq=False, kw_only=True, omit_defaults=True)
 
 
 class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
-    """What the timeline recorded from ``begin_ns`` to ``end_ns``.
+    """Records of the timeline from ``begin_ns`` to ``end_ns``.
 
     ``calls`` (CALL[n], whose ``probe`` is an index into ``probes``) and ``work`` (WORK[n]) are in the order of their
     starts and overlap the span at least in part, as do ``tenures`` (TENURE[n], whose end is OPEN while the context
@@ -236,7 +236,7 @@ def callers_of(trace: Trace) -> Int64s:
 
 
 def overlapping(rows: Rows, start: str, end: str, begin_ns: int, end_ns: int) -> Rows:
-    """Those of ``rows`` whose time from column ``start`` to column ``end`` overlaps a span; a touch counts."""
+    """The ``rows`` whose time from column ``start`` to column ``end`` overlaps a span; a touch counts."""
     return rows[(rows[end] >= begin_ns) & (rows[start] <= end_ns)]
 
 

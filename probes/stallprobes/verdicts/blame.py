@@ -128,7 +128,7 @@ class FigureBlame(Document):
 
     @property
     def causes(self) -> tuple[AggressorBlame, ...]:
-        """The aggressors that are proven, those that end the stall first."""
+        """The proven aggressors; first the aggressors that end the stall when switched off."""
         order = (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
         named = [blame for blame in self.aggressors if blame.conclusion.named]
         return tuple(sorted(named, key=lambda blame: order.index(blame.conclusion)))
@@ -238,7 +238,7 @@ def _sentence(figure: FigureBlame) -> str:
 def proven(
     verdicts: Iterable[Verdict], blame: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
 ) -> tuple[Verdict, ...]:
-    """``verdicts`` with the causes that the experiment proved in place of those that a rule assumes."""
+    """``verdicts`` in which proven causes of the experiment replace causes that a rule assumes."""
     known = {victim.name: victim for victim in victims}
     out = []
     for verdict in verdicts:

@@ -1,4 +1,4 @@
-"""Candidates for the cause of a stall beside several aggressors: those that recorded checks do not rule out."""
+"""Candidates for the cause of a stall beside several aggressors: all that recorded checks do not rule out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AggressorGroup:
 
 
 class KnownEffects(Protocol):
-    """What recorded checks know of single aggressors; ``source`` names the checks for a reader."""
+    """Effects of single aggressors in recorded checks; ``source`` names the checks for a reader."""
 
     @property
     def source(self) -> str:
@@ -43,7 +43,7 @@ class KnownEffects(Protocol):
         """
 
 
-# Reading the checks takes time, and few verdicts need them.
+# Reader of the checks: reading takes time, and few verdicts need them.
 EffectsSource = Callable[[], KnownEffects | None]
 
 
@@ -52,7 +52,7 @@ def no_effects() -> None:
 
 
 def aggressor_groups(aggressors: Iterable[Probe]) -> tuple[AggressorGroup, ...]:
-    """``aggressors`` by the name that selects them, which threads share before their numbers, in their order."""
+    """``aggressors`` in their order by the name that selects them; threads share the name before their numbers."""
     groups: dict[str, list[Probe]] = {}
     for probe in aggressors:
         name, _, number = probe.name.rpartition(" ")

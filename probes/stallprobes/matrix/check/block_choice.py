@@ -1,7 +1,7 @@
 """Choice of the cells that get an additional repeat, by the gain in precision per second.
 
-A block switches the aggressors of a column on once, which takes longer than a window. So the victims of a column share
-a block, and a column is chosen by what all of them gain.
+A block switches the aggressors of a column on once, which takes longer than a window. The victims of a column therefore
+share a block, and a column is chosen by the sum of their gains.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Time in which the aggressors of a block start, settle and end.
+# Time (s) in which the aggressors of a block start, settle and end.
 _SWITCH_S = 0.03
-# Baseline windows of a victim for each window with the aggressors: blocks share those between them.
+# Number of baseline windows of a victim for each window with the aggressors; blocks share baselines.
 _BASELINES = 1.3
 
 
@@ -37,9 +37,9 @@ class Aim:
 
 
 # Half of the phases of a check should detect a ratio of 1.5 at p50, and nine of ten a ratio of 3. The two checks of a
-# comparison differ, so each aims a little lower. The third aim is for time that is left. On checks drawn from those of
-# a noisy H200 (bench_detectable.py), a smaller weight of the second aim left nine of ten above 3, a larger one half of
-# them above 1.52.
+# comparison differ, so each aims a little lower. The third aim is for time that is left. On checks drawn from the
+# repeats of a noisy H200 (bench_detectable.py), a smaller weight of the second aim left nine of ten above 3, a larger
+# one half of them above 1.52.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -27,10 +27,10 @@ PACE_NS = 50_000
 
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 _DRAIN_PACE_NS = 1_000_000
-# Control aggressors stall no simulated victim, but simulating each of their calls takes real time.
+# Period (ns) of a simulated control aggressor: it stalls no victim, but simulating each of its calls takes real time.
 _CONTROL_PERIOD_NS = 100_000
-# Bursts that begin together last up to 1.3 ms (16 threads on an H200). With their usual period a window's calls would
-# meet hardly any.
+# Period (ns) of bursts that begin together: they last up to 1.3 ms (16 threads on an H200), and with their usual period
+# hardly any call of a window would meet one.
 _ALIGNED_PERIOD_NS = 2_000_000
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 _CLOCK_INTERVAL_S = 0.05
@@ -41,9 +41,9 @@ class Stopped(Exception):
 
 
 class CellRunner:
-    """Context manager of a session with all probes, and of what measures windows with them.
+    """Context manager of a session with all probes and of its window measurer.
 
-    On a simulated GPU that is the resident of the engine, so that engines work at the same time.
+    On a simulated GPU the measurer is a resident of the engine, so that engines work at the same time.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# A cell with rejected repeats needs so many valid ones, or all that are planned if those are fewer.
+# Smallest number of valid repeats of a cell with rejected ones, or all planned repeats if those are fewer.
 LEAST_REPEATS = 2
 
 _DUE = Channel(Phase.DUE)

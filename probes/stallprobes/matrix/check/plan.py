@@ -22,11 +22,11 @@ from stallprobes.patterns.naming import (
     unknown_name_message,
 )
 
-# Aggressors of the primary context share one stream, so that a victim can be placed on it.
+# Name of the stream that aggressors of the primary context share, so that a victim can be placed on it.
 AGGRESSORS_STREAM = "shared"
 
-# Copies of this size take milliseconds. Several iterations fit into a window, and all buffers of a session together
-# stay below its memory limit.
+# Largest size (bytes) of a copy: it takes milliseconds. Several iterations fit into a window, and all buffers of a
+# session together stay below its memory limit.
 _MAX_SIZE = 64 * MIB
 
 
@@ -146,7 +146,7 @@ def contexts_of(probes: Iterable[Probe]) -> list[Placement]:
 
 
 def _split_names(names: Sequence[str], role: Role) -> list[str]:
-    """The names in ``names``, which may be separated by commas, with "all" replaced by those of the default check."""
+    """The names in ``names``, separated by commas or not; the names of the default check replace "all"."""
     selected: list[str] = []
     for text in names:
         for name in text.split(","):
@@ -175,7 +175,7 @@ def _probes_of_role(name: str, role: Role) -> list[Probe]:
 
 
 def check_size(entry: Entry) -> int:
-    """The size in bytes with which a check measures probes of ``entry``, 0 for those without one."""
+    """Size in bytes with which a check measures probes of ``entry``, 0 for probes without a size."""
     return min(entry.size, _MAX_SIZE)
 
 

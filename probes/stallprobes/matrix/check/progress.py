@@ -45,7 +45,7 @@ class ProgressReporter:
         self._lock = threading.Lock()
 
     def expect(self, windows: int) -> None:
-        """Add ``windows`` to the number of all windows; a negative number removes those that are left out."""
+        """Add ``windows`` to the number of all windows; a negative number removes windows."""
         with self._lock:
             self._total += windows
 

@@ -34,10 +34,10 @@ from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import BACKENDS, LostEngine, Matrix, Status
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Number of engines that divide the columns of a simulated check. Each uses one CPU core.
+# Number of engines that divide the columns of a simulated check; each uses one CPU core.
 _ENGINES = 2
 _WATCHDOG_NS = 60 * MS
-# Further repeats of a cell that has too few valid ones.
+# Number of further repeats of a cell with too few valid ones.
 _REJECTED_REPEATS = 2
 # Difference between the seeds of two engines, larger than the seeds that users choose.
 _SEED_STEP = 1_000_003
@@ -163,7 +163,7 @@ class _Check:
         return 0 < block.repeat <= self._repeats
 
     def _additional_blocks(self, regular: Iterable[Block], cell_runner: CellRunner, number: int) -> list[Block]:
-        """Round ``number``, from 0 on, of additional repeats of those cells in ``regular`` that gain most by them.
+        """Round ``number``, from 0 on, of additional repeats: the cells in ``regular`` with the largest gain.
 
         Cells with a probe that ``cell_runner`` does not have are left out.
         """
@@ -373,9 +373,9 @@ class _Check:
         status: Status,
         reason: str,
     ) -> tuple[list[Block], tuple[tuple[str, str], ...]]:
-        """The blocks without the cells for which ``drops`` returns True, and the rows and columns of these.
+        """The blocks without the cells for which ``drops`` returns True, and the rows and columns of the dropped cells.
 
-        Those cells get ``status`` and ``reason``, unless they have a status already.
+        A dropped cell gets ``status`` and ``reason``, unless it has a status already.
         """
         kept: list[Block] = []
         dropped: list[tuple[str, str]] = []

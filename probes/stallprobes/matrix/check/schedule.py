@@ -14,46 +14,46 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Many short repeats rather than few long ones: a machine's calls vary from second to second, within a window they do
-# not. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6. Repeats after the
-# first LEAST_REPEATS leave out slow aggressors, whose windows take half of the time, and end when the time is spent.
+# Number of repeats: many short ones, since a machine's calls vary from second to second, but not within a window. On a
+# noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6. Repeats after the first
+# LEAST_REPEATS leave out slow aggressors, whose windows take half of the time, and end with the budget.
 REPEATS = 6
 LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 QUICK_REPEATS = 3
-# Time budget of the measurement for each column of a check, so that a cell keeps its time when a column is added, and
-# of a quick check. A default check is documented to take 70 s, a quick one 12 s, with start and report.
+# Time budget (s) of the measurement for each column of a check, so that a cell keeps its time when a column is added,
+# and of a quick check. A default check is documented to take 70 s, a quick one 12 s, with start and report.
 COLUMN_S = 2.25
 LEAST_BUDGET_S = 58.5
 QUICK_BUDGET_S = 9.0
-# Share of the budget for additional repeats. A quick check has few windows per block, and so costly additional ones.
+# Share of the budget for additional repeats, which are costly in a quick check: it has few windows per block.
 ADDITIONAL_SHARE = 0.2
 QUICK_ADDITIONAL_SHARE = 0.1
-# A cell gets at most one additional repeat per round.
+# Number of rounds of additional repeats; a cell gets at most one per round.
 ROUNDS = 4
 
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
-# A simulated GPU's windows, in virtual time.
+# Usual and shortest window (s) of a simulated GPU, in virtual time.
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
-# Length of a baseline window over that of a window with the aggressor. It serves twice, as the one before and after.
+# Length of a baseline window over the length of a window with the aggressor. A baseline serves twice, before and after.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
-# A window is extended to contain so many calls, up to 60 ms (100 ms in virtual time). With 8 calls in place of 20, a
-# check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
+# Number of calls up to which a window is extended, to 60 ms at most (100 ms in virtual time). With 8 calls in place of
+# 20, a check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
-# An aggressor is slow if one of its iterations takes so long.
+# Shortest iteration (s) of a slow aggressor.
 _SLOW_S = 0.015
 # Number of blocks that share the baselines before and after them. Baselines take a fifth of a real check. In virtual
 # time the machine does not vary, but every window costs more than its calls.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Victims of each block that warms up.
+# Number of victims of each block that warms up.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# A slow iteration of the aggressor may extend a window to so many times its usual length.
+# Largest length of a window with a slow iteration of the aggressor, over its usual length.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat over that of a regular one: fewer victims share the start of the aggressors and
-# the baselines. To simulate that start takes longer than to simulate a window.
+# Estimated time of an additional repeat over the time of a regular one: fewer victims share the start of the aggressors
+# and the baselines. Simulating the start takes longer than simulating a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 
@@ -61,7 +61,7 @@ _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 class Block:
     """One aggressor set with victims, in one repeat. Repeat 0 warms up and is discarded.
 
-    ``additional``: it holds only victims that gain by another repeat, and counts in their cells only, not in those of
+    ``additional``: it has only victims that gain by another repeat, and counts in their cells only, not in the cells of
     the host control or of the column quiet.
     """
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # The engine of a simulated GPU imports this module too.
     from stallprobes.engine.session import Session
 
-# The first calls after a pause find cold caches and an idle core, and are not measured.
+# Time (s) before a window that is not measured: first calls after a pause find cold caches and an idle core.
 _LEAD_IN_S = 0.002
 _PARK_S = 0.001
 _SETTLE_S = 0.005
@@ -30,14 +30,14 @@ _PARK_AT_MOST_S = 0.05
 _INTERVAL_GROWTH = 1.5
 _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
-# An aggressor without progress for so long, and with no call in flight, does not run.
+# Time (ns) without progress and without a call in flight after which an aggressor does not run.
 _NO_PROGRESS_NS = 250_000_000
-# A host control with a call slower than this, and than so many times its median, lost its CPU core.
+# Latency (ns), and multiple of its median, above which a call of the host control shows a lost CPU core.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
-# A window that took so much longer than planned was suspended, and with it the engine, or the machine was.
+# Time (s) beyond the planned length of a window that shows a suspension of window and engine, or of the machine.
 _GAP_S = 1.0
-# Records of the timeline take some 10 ms.
+# Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2
 _CALL = Channel(Phase.CALL)
 
@@ -74,10 +74,10 @@ class VictimWindow:
 
 @dataclass(frozen=True)
 class MeasuredProbes:
-    """The probes of a session by their parts: ``victims`` are their names by row, ``aggressors`` those of each column.
+    """The probes of a session by their parts: ``victims`` has their names by row, ``aggressors`` their names by column.
 
-    ``host`` is the name of the host control, ``drains`` are those of the probes that wait for a context. ``periods_ns``
-    are set before the first window. ``virtual``: time is. ``timeline``: it is on.
+    ``host`` is the name of the host control, ``drains`` are the names of the probes that wait for a context.
+    ``periods_ns`` are set before the first window. ``virtual``: the time is virtual. ``timeline``: the timeline is on.
     """
 
     victims: Mapping[str, str]

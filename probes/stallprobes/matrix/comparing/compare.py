@@ -39,27 +39,27 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# A change of sufficient size is unsure up to this p-value by the calls and by the cell's own repeats; above it is no
+# p-value, by the calls and by the cell's own repeats, up to which a change of sufficient size is unsure; above it is no
 # change. About one unchanged cell in a hundred exceeds it by chance.
 LIKELY = 0.01
-# With fewer calls, chance explains every change of the median.
+# Number of calls below which chance explains every change of the median.
 ENOUGH_CALLS = 8
-# Up to this dispersion (1 for independent calls) the slow calls of a repeat count as independent.
+# Dispersion (1 for independent calls) up to which the slow calls of a repeat count as independent.
 DISPERSION = 2.0
-# The limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
+# The same limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
-# Up to this ratio to the row's baseline, a change of both has one cause, such as the CPU's clock.
+# Ratio to the row's baseline up to which a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0
 
 # Minimum number of rows for the mean of a column.
 _ROWS = 4
-# Where cells have additional repeats, those without them are a selection that agreed by chance, and a cell with them
-# may have none in another check. So a stated ratio allows for so much more deviation, except in the condition of size,
-# which one of two estimates has to meet.
+# Factor by which a stated ratio allows for more deviation where cells have additional repeats: the cells without them
+# are a selection that agreed by chance, and a cell with them may have none in another check. The condition of size,
+# which one of two estimates has to meet, is excepted.
 SELECTION = 1.04
-# A column whose medians vary between repeats by so many times the prior variance has modes.
+# Variance of the medians of a column between repeats, over the prior variance, from which the column has modes.
 _MULTIMODAL = 6.0
-# A victim within this factor of the limit of starvation may cross it by chance.
+# Factor from the limit of starvation within which a victim may cross it by chance.
 _NEAR = 3.0
 
 
@@ -69,8 +69,8 @@ _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 def compare(old: Matrix, new: Matrix, *, force: bool = False) -> Comparison:
     """Comparison of the cells that both ``old`` and ``new`` measured.
 
-    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``, and with it too if only one was
-    made with the timeline, which adds to each call.
+    Raises NotComparable if GPU model, profile or measurement differ, unless ``force``; even then if only one has the
+    timeline, which adds to each call.
     """
     if (problem := timeline_mismatch(old.timeline, new.timeline)) is not None:
         raise TimelinesDiffer(problem)
@@ -125,7 +125,7 @@ class _Tester:
     """All tests of a comparison, which share prior variances and the correction for their number.
 
     Some cells have additional repeats, mostly those that vary. The priors come from the first repeats of every cell:
-    the cells without additional ones are a selection of those that vary least, and those with them of the others.
+    the cells without additional ones are a selection that varies little, the cells with them one that varies much.
     """
 
     def __init__(self, old: Matrix, new: Matrix, tests_of: Mapping[tuple[str, str], list[QuantileTest]]) -> None:
@@ -288,7 +288,7 @@ class _Tester:
         return Change.UNSURE, f"{why}, but repeats within one check differ by as much in {number} of the other phases"
 
     def _within_variation(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
-        """UNSURE in place of a change between two values that the baselines of the row have too.
+        """UNSURE in place of a change between two values that also occur among the baselines of the row.
 
         A machine can stay in one of its modes for all repeats of a cell, which the variance between them cannot show;
         the baselines are measured before and after every cell.

@@ -24,7 +24,7 @@ from stallprobes.verdicts.verdict import Detectable
 COMPARE_SCHEMA = "stallscope.compare/3"
 # Probability that a comparison of two checks of an unchanged machine reports any cell as worse or better, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
-# consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from those of a noisy H200
+# consecutive checks on one H200, one cell each, 1 of 200 comparisons of checks drawn from the repeats of a noisy H200
 # (bench_detectable.py).
 FALSE_ALARMS = 0.01
 
@@ -135,7 +135,7 @@ class Sensitivity(Document):
         return cls(len(ratios), half if half < math.inf else None, most if most < math.inf else None)
 
 
-# By percentile; null for no phase.
+# Sensitivity by percentile; null for no phase.
 Sensitivities = Mapping[Quantile, Sensitivity | None]
 
 

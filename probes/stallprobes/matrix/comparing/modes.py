@@ -18,10 +18,10 @@ from stallprobes.latency.statistics import Int64s
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, ChannelRepeats, QuantileTest
 from stallprobes.matrix.matrix import QUIET
 
-# A single repeat may be an outlier, two alike are a mode.
+# Smallest number of like repeats that make a mode; a single repeat may be an outlier.
 _FEWEST = 2
-# The ratio between two modes varies with the few repeats that show them: modes count as apart as a change from this
-# part of its logarithm on.
+# Smallest distance of two modes, as a share of a change (both as logarithms), at which the modes count as equally far
+# apart: the ratio between modes varies with the few repeats that show them.
 _ALIKE = 0.85
 
 

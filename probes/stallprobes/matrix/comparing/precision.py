@@ -28,9 +28,8 @@ Key = TypeVar("Key", bound=Hashable)
 class PhaseSpread:
     """Spread of the p50 of one phase of a cell between its ``repeats``.
 
-    ``variance`` is that of the logarithm of a repeat's p50, and ``prior`` the degrees of freedom that similar cells add
-    to those of the repeats. The p50 varies less than the p99, which depends on few calls and says less of a cell than
-    of chance.
+    ``variance`` is the variance of the logarithm of a repeat's p50, and ``prior`` the degrees of freedom that similar
+    cells add. The p50 varies less than the p99, which depends on few calls and says less of a cell than of chance.
     """
 
     repeats: int
@@ -54,7 +53,7 @@ _LARGEST = math.log(1e6)
 def spreads(cells: Mapping[Key, Sequence[Repeat]]) -> dict[Key, list[PhaseSpread]]:
     """The spreads of the phases of each cell that have calls in two repeats or more.
 
-    As in a comparison, the variance of each is moderated with those of all cells.
+    As in a comparison, the variance of each is moderated with the variances of all cells.
     """
     variances = {key: _variances(repeats) for key, repeats in cells.items()}
     first = min((len(repeats) for repeats in cells.values()), default=0)
@@ -76,7 +75,7 @@ def spreads(cells: Mapping[Key, Sequence[Repeat]]) -> dict[Key, list[PhaseSpread
 
 
 def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, float]]:
-    """Of each phase: the number of repeats with calls, the variance of their log p50, and their mean p50 in ns."""
+    """Number of repeats with calls, variance of their log p50, and mean p50 in ns of each phase."""
     logs: dict[Channel, list[float]] = {}
     for repeat in repeats:
         for channel, log in _log_medians(repeat).items():
@@ -91,7 +90,7 @@ def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, flo
     return result
 
 
-# A check asks several times for the spreads of its cells.
+# Log medians by repeat: a check asks several times for the spreads of its cells.
 _LOG_MEDIANS: WeakKeyDictionary[Repeat, dict[Channel, float]] = WeakKeyDictionary()
 
 

@@ -30,12 +30,12 @@ P50, P99 = PERCENTILES
 RATIO = {P50: 1.39, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
 DIFFERENCE_NS = {P50: 200, P99: 1000}
-# A percentile is tested if one of the two checks has so many calls.
+# Smallest number of calls in one of the two checks for a test of a percentile.
 CALLS = {P50: 1, P99: 100}
 
 # Shares of both checks' calls above the cuts. A p99 changes when 1 call in 100 or more is slow in one check, which is
-# half that share of both checks; the larger shares are for more slow calls. For p50, each check's share of the calls is
-# a further cut, which separates distributions that do not overlap.
+# half of this share in both checks together; the larger shares are for more slow calls. For p50, each check's share of
+# the calls is a further cut, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
@@ -135,7 +135,7 @@ def _by_channel(repeats: Iterable[Repeat]) -> dict[Channel, _Held]:
 
 
 def _with_calls(held: _Held) -> _Held:
-    """Those of ``held`` that have calls, ordered by host."""
+    """The histograms of ``held`` with calls, ordered by host."""
     # Sorted by host, so that a host's repeats have the same index in both checks.
     return sorted([each for each in held if each[1].count], key=itemgetter(0))
 
@@ -182,8 +182,8 @@ class QuantileTest:
     def relevant_by_repeats(self) -> bool:
         """Whether, at p50, the means of the repeats' log percentiles differ by so much, in the direction of ``ratio``.
 
-        The median of all calls of repeats that vary depends on chance more than this mean does, whose deviation the
-        repeats show.
+        Where repeats vary, the median of all calls depends on chance more than this mean does, and the repeats show the
+        deviation of the mean.
         """
         if self.quantile is not P50 or self.single_repeat:
             return False
@@ -298,7 +298,7 @@ def quantile_tests(old: Cell, new: Cell) -> list[QuantileTest]:
 
 
 def _channels(old: Collection[Channel], new: Collection[Channel]) -> list[Channel]:
-    """The channels to test: the labelled ones that both cells have, else those of the whole phases."""
+    """The channels to test: the labelled ones of both cells, else the channels of whole phases."""
     common = [channel for channel in old if channel in new]
     ordered = [channel for phase in PHASES for channel in phase_channels(common, phase)]
     return [channel for channel in ordered if channel in old or channel in new]

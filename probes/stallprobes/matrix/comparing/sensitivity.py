@@ -17,7 +17,7 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, QuantileTest
 
-# A change of the stated size is missed with this probability.
+# Probability that a change of the stated size is missed.
 _MISSED = 0.1
 # Share of slow calls of a change at p99, and the share without it.
 _SLOW, _TAIL = 0.05, 0.01
@@ -32,16 +32,16 @@ _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 def power_sd(freedom: int) -> float:
     """Number of estimated standard deviations below its mean that a variable exceeds with a probability of 90 %.
 
-    ``freedom`` is that of the estimate.
+    ``freedom`` is the degrees of freedom of the estimate.
     """
     return student_t_limit(2 * _MISSED, freedom)
 
 
 def detectable(test: QuantileTest, p_value: float, margin: float, limits: Iterable[float]) -> float | None:
-    """The smallest ratio that ``test`` would have found; None if it would have found none, or the repeats are too few.
+    """Smallest ratio that ``test`` detects; None without one, or with too few repeats.
 
-    ``p_value`` is that from which on a change counts, ``margin`` what chance takes off the logarithm of the ratio in 1
-    case of 10, ``limits`` are the logarithms of the ratio that suffice by the tests of the repeats.
+    ``p_value`` is the largest one of a change that counts, ``margin`` the loss of the log ratio by chance in 1 case of
+    10, ``limits`` are the log ratios that suffice by the tests of the repeats.
     """
     if test.single_repeat or not test.has_calls:
         return None
