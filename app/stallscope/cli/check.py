@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import LostEngine, Matrix
 
 DEFAULT_SEED = 1
-# As in DNS (RFC 1035, 2.3.4).
+# Largest number of characters of a host name, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
-# Cells that one sentence can name.
+# Largest number of cells that a sentence names.
 _NAMED_CELLS = 8
 
 
@@ -283,7 +283,7 @@ def _failure(matrix: Matrix) -> str | None:
 
 
 def _lost_engines(lost: Sequence[LostEngine]) -> str:
-    """The engines that failed during the check, and the cells that are lost with them, as a sentence."""
+    """The engines that failed during the check, and the cells lost with them, as a sentence."""
     from stallprobes.units import plural
 
     names = [f"{row} beside {column}" for engine in lost for row, column in engine.cells]

@@ -78,7 +78,7 @@ def compare_checks(old: Matrix, new: Matrix, force: bool) -> Comparison:
 
 
 def load_reference(name: str | None) -> Reference | None:
-    """The reference that --reference names, None for none or without the option.
+    """The reference of --reference, None for none or without the option.
 
     Raises CheckFileError for an unknown name, and for a file that is no reference.
     """
@@ -90,9 +90,9 @@ def load_reference(name: str | None) -> Reference | None:
 
 
 def against_reference(matrix: Matrix, name: str | None, chosen: Reference | None) -> ReferenceComparison | None:
-    """What is unusual in ``matrix``, by the ``chosen`` reference of --reference ``name``.
+    """Unusual cells of ``matrix`` by the ``chosen`` reference of --reference ``name``.
 
-    Without ``name`` by the reference of the package that fits, None if none does. Raises NotComparable if the chosen
+    Without ``name`` by the fitting reference of the package, None without one. Raises NotComparable if the chosen
     reference does not fit.
     """
     from stallprobes.matrix import reference_choice

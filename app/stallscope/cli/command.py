@@ -21,7 +21,7 @@ _NAME_ONE = ("--gpu", "--pid")
 
 
 class CliCommand(click.Command):
-    """A command whose help is written as results are, and whose usage errors know their context."""
+    """A command with help in the style of results, and usage errors with their context."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """As click's; a closed or full stdout raises CommandError."""
@@ -112,7 +112,7 @@ def _name(argument: click.Argument) -> str:
 
 
 def _taken_by_sim(context: click.Context | None) -> str:
-    """The hint that --sim took a word for its profile that is no profile but may be the missing argument."""
+    """Hint that --sim took the missing argument for its profile."""
     value = None if context is None else context.params.get("sim")
     if value is None or options.is_profile(value):
         return ""

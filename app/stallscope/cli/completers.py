@@ -85,7 +85,7 @@ def profiles(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def simulation_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Parameters of the simulated GPU that can be set, each with ``=``, and with its section where that is needed."""
+    """Parameters of the simulated GPU, each with ``=``, and with its section where it needs one."""
     from stallprobes.engine.sim import profile
 
     name = context.params.get("sim")
@@ -108,7 +108,7 @@ def references(context: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def failures(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """The ``known`` results of a check that may count as failures, in a list that is separated with commas."""
+    """The ``known`` results of a check that may count as failures, in a list with commas."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         begun, _, last = incomplete.rpartition(",")
@@ -133,7 +133,7 @@ def _list_items(begun: str, last: str, words: Mapping[str, str]) -> list[Complet
 
 
 def _placements(incomplete: str) -> dict[str, str]:
-    """The probe that ``incomplete`` names, in each context and on each stream that can follow."""
+    """The probe in ``incomplete`` with each context and each stream that can follow."""
     from stallprobes.catalog import entries
     from stallprobes.patterns import naming
 

@@ -55,7 +55,7 @@ def choose_gpus(
     progress: Progress,
     survey: Callable[[], Survey] | None = None,
 ) -> tuple[tuple[Gpu, ...], Survey]:
-    """At least ``count`` GPUs, those of ``spec`` first, and the survey that found them.
+    """At least ``count`` GPUs, the ones of ``spec`` first, and their survey.
 
     ``survey`` returns the result of a survey that has begun; with None a new one begins. ``progress`` shows it. Raises
     NoGpu if there is no such GPU, and CommandError (exit code 2) if other processes use one and the user did not agree

@@ -254,7 +254,7 @@ def _run(arguments: list[str], received: signals.CommandSignals) -> int:
 
 
 def _complete(instruction: str) -> ExitCode:
-    """Write the script or the words for which a shell asks. Raises CommandError for a request that no shell makes."""
+    """Write the script or the words for which a shell asks. Raises CommandError for any other request."""
     from click import shell_completion
 
     name, _, what = instruction.partition("_")
@@ -295,7 +295,7 @@ def _print_version(context: click.Context, asked: bool) -> None:
 
 
 def _unknown_command(words: Sequence[str], profile: Any) -> str:
-    """The sentence for the command line ``words`` whose first is no command.
+    """Sentence for the command line ``words``, which begins with no command.
 
     ``profile`` is the word before it, which --sim took for its profile. A program is proposed as one to watch.
     """

@@ -28,7 +28,7 @@ _PROMETHEUS_START = b"# HELP stallscope_"
 class OutputFiles:
     """Output files by option.
 
-    Raises CommandError (exit code 2) for a file that cannot be written, or that exists without ``force``. A file of
+    Raises CommandError (exit code 2) for a file that cannot be written, or exists while ``force`` is False. A file of
     ``--prometheus`` may replace an earlier one without ``force``; ``prometheus_full`` is for all metrics.
     """
 
@@ -56,7 +56,7 @@ class OutputFiles:
         *,
         progress: Progress,
     ) -> list[str]:
-        """Write every file, each completely or not at all, and show that. Returns a sentence for each that failed."""
+        """Write every file completely or not at all, with progress. Returns a sentence for each failed file."""
         if not self._paths:
             return []
         from stallprobes.matrix import check_file, prometheus

@@ -131,7 +131,7 @@ def _write_trace(result: RunResult, traces: Sequence[TitledTrace], path: Path, f
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """What is measured: the arguments of the command that have to do with it."""
+    """Arguments of the command that select what is measured."""
 
     names: tuple[str, ...]
     variants: tuple[str, ...]

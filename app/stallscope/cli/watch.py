@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stallscope.cli.watching.files import WatchFiles
 
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
-# Of --json without a file.
+# Value of --json without a file.
 _STDOUT = "-"
 MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0
@@ -34,7 +34,7 @@ MAX_SLOW_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class WatchArguments:
-    """Arguments of the command as they were given: None, False or empty for those that were not.
+    """Arguments of the command as given; a missing one is None, False or empty.
 
     ``no_screen``: why no screen can be opened, as a clause; "" if it can, or with ``headless``.
     """
@@ -74,12 +74,12 @@ class WatchArguments:
 
     @property
     def printed(self) -> bool:
-        """Whether that list is written to stdout; else it is a screen on which a process is chosen."""
+        """Whether the list of processes is written to stdout; else a process is chosen on a screen."""
         return self.listed and (self.headless or self.as_json or bool(self.no_screen))
 
     @property
     def options(self) -> Sequence[str]:
-        """Options that are given, but for those of the command's own output."""
+        """Given options, without the options of the command's own output."""
         given = {
             "--print-env": self.print_env,
             "--attach": self.attach is not None,
@@ -111,14 +111,14 @@ class _Rule(NamedTuple):
     see_help: bool = True
 
 
-# Options with which nothing is started, those of the report, of the recording, of a program that watch starts, and of a
-# process that runs already.
+# Options with which nothing is started; then the options of the report, of the recording, of a program that watch
+# starts, and of a process that runs already.
 _MODES = ("--print-env", "--attach", "--pid")
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
 _STARTED = ("--headless", OUTPUT)
 _RUNNING = ("--seconds", "--children")
-# The first rule that is broken is reported.
+# Rules for the arguments; the first broken one is reported.
 _RULES = (
     _Rule(lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
     _Rule(lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),
@@ -180,7 +180,7 @@ _RULES = (
 
 
 class WatchCommand(MeasuringCommand):
-    """A command whose usage errors exit with a code that the program, which it may start, hardly has."""
+    """A command that exits after usage errors with a code that the started program hardly has."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's. Raises CommandError (WatchExit.FAILED) for wrong arguments."""
@@ -381,7 +381,7 @@ def command(context: click.Context, /, **values: Any) -> None:
 
 
 def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -> int:
-    """Watch a program that is started, or a process that is given or chosen; the exit code."""
+    """Watch a started program, or a given or chosen process; the exit code."""
     from stallscope.cli.watching import session
 
     settings = None
@@ -413,7 +413,7 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
 
 
 def _check(arguments: WatchArguments, see_help: str) -> None:
-    """Raise CommandError for arguments that exclude each other, by the first rule that one breaks."""
+    """Raise CommandError for arguments that exclude each other, by the first broken rule."""
     for rule in _RULES:
         broken = [option for option in arguments.options if option in rule.options] if rule.condition(arguments) else []
         if broken:
@@ -421,7 +421,7 @@ def _check(arguments: WatchArguments, see_help: str) -> None:
 
 
 def _check_files(arguments: WatchArguments) -> None:
-    """Raise CommandError for files that cannot be written, or that nothing would be written to."""
+    """Raise CommandError for files that cannot be written, or would get no content."""
     reports = arguments.attach is not None or arguments.pid is not None
     stdout_use = "the text goes to stdout" if reports else "stdout belongs to the program"
     files = {JSON: arguments.json_file, TRACE: arguments.trace, RECORD: arguments.record, OUTPUT: arguments.output}

@@ -12,17 +12,17 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 # Text and its style.
 Run = tuple[str, str]
 BAR = 6
-# Of a bar too short for one column: it shows that there is a bar.
+# Glyph of a bar too short for one column: it shows that there is a bar.
 _NO_BAR = "▏"
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
-# What is narrower is no name any more.
+# Smallest width of a shortened name.
 _LEAST_NAME = 12
 
 
 @dataclass(frozen=True)
 class _Width:
-    """What of the table is left out in narrow terminals."""
+    """Parts of the table that narrow terminals leave out."""
 
     gap: int
     bars: bool = False
@@ -31,7 +31,7 @@ class _Width:
 
 
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
-# Where names must be shortened too.
+# Widths at which names must be shortened too.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))
 
 
@@ -165,7 +165,7 @@ class BlameTable:
 
 
 def because_of(figure: FigureBlame) -> str:
-    """What makes ``figure`` slow, in a few words: ``because of spin``, ``only together: spin, alloc-free``."""
+    """Cause of a slow ``figure`` in a few words: ``because of spin``, ``only together: spin, alloc-free``."""
 
     def names(*conclusions: Conclusion) -> str:
         return ", ".join(blame.aggressor for blame in figure.aggressors if blame.conclusion in conclusions)
@@ -187,7 +187,7 @@ def because_of(figure: FigureBlame) -> str:
 
 
 def delay_bar(figure: FigureBlame, ns: float | None) -> Run:
-    """How much of the delay of ``figure`` there is at ``ns``: none as with all off, the whole bar as with all on."""
+    """Bar of the share of the delay of ``figure`` at ``ns``: none as with all off, the whole bar as with all on."""
     if ns is None:
         return "", ""
     # With all on a masked stall is not slow.

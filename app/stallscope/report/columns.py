@@ -8,7 +8,7 @@ import unicodedata
 
 from stallprobes.foreign_text import is_printable
 
-# Characters of one column that the reports and panels use most; the widths of others are looked up one by one.
+# Characters of one column in most reports and panels; the widths of others are looked up one by one.
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
 # Vowels and final consonants of Hangul, which are drawn into the syllable before them.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
@@ -18,7 +18,7 @@ _PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")
 def display_width(text: str) -> int:
     """Number of terminal columns that ``text`` takes: two for a wide character, none for a combining one.
 
-    A character that ``printable`` replaces counts as the one column of its replacement.
+    A character that ``printable`` replaces counts as one column, as its replacement does.
     """
     if text.isascii() or _ONE_COLUMN.fullmatch(text):
         return len(text)

@@ -41,7 +41,7 @@ def machines(out: TextWriter, comparison: Comparison) -> None:
 
 
 def differences(out: TextWriter, comparison: Comparison) -> None:
-    """What differs between the machines and settings of the two checks."""
+    """Differences between the machines and settings of the two checks."""
     if not comparison.differences:
         out.paragraph("No difference in GPU, driver, settings and host")
         return
@@ -54,7 +54,7 @@ def differences(out: TextWriter, comparison: Comparison) -> None:
 
 
 def changes(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChange]) -> None:
-    """The cells that changed by outcome, and how reliable that is."""
+    """The changed cells by outcome, and the reliability of the comparison."""
     for outcome in CellOutcome:
         cells = [cell for cell in comparison.cells if cell.outcome is outcome]
         if not cells or outcome is CellOutcome.SAME:

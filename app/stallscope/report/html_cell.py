@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-# Classes of style by outcome, where they are not called as the outcome.
+# Classes of style by outcome, where their names differ.
 _OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 
 @dataclass(frozen=True, eq=False)
 class PageData:
-    """What all parts of a page share: the matrix, each cell's element id, the histograms' axis, and the changes.
+    """Common data of all parts of a page: the matrix, each cell's element id, the histograms' axis, and the changes.
 
     ``before`` is the older matrix of a comparison.
     """

@@ -37,7 +37,7 @@ _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."
 )
-# Classes of a stalled cell by its ratio, from the largest: the darker, the longer the stall.
+# Classes of a stalled cell by its least ratio, the longest stall and darkest class first.
 _SHADES = ((300, "most"), (30, "much"))
 # Number of causes in view; the others are folded.
 _CAUSES_IN_VIEW = 8
@@ -49,7 +49,7 @@ def page(
     hosts: Sequence[str] = (),
     reference: ReferenceComparison | None = None,
 ) -> str:
-    """The page of ``matrix``, with the comparison whose newer side it is, and that with a reference.
+    """The page of ``matrix``, with its comparison with an older check, and its comparison with a reference.
 
     ``hosts`` are sentences on the hosts of a merged matrix.
     """

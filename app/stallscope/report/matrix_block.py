@@ -32,7 +32,7 @@ _SYMBOLS: dict[CellKind, str] = {
 
 @dataclass(frozen=True)
 class MatrixBlock:
-    """Names in the block of a check: ``victims`` and ``aggressors`` that this machine supports, the worst first.
+    """Names in the block of a check: the supported ``victims`` and ``aggressors``, the worst first.
 
     ``quiet`` are the aggressors beside which every victim is quiet, ``unreached`` those without any measurement.
     """
@@ -57,7 +57,7 @@ class MatrixBlock:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The aggressors that have a line: those that are neither quiet for every victim nor unreached."""
+        """The aggressors with a line: neither quiet for every victim nor unreached."""
         return tuple(name for name in self.aggressors if name not in self.quiet and name not in self.unreached)
 
 

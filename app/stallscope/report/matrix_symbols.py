@@ -25,10 +25,10 @@ _WORDS: dict[CellKind, str] = {
     Status.INVALID: "invalid",
     Status.UNSUPPORTED: "not supported",
 }
-# Columns of a symbol and the space behind it.
+# Number of columns of a symbol and the space behind it.
 _STEP = 2
 _LONGEST_NAME = 30
-# What is left of a block that is no cells: the worst ratio.
+# Number of columns of the worst ratio beside the cells of a block.
 _RATIO = 7
 
 
@@ -81,8 +81,8 @@ def _block(
 
 
 def _heads(names: Sequence[str], places: Sequence[int], width: int) -> Iterator[str]:
-    """Lines that lead from the names of columns to their ``places``: names of the first columns are on the left of
-    them, those of the last ones on the right."""
+    """Lines that lead from the names of columns to their ``places``: names of the first columns are on their left,
+    names of the last columns on their right."""
     count = len(names)
     left = min(
         (

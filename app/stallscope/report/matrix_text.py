@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.model import Phase
 
-# Number of victims of one aggressor whose figures are all in the findings; the matrix has those of the others.
+# Number of victims of one aggressor whose figures are all in the findings; the matrix has the figures of the others.
 _VICTIMS_IN_FULL = 2
-# Number of unusual cells of each kind in a report that is not full.
+# Number of unusual cells of each kind in a short report.
 _UNUSUAL_CELLS = 6
 _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 _GAP = 2
-# Lines of a report that is not full, as far as its causes can be fewer.
+# Largest number of lines of a short report, as far as its causes can be fewer.
 _MOST_LINES = 75
 _LEAST_CAUSES = 3
-# A cause is one line where so many columns are left for the remedy, else two.
+# Smallest number of columns for a remedy in the line of its cause; else a cause has two lines.
 _REMEDY_WIDTH = 60
 _BASELINE = "baseline, µs"
 
-# A cell of the matrix as that of a table.
+# Function from a cell of the matrix to a cell of the table.
 _ShownCell = Callable[["Cell | None"], TableCell]
 
 
@@ -61,9 +61,9 @@ def show(
 ) -> None:
     """The report of a check.
 
-    ``hosts`` are sentences on the hosts of a merged matrix. ``comparison`` is one whose newer side is ``matrix``,
-    ``reference`` the comparison with a reference. ``full`` adds every finding, the reasons of cells that were not
-    measured, and the fingerprint.
+    ``hosts`` are sentences on the hosts of a merged matrix. ``comparison`` compares ``matrix`` with an older check,
+    ``reference`` with a reference. ``full`` adds every finding, the reasons of cells that were not measured, and the
+    fingerprint.
     """
 
     def begin(out: TextWriter) -> None:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 _BLAME_INDENT = "  "
-# The phases that a run with the timeline shows too; the early ones only where there are any.
+# Phases that a run with the timeline shows too; the early ones only where there are any.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
 def show_findings(out: TextWriter, findings: Sequence[Finding]) -> None:
-    """How many findings of the doctor are problems and warnings; then each finding, with what to do."""
+    """Numbers of the doctor's problems and warnings; then each finding, with what to do."""
     problems, warnings = (sum(item.level == level for item in findings) for level in ("problem", "warn"))
     counts = ", ".join(
         plural(number, word) for number, word in ((problems, "problem"), (warnings, "warning")) if number
@@ -175,9 +175,9 @@ def _narrow_rows(variant: RunVariant, phases: Sequence[Phase], *, below: bool) -
 
 
 def _shown(probes: Sequence[RunProbe]) -> Iterator[tuple[str, RunProbe, Mapping[Phase, RunFigures], int]]:
-    """What a report has of ``probes`` in their order: a name, the probe, its latencies, and its number of calls.
+    """Rows of a report on ``probes`` in their order: a name, the probe, its latencies, and its number of calls.
 
-    Aggressors that differ in their threads only, and are in one state, are one, ``NAME 1 … 16``.
+    Aggressors in one state that differ in their threads only have one row, ``NAME 1 … 16``.
     """
 
     def kind(probe: RunProbe) -> tuple[object, ...]:

@@ -13,8 +13,7 @@ from itertools import zip_longest
 from stallscope.report.columns import display_width, name_parts, name_pieces, wrapped
 
 GAP = 2
-# Smallest width of a column of folded text, unless its text is shorter; and its smallest width for the sake of a long
-# word.
+# Smallest width of a column of folded text with longer text; and its smallest width for the sake of a long word.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.
@@ -36,8 +35,8 @@ class TableCell:
 class TableColumn:
     """Title of a table column; a line feed begins a line of it. ``unit``, below it, is the unit of all its figures.
 
-    ``right`` aligns its cells to the right: figures, which are not folded. ``whole``: names to be typed, which are not
-    folded either. ``optional``: the column is left out where all of its cells are empty.
+    ``right`` aligns its cells to the right: figures, never folded. ``whole``: names to be typed, never folded either.
+    ``optional``: the column is left out where all of its cells are empty.
     """
 
     title: str
@@ -168,7 +167,7 @@ class Table:
         return [self._printed(line) for line in text.split("\n")] if text else [], style
 
 
-# The lines of a cell and their style.
+# Lines of a cell and their style.
 _Lines = tuple[list[str], str]
 
 

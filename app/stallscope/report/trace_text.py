@@ -30,8 +30,8 @@ _DETAIL = 24
 
 @dataclass(frozen=True)
 class _Glyphs:
-    """Characters of a picture: cells that are covered little, half and fully, waits, tenures of others, the axis, the
-    delay's bracket, and the end of a label that was cut."""
+    """Characters of a picture: slightly, half and fully covered cells, waits, tenures of others, the axis, the delay's
+    bracket, and the end of a cut label."""
 
     little: str
     half: str

@@ -1,4 +1,4 @@
-"""What this machine is: libcuda survey, NVML, GPUs, the processes on them, telemetry, fingerprint.
+"""This machine: libcuda survey, NVML, GPUs, the processes on them, telemetry, fingerprint.
 
 No CUDA context is created here. It may import files, model, units and errors.
 """

@@ -43,7 +43,7 @@ METRICS = {
     "nvlink_to_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
     "nvlink_from_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
 }
-# Counters in place of readings that block for 20 ms each.
+# Counters of PCIe by the name of a value, in place of readings that block for 20 ms each.
 PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",

@@ -1,9 +1,9 @@
 """The processes that use the GPUs of this machine, by NVML, and where it lists none by their open devices.
 
-NVML lists processes with a compute or a graphics context, and clients of MPS. In a container it lists none, or those of
-the host by ids that mean nothing inside. Then the processes count that have /dev/nvidia* open, as far as this user may
-see their files. A reading asks each GPU for three lists and for utilizations: 23 and 1303 us on an H200, which delays
-no other process's calls: NVML in a tight loop changed no latency there (driver 580.159.04, 2026-11).
+NVML lists processes with a compute or a graphics context, and clients of MPS. In a container it lists none, or the
+processes of the host by ids that mean nothing inside. Then the processes with an open /dev/nvidia* count, as far as
+this user may see their files. A reading asks each GPU for three lists and for utilizations: 23 and 1303 us on an H200,
+which delays no other process's calls: NVML in a tight loop changed no latency there (driver 580.159.04, 2026-11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``check`` does: plan, schedule, cells, matrix, comparison and merge, with their documents.
+"""The work of ``check``: plan, schedule, cells, matrix, comparison and merge, with their documents.
 
 Imports verdicts, engine, patterns and below.
 """

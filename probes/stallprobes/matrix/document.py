@@ -1,7 +1,7 @@
 """JSON document of a check, published schema ``stallscope.check/3``: made of a matrix and back.
 
-A matrix that was read ignores the figures in the document and computes them from the histograms. It equals the one
-that was written exactly, and writing it again gives the same document.
+The reader ignores the figures in the document: the matrix computes them from the histograms. It equals the written
+matrix exactly, and writing it again gives the same document.
 """
 
 from __future__ import annotations

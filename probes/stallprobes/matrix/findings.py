@@ -29,7 +29,7 @@ _QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
 
 @dataclass(frozen=True)
 class ShownRatio:
-    """Ratio to the baseline that a cell shows for a phase: its origin ``phase`` and ``quantile``.
+    """Shown ratio of a cell to the baseline for a phase, with its origin, ``phase`` and ``quantile``.
 
     The phase is ``due`` for a call whose latency from the due time is worse.
     """

@@ -27,7 +27,7 @@ _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 @dataclass(frozen=True)
 class BaselineSpread:
-    """How much the victims' baselines vary within one check, as ratios of at least 1.
+    """Variation of the victims' baselines within one check, as ratios of at least 1.
 
     ``typical`` is the median over the victims, ``worst`` the largest, of victim ``worst_row``.
     """

@@ -2,7 +2,7 @@
 
 The distance of a host is the ratio of its figure to the median of the others. The end of its confidence interval nearer
 to this median counts, so that a p99 of few calls makes no outlier. A host is an outlier if its distance is at least 1.5
-and exceeds the spread of the others (their median absolute deviation, on logarithms), by a limit that grows with the
+and exceeds the spread of the others (their median absolute deviation, on logarithms), by a factor that grows with the
 number of comparisons. The host that differs most is tested first.
 
 A rare stall that delays ten or more consecutive calls can still make one of few hosts an outlier: measure again.

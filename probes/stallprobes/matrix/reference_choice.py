@@ -14,7 +14,7 @@ from stallprobes.matrix.reference import Reference, ReferenceComparison, real_na
 
 
 def unusual(matrix: Matrix) -> ReferenceComparison | None:
-    """What is unusual in ``matrix``, by the reference of the package that fits it.
+    """Unusual cells of ``matrix`` by the fitting reference of the package.
 
     None if none fits or if it has none of the cells.
     """

@@ -1,4 +1,4 @@
-"""What ``run`` does: patterns and probes measured once, and the JSON document of the result.
+"""The work of ``run``: patterns and probes measured once, and the JSON document of the result.
 
 Imports verdicts, engine, patterns and below.
 """

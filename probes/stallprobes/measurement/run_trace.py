@@ -84,7 +84,7 @@ class RunTracer:
 
 
 def _trigger(window: Trace, limits: TriggerLimits) -> TraceTrigger | None:
-    """The latency of a victim that exceeds its limit by the largest factor, or a longer call that has not returned.
+    """A victim's latency with the largest factor over its limit, or a longer call in flight.
 
     Where none exceeds its limit, it is the most unusual call of a victim; without victims the slowest call.
     """

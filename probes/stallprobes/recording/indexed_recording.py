@@ -60,8 +60,8 @@ class LineIndex:
 class IndexedRecording:
     """An open recording of lines of ``kind``, its entries. ``cut_off`` is True where the end of the file is missing.
 
-    An entry is decoded when it is read, so that all methods that return decoded content raise RecordingError for damage
-    that the constructor did not find.
+    An entry is decoded when it is read: the methods that return decoded content also raise RecordingError, for damage
+    unknown to the constructor.
     """
 
     def __init__(

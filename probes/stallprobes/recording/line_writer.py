@@ -47,7 +47,7 @@ class LineWriter:
         return len(data)
 
     def put_trace(self, trace: Trace) -> bool:
-        """Write a trace, or the part around its trigger if it has many rows; False for one that is left out.
+        """Write a trace, or the part around its trigger if it has many rows; False if it is left out.
 
         Left out are traces that no reader accepts, as a damaged file of a process may give, and all traces once they
         are too large together.

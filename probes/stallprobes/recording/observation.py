@@ -51,7 +51,7 @@ class GpuName:
 
 
 class ProbeSetHead(Struct, frozen=True, kw_only=True):
-    """What a probe set and its line in a recording both have: all but the probes.
+    """Members of a probe set and of its line in a recording: all but the probes.
 
     ``pattern`` and ``variant`` are "" for probes selected one by one; ``expect`` is the result to expect of the
     variant. ``gpus`` are empty while they are not known. ``details`` are driver and CUDA version, or profile and seed
@@ -88,7 +88,7 @@ class EngineStatus:
 
 
 class ObservationHead(Struct, frozen=True, eq=False, kw_only=True):
-    """What an observation and its line in a recording both have. ``wall_s`` is in seconds since 1970 (UTC).
+    """Members of an observation and of its line in a recording. ``wall_s`` is in seconds since 1970 (UTC).
 
     ``waiting`` are aggressors that are switched on and start when the baseline is complete. ``other_processes`` compute
     on the GPU, ``NAME (pid N)`` each. ``experiment``: a blame experiment switches the aggressors. ``timeline``: the

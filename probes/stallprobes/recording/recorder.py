@@ -31,10 +31,10 @@ _BASELINES_EVERY_S = 10.0
 class Recorder:
     """Writes observations to ``path`` in its own thread, so that a slow disk delays nothing else.
 
-    The file is created with the first observation, so that none without one is left behind. ``written`` counts the
-    observations in it, ``dropped`` those lost to a full queue or a failed disk; ``traces`` and ``traces_dropped`` count
-    traces, which are also lost beyond 64 MiB in total and before the first observation. ``problem`` is a sentence once
-    writing has failed. Raises RecordingError where the file exists or cannot be created.
+    The first observation creates the file, so that no empty one is left behind. ``written`` counts the observations in
+    it, ``dropped`` those lost to a full queue or a failed disk; ``traces`` and ``traces_dropped`` count traces, which
+    are also lost beyond 64 MiB in total and before the first observation. ``problem`` is a sentence once writing has
+    failed. Raises RecordingError where the file exists or cannot be created.
     """
 
     def __init__(self, path: Path) -> None:

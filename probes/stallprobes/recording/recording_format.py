@@ -44,7 +44,7 @@ class Head(Struct):
 class Line(Struct, frozen=True, omit_defaults=True):
     """Base of the lines, whose text is ``{KEY: {MEMBERS}}``.
 
-    The first member of a line that has a time is ``wall_s``, so that an index is made without decoding the line.
+    A line with a time begins with the member ``wall_s``, so that an index is made without decoding the line.
     """
 
     key: ClassVar[str]

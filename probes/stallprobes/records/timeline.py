@@ -75,7 +75,7 @@ class TimelineUnavailable(Exception):
 
 @dataclass(frozen=True)
 class TimelineLosses:
-    """Records and work that the timeline does not show.
+    """What the timeline does not show.
 
     ``dropped`` counts records that CUPTI dropped, ``exhausted`` how often it found no buffer, ``unmatched`` pieces of
     work that belong to no known call, ``unanswered`` calls whose work has no record, ``overwritten`` records that left
@@ -111,7 +111,7 @@ class TimelineCost:
 
 @dataclass(frozen=True)
 class TimelinePosition:
-    """How far a reader has read: the number of the next GPU record, and of each probe's next host call."""
+    """Position of a reader: the number of the next GPU record, and of each probe's next host call."""
 
     record: int = 0
     calls: Mapping[str, int] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class TraceNames:
 
 
 class TraceHead(Struct, frozen=True, eq=False, kw_only=True, omit_defaults=True):
-    """What a trace and its stored form both have: all but rows and names.
+    """Members of a trace and of its stored form: all but rows and names.
 
     Times are in ns of the board's clock. Records of GPU work are complete up to ``collected_ns``; ``open_work`` has
     none yet. ``wall_offset_s`` is the time since 1970 at 0 ns. Without ``context_switches`` nobody recorded who had the

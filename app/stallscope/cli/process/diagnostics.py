@@ -151,9 +151,9 @@ class LineForm(Enum):
 
 
 def line_form() -> LineForm | None:
-    """The form in which stderr shows a line that changes.
+    """Form of a changing line on stderr.
 
-    None in a file, in a pipe, and where CI says that the terminal is the log of a continuous integration.
+    None in a file, in a pipe, and where CI marks the terminal as the log of a continuous integration.
     """
     if not is_terminal(sys.stderr) or os.environ.get("CI"):
         return None

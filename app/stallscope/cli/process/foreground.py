@@ -33,8 +33,8 @@ class WatchExit(IntEnum):
 
 _SIGNAL_BASE = 128
 REPORT_SIGNAL = signal.SIGUSR1
-# Signals that are forwarded to the program, signals of the terminal included: the terminal sends them to its foreground
-# group, at first this process's.
+# Signals that are forwarded to the program, also the ones of the terminal, which sends them to its foreground group, at
+# first the group of this process.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,
@@ -52,15 +52,15 @@ _SHELL = "/bin/sh"
 
 
 def shell_exit_code(code: int) -> int:
-    """The exit code that shells give for a program that ended with ``code``: 128 + n where it is -n."""
+    """Exit code of shells for a program that ended with ``code``: 128 + n for -n."""
     return code if code >= 0 else _SIGNAL_BASE - code
 
 
 @contextmanager
 def held_signals() -> Iterator[set[signal.Signals]]:
-    """Blocks the signals that ``ForegroundProgram`` waits for; yields the signals that were blocked before.
+    """Blocks the signals that ``ForegroundProgram`` waits for; yields the signals blocked before.
 
-    Threads that start inside the block inherit it, so that they take no signal from the main thread.
+    Threads started inside the block inherit it, so that they take no signal from the main thread.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
@@ -70,9 +70,9 @@ def held_signals() -> Iterator[set[signal.Signals]]:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals of ``held_signals`` from now on, with the signals that arrived meanwhile.
+    """Ignore the signals of ``held_signals`` from now on, also the ones that have arrived.
 
-    For a process with a known exit code, which a signal that comes too late for the program must not change.
+    For a process with a known exit code: a signal too late for the program must not change it.
     """
     for number in (*_FORWARDED, *_STOPS, REPORT_SIGNAL):
         signal.signal(number, signal.SIG_IGN)

@@ -1,9 +1,9 @@
-"""Signals that Python ignores from its start: which action a program has for them that this process starts.
+"""Signals that Python ignores from its start: their action in a program that this process starts.
 
-A program inherits ignored signals from whoever starts it. Python ignores two before any of its code runs, so what this
-process inherited cannot be asked of the kernel any more. A shell ignores neither by itself and passes on what it
-ignores by ``trap '' PIPE`` or has inherited: where the parent is a shell, its signals are those that this process
-got. Other parents reset them for their children (subprocess of Python, Rust, Node.js), whatever they ignore.
+A program inherits ignored signals from whoever starts it. Python ignores two before any of its code runs, so that the
+kernel no longer knows the inherited action. A shell ignores neither by itself and passes on what it ignores by ``trap
+'' PIPE`` or has inherited: where the parent is a shell, its signals are those that this process got. Other parents
+reset them for their children (subprocess of Python, Rust, Node.js), whatever they ignore.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# fish ignores SIGPIPE and resets it for its commands.
+# Names of shells that pass SIGPIPE on; fish ignores it and resets it for its commands.
 _SHELLS = frozenset({"sh", "ash", "bash", "busybox", "dash", "ksh", "ksh93", "mksh", "yash", "zsh"})
 _IGNORED_FIELD = "SigIgn:"
 

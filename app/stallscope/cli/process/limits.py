@@ -1,6 +1,5 @@
-"""What a command needs of memory and file descriptors, asked for before a library or the terminal is touched, and how
-often the garbage collector looks at what it makes.
-"""
+"""Limits of a command: memory and file descriptors, checked before its libraries, and the work of the garbage
+collector."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ import gc
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
-# Measured with ulimit -v: a command that measures works with 200 MiB in all, of which Python has 30. A screen has some
-# 15 threads, for each of which the C library maps a stack of 8 MiB and a heap of 64 MiB.
+# Address space (bytes) of commands, measured with ulimit -v: a command that measures works with 200 MiB, of which
+# Python has 30. A screen has some 15 threads, each with a stack of 8 MiB and a heap of 64 MiB in the C library.
 _NUMPY_BYTES = 192 * _MIB
 _SCREEN_BYTES = 896 * _MIB
-# The terminal, the event loop, the engine with its board and socket, and modules that are loaded meanwhile.
+# Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
 _SCREEN_FILES = 24
-# New objects after which the garbage collector examines them.
+# Number of new objects after which the garbage collector examines them.
 _COLLECTION_OBJECTS = 50_000
 
 

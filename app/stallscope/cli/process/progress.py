@@ -75,7 +75,7 @@ class _Step:
 
 
 class Progress:
-    """Context manager that shows what a command does. Any thread may call its methods.
+    """Context manager that shows the steps of a command. Any thread may call its methods.
 
     A thread draws the line again while the command waits, so that its seconds pass.
     """
@@ -138,7 +138,7 @@ class Progress:
         self._show(_Step(text, began_s, now_s, share, count, left_s))
 
     def shower(self, text: str) -> Callable[[float], None]:
-        """A function that shows the share of a step that is done."""
+        """Function that shows the finished share of a step."""
         return lambda share: self.show(share, text)
 
     def _show(self, step: _Step) -> None:

@@ -109,7 +109,7 @@ class CommandSignals:
 
 
 class InterruptHandler:
-    """Context manager in which the first SIGINT, SIGTERM or SIGHUP requests a stop that keeps the results so far.
+    """Context manager in which the first SIGINT, SIGTERM or SIGHUP requests a stop; the results so far stay.
 
     Raises KeyboardInterrupt in the main thread at a second signal, or if ``stop_requested`` is not called within
     ``grace_s`` (0 for any time) after the first, for example because the engine is still starting, and at the end of

@@ -1,6 +1,6 @@
-"""The gate to stdout and stderr: whatever is written to them has no character that a terminal obeys.
+"""The gate to stdout and stderr: no written text has a character that a terminal obeys.
 
-Only ``TerminalText``, made by the writers of reports and progress from text that is printable already, passes as it is.
+Only ``TerminalText`` passes as it is; the writers of reports and progress make it from printable text.
 ``guarded_streams`` covers what others write too: click's help, tracebacks of any thread, warnings.
 """
 

@@ -1,4 +1,4 @@
-"""What the commands that watch a program share: the session, its screen, its files and its replay.
+"""Parts of the commands that watch a program: the session, its screen, its files and its replay.
 
 Imports process and below.
 """

@@ -41,7 +41,7 @@ from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
 _ANSWER_S = 0.05
-# How often descendants of the process are looked for.
+# Period (s) of the search for descendants of the process.
 _CHILDREN_S = 1.0
 _MOST_NAMED = 8
 _PY_SPY_S = 5.0
@@ -185,7 +185,7 @@ class AttachedWatch:
         return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:
-        """What is waited for, or that the processes have ended; "" for nothing."""
+        """Sentence on the current wait, or on the end of the processes; "" for nothing."""
         # Another thread may add some.
         attached = list(self._attachments.values())
         if all(attachment.has_ended for attachment in attached):
@@ -217,7 +217,7 @@ class AttachedWatch:
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def look_for_children(self) -> None:
-        """Attach to descendants that began to use CUDA, if that is wanted and the last look is some time ago."""
+        """Attach to descendants that began to use CUDA, if wanted and the last search is a period ago."""
         if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
             self._attach_children()
 
@@ -259,7 +259,7 @@ class AttachedWatch:
         return findings.with_problems(self.notes()).changed(attached=tuple(costs))
 
     def notes(self) -> list[str]:
-        """Sentences on processes that were not attached, on what was lost, and on calls that had begun before."""
+        """Sentences on processes without attachment, on losses, and on calls that had begun before."""
         replaced = (attachment.target.title for attachment in self._attachments.values() if attachment.is_replaced)
         return [
             *(f"Not attached: {reason}" for reason in self._refused.values()),
@@ -292,7 +292,7 @@ class AttachedWatch:
             yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
 
     def _attach_first(self) -> Attachment:
-        """Attach to the process, or to those that it started if it uses no CUDA itself. Raises WatchError."""
+        """Attach to the process, or to its descendants if it uses no CUDA itself. Raises WatchError."""
         pid = self._target.pid
         if not self._children or any(_with_cuda([pid])):
             self._processes.attach(pid, self._options)

@@ -1,4 +1,4 @@
-"""What ``watch`` writes at the end of a program, or while it runs."""
+"""Files that ``watch`` writes at the end of a program, or while it runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from stallscope.cli.process.stdout import Output
 
 @dataclass(frozen=True)
 class WatchFiles:
-    """Paths of the files, None for those that are not written; ``force`` replaces existing ones.
+    """Paths of the files, None for a file that is not written; ``force`` replaces existing ones.
 
     ``json`` is the report, ``trace`` a trace for Perfetto, ``record`` a recording, which never replaces a file.
-    ``output`` is that of the program, in place of the screen's pane. ``full``: the text report has all of its parts.
+    ``output`` gets the program's output, in place of the screen's pane. ``full``: the text report has all of its parts.
     """
 
     json: Path | None = None
@@ -36,7 +36,7 @@ class WatchFiles:
 
     @property
     def keep_ns(self) -> int | None:
-        """How much of the program is kept for traces, None for everything."""
+        """Time (ns) of the program that is kept for traces, None for all."""
         return KEEP_NS if self.trace is None else None
 
     def save_report(self, findings: WatchFindings, progress: Progress) -> None:

@@ -21,7 +21,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Without them, the error message of a program that failed would be lost with the screen.
+# Number of lines of output that are printed after the screen: they have the error message of a program that failed.
 _LAST_LINES = 20
 
 

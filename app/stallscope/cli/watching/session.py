@@ -48,12 +48,12 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+# Period (s) of readings: no ring of slow calls or records is overwritten before it is read, except by a burst.
 POLL_S = 0.1
-# The time in which a signal is answered between two readings of a folder.
+# Longest time (s) until a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
 _READING = "reading what the program recorded"
-# Usual ways to end a program: no message names these signals.
+# Signals that no message names: usual ways to end a program.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
@@ -199,7 +199,7 @@ def kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterat
 
 @dataclass(frozen=True)
 class WatchSetup:
-    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
+    """Settings of a program at its start. ``folder`` is None where it cannot be watched, for the reason in ``problem``.
 
     While ``lock`` is held, no other stallscope removes the folder.
     """
@@ -219,9 +219,9 @@ class WatchSetup:
 
 
 def given_environment() -> dict[str, str]:
-    """The environment that this process was started with.
+    """Environment with which this process was started.
 
-    In the C locale, Python itself adds LC_CTYPE (PEP 538), with which other programs would behave differently.
+    In the C locale, Python itself adds LC_CTYPE (PEP 538), which changes the behaviour of other programs.
     """
     present = dict(os.environ)
     with suppress(OSError):
@@ -258,7 +258,7 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
 
 
 def _libcupti(present: Mapping[str, str]) -> Path | None:
-    """The libcupti that the user names, else the first that fits; None without any."""
+    """The libcupti named by the user, else the first fitting one; None without any."""
     named = present.get(CUPTI_VARIABLE)
     return Path(named) if named else cupti_of_this_machine()
 
@@ -280,7 +280,7 @@ class ProgramWatch:
         self._failures: list[Exception] = []
 
     def announce(self, pid: int, no_screen: str = "") -> None:
-        """Say that the program, process ``pid``, is watched, what that changes for it, and why there is no screen."""
+        """Say that the program, process ``pid``, is watched, what changes for it, and why there is no screen."""
         if self._setup.problem:
             diagnostics.print_message(f"{self._words[0]} runs, but nothing is recorded: {self._setup.problem}")
             return
@@ -315,7 +315,7 @@ class ProgramWatch:
     def end(self, code: int, output: OutputLines | None = None) -> int:
         """Write the last report to stderr, and the files; returns the exit code of the command.
 
-        That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
+        ``code`` is the program's end (-n by signal n). WatchExit.FAILED where only the watch failed.
         """
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
@@ -359,7 +359,7 @@ class ProgramWatch:
             diagnostics.print_message(problem)
 
     def _announce_signal(self, code: int) -> None:
-        """Say by which signal the program ended, as shells do for a program that they started themselves."""
+        """Say by which signal the program ended, as shells do for their programs."""
         if code < 0 and -code not in _EXPECTED:
             name = signal.strsignal(-code) or "unknown"
             diagnostics.print_message(f"{self._words[0]} was ended by signal {-code} ({name})")

@@ -19,22 +19,22 @@ from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# Lines of a plot at most, the second in a panel of _TALL lines or more.
+# Largest number of lines of a plot, in a usual panel and in a panel of _TALL lines or more.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 TAIL_CALLS = 1000
 _LIVE, _WAS = "now", "was"
-# What is plotted behind the live histograms: its short name beside the plot, and that in the legend.
+# Name of the histograms behind the live ones, beside the plot and in the legend.
 BASELINE = ("base", "baseline")
 
 
 @dataclass(frozen=True)
 class HistogramsView:
-    """The histograms of a probe, or of another object that has the state of one; its title is the name of ``row``.
+    """Histograms of a probe, or of another object with a probe's state; the title is the name of ``row``.
 
-    ``now`` describes the live histograms in the legend, "" for those of the last second; ``behind`` those behind them,
-    ``stalled`` those of the stall before a remedy. ``notes`` say why it is shown, the longest one first: the first that
-    fits follows the title. ``live`` are later histograms of the same object: the plots move with every frame, the
-    figures beside them change with ``channels``, so that they can be read.
+    ``now`` describes the live histograms in the legend, "" for the last second; ``behind`` the histograms behind them,
+    ``stalled`` the histograms of the stall before a remedy. ``notes`` say why it is shown, the longest one first: the
+    first that fits follows the title. ``live`` are later histograms of the same object: the plots move with every
+    frame, the figures beside them change with ``channels``, so that they can be read.
     """
 
     row: ProbeRow
@@ -47,7 +47,7 @@ class HistogramsView:
 
     @property
     def now_text(self) -> str:
-        """What the live histograms show."""
+        """Description of the live histograms."""
         return self.now or window_text(self.row.period_ns)
 
     @property
@@ -119,7 +119,7 @@ def histogram_lines(view: HistogramsView, width: int, height: int) -> list[Line]
 def lines_of_each(room: int, phases: int, most: int) -> tuple[int, int]:
     """The lines of each plot of ``phases`` in ``room`` lines, ``most`` at most, and of the space between two of them.
 
-    Bars that touched those above them would look like one plot.
+    Plots whose bars touch would look like one plot.
     """
     between = int(room >= 2 * phases - 1)
     return min(most, max(1, (room - between * (phases - 1)) // max(phases, 1))), between
@@ -187,7 +187,7 @@ def _pair(hist: Histogram, low: float, high: float) -> str:
 
 
 def host_and_device(channels: Sequence[ChannelView], width: int) -> list[Line]:
-    """Host time and GPU time of each operation that has both, and those of its first call; empty where none has."""
+    """Host time and GPU time of each operation with both, also of its first call; empty without one."""
     channels = [channel for channel in channels if channel.label]
     known = {(channel.label, channel.phase): channel for channel in channels}
     if not any(channel.phase is Phase.GPU for channel in channels):

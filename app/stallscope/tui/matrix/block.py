@@ -16,16 +16,16 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# From this width on the selected cell is beside the block, in so many columns at least.
+# Smallest width with the selected cell beside the block, and smallest number of columns of the cell there.
 _WIDE, _BESIDE = 120, 52
-# Columns of a symbol with the space before it, and of the worst ratio.
+# Number of columns of a symbol with the space before it, and of the worst ratio.
 _STEP, _WORST = 2, 10
-# Rows that are more important than the legend and the histogram.
+# Number of rows that are more important than the legend and the histogram.
 _LEAST_ROWS = 6
-# Lines of the selected cell in a high panel, of its cause and remedy below it, and of its whole text.
+# Number of lines of the selected cell in a high panel, of its cause and remedy below it, and of its whole text.
 _CELL, _CAUSE, _TEXT = 16, 3, 8
 _LEAST_CELL = 8
-# Lines of a panel of histograms at least; in fewer there is one line for the judged phase.
+# Smallest number of lines of a panel of histograms; in fewer there is one line for the judged phase.
 _PANEL = 6
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
@@ -152,7 +152,7 @@ def _joined(line: Line) -> Line:
 
 
 def _rest(view: BlockView, rows: range, columns: range, width: int) -> Line:
-    """What is not visible: rows and columns, and aggressors without a line."""
+    """Text on invisible rows and columns, and on aggressors without a line."""
     hidden = (
         (rows.start, "↑ {} above"),
         (len(view.rows) - rows.stop, "↓ {} below"),

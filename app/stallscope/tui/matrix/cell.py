@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference
     from stallprobes.verdicts.verdict import Verdict
 
-# Title, style of the title, text.
+# Title, its style, and the text of a paragraph.
 Paragraph = tuple[str, str, str]
 PANEL = 12
 
@@ -84,7 +84,7 @@ def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[P
 
 
 def _reference_paragraphs(matrix_view: MatrixView, reference: Reference, key: Key) -> list[Paragraph]:
-    """What the checks of ``reference`` say of a cell."""
+    """Results of the checks of ``reference`` for a cell."""
     kind = matrix_view.figures[key].kind
     text = _on_reference(reference, key) or "the reference does not have this cell"
     out = [
@@ -127,7 +127,8 @@ def _percentiles(known: CellFigures) -> str:
 
 
 def _change_sentences(change: CellChange) -> str:
-    """What changed, in which percentile, why one is unsure, and what a cell that is the same could have detected."""
+    """Sentences on changes by percentile, why one is unsure, and the ratio that a cell with the same latencies could
+    detect."""
     words = []
     if change.newly_starved:
         words.append("It starves and did not before.")
@@ -179,8 +180,8 @@ def histograms(matrix_view: MatrixView, key: Key) -> HistogramsView | None:
 class CellSummary:
     """The selected cell beside the block of symbols.
 
-    ``figures`` has a text for each phase, that of the worst ``verdict`` first; ``judged`` is its phase. ``elsewhere``
-    says what other machines measured, "" where that is not known. ``change`` is that of a comparison.
+    ``figures`` has a text for each phase, the phase ``judged`` of the worst ``verdict`` first. ``elsewhere`` has the
+    results of other machines, "" if unknown. ``change`` is the change of a comparison.
     """
 
     title: str
@@ -204,7 +205,7 @@ class CellSummary:
 
 
 def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
-    """What is shown of a cell beside the block."""
+    """Summary of a cell, shown beside the block."""
     cell, known = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
     verdict = _explained(matrix_view.matrix, cell)
     judged = None if verdict is None else Phase.CALL if verdict.phase is Phase.DUE else verdict.phase
@@ -241,8 +242,7 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
 
 
 def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
-    """The worst verdict of a cell, None if it is quiet; a stall from a file, which has no short cause, with that of
-    the catalogue."""
+    """The worst verdict of a cell, None if it is quiet; a stall from a file gets the short cause of the catalogue."""
     verdict = cell.worst
     if verdict is None or not verdict.kind.severity:
         return None

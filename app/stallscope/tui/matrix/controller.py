@@ -117,7 +117,7 @@ class MatrixController:
         return self._reads_known or bool(self.state.busy)
 
     def activity(self) -> str:
-        """What a running check has done, for the view's title; "" while none runs."""
+        """Progress of a running check, for the view's title; "" while none runs."""
         run = self.state.run
         return "" if run is None else f" {min(1.0, run.done / run.total) if run.total else 0:.0%}"
 

@@ -21,13 +21,13 @@ from stallscope.tui.matrix.view_model import (
 )
 
 _FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
-# The usual keys by the name of the action.
+# Usual keys by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
 
 
 @dataclass(frozen=True)
 class MatrixCursor:
-    """What the grid shows of a check; each method returns the cursor after a change.
+    """Part of a check in the grid; each method returns the cursor after a change.
 
     ``key`` is the selected cell, None before there is one. ``first`` are the grid's upper left row and column.
     ``follows``: the newest stall of a running check is selected.
@@ -60,7 +60,7 @@ class MatrixCursor:
         return worst or replace(self, key=(victims[0], first))
 
     def with_changes(self, compared: bool) -> MatrixCursor:
-        """With changes in the table if the check is ``compared``, else with what was judged."""
+        """With changes in the table if the check is ``compared``, else with verdicts."""
         if self.value is CellValue.SYMBOLS:
             return self
         return replace(self, value=CellValue.CHANGE if compared else CellValue.JUDGED)

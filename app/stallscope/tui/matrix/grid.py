@@ -25,7 +25,7 @@ CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 _SHORTEST_TITLE = 10
-# Width of the phase names in the labels, where call and wait have a line each.
+# Width of the phase names in the labels of rows with a line for call and one for wait.
 _PHASE = 5
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
 _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
@@ -35,7 +35,7 @@ _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
 class GridView:
     """View of the grid. ``labels`` has for each (row, column) the cell in one line, its call and its wait.
 
-    ``focus`` is the row and column of the selected cell, ``first`` those of the upper left cell, both from 0. The first
+    ``focus`` is the row and column of the selected cell, ``first`` of the upper left cell, both from 0. The first
     ``pinned`` columns do not scroll. ``fresh`` is the column that was measured last. ``parts`` are the names of a row's
     two lines, where there is room for two. ``legend`` explains marks and words; ``empty`` replaces missing rows.
     """

@@ -1,4 +1,4 @@
-"""What the matrix shows before a check was measured here: the last saved check, else a reference of the package.
+"""Content of the matrix before a check was measured here: the last saved check, else a reference of the package.
 
 A reference has no histograms, only how often each cell stalled and the ranges of the ratios in its checks.
 """
@@ -48,7 +48,7 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# A reference has the median of a baseline, but not its other percentiles: of these only the ratio is shown.
+# Stand-in (ns) for a baseline's percentiles other than the median, unknown in a reference: only ratios are shown.
 _UNKNOWN_NS = 1e6
 
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 SEED = 1
 _REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
-# From this height on the header has the whole headline.
+# Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
-# From this size on the histograms of the selected cell are beside its text.
+# Smallest width of the screen, and height of the panel, with the histograms of the selected cell beside its text.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
-# Title, column names and legend.
+# Number of lines for title, column names and legend.
 _GRID_LINES = 6
 _QUICK, _FULL = "quick", "full"
 _UNSAVED = "The current check is not saved and will be lost."
@@ -181,14 +181,14 @@ class MatrixScreen(ActionScreen):
         self._show(self._with_cell_visible(cursor))
 
     def _places(self) -> tuple[int, bool, bool]:
-        """What decides where the panels are: the rows of the matrix, 0 without one, whether it is a check, and whether
-        it is a table."""
+        """The rows of the matrix (0 without one), whether it is a check, and whether it is a table; they place the
+        panels."""
         state = self.controller.state
         rows = 0 if state.matrix_view is None else len(state.matrix_view.matrix.rows)
         return rows, state.check is not None, self.cursor.value is not CellValue.SYMBOLS
 
     def place_panels(self, width: int, height: int) -> None:
-        """Give the block all lines; a table those that it needs, and the selected cell the rest, at least a quarter."""
+        """Give the block all lines; a table its lines, and the selected cell the rest, at least a quarter."""
         state = self.controller.state
         matrix_view = state.matrix_view
         self.query_one("#below").display = matrix_view is not None and self.cursor.value is not CellValue.SYMBOLS

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 
-# Marks of stalls that only the tail shows, in place of the kind's own.
+# Mark of a stall that only the tail shows, in place of the kind's own.
 TAIL_MARK = "!*"
 DUE_MARK = "!d"
 DUE = "due"
@@ -49,7 +49,7 @@ CHANGE_LEGEND = (
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
     (Status.MISSING.look.mark, "not in both"),
 )
-# Letters of the phases where both share one line.
+# Letters of the phases in a common line.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
 # Outcomes from harmless to severe.
 _OUTCOME_ORDER = (
@@ -68,7 +68,7 @@ def kind_style(kind: CellKind) -> str:
 
 
 class CellValue(StrEnum):
-    """What the cells show: symbols, drawn as a block, or figures in a table; the value is its name in the title."""
+    """Content of the cells: symbols, drawn as a block, or figures in a table; the value is its name in the title."""
 
     SYMBOLS = "symbols"
     JUDGED = "as judged"
@@ -151,7 +151,7 @@ def _largest_ratio_percentiles(now: ChannelMap, baseline: ChannelMap, phase: Pha
     return max(parts, key=lambda part: part.ratio_at(Quantile.P50) or 0.0)
 
 
-# A cell in one line, and its call and wait in a line each.
+# Labels of a cell in one line, and of its call and wait in a line each.
 CellLabels = tuple[CellLabel, CellLabel, CellLabel]
 
 
@@ -160,7 +160,7 @@ class MatrixView:
     """A matrix with the figures of its cells, the headline of its report, and the changes of a comparison.
 
     ``headline``, ``block`` and ``reference``, the comparison with a reference, are None while cells are being measured.
-    ``shown_reference`` is the reference that the view is of, None for that of a check.
+    ``shown_reference`` is the reference in the view, None for a check.
     """
 
     matrix: Matrix
@@ -270,7 +270,7 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
     return tuple(rows), tuple(columns)
 
 
-# Styles of symbols, light to dark by severity; others are white.
+# Styles of symbols, light to dark by severity; other symbols are white.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
 _CHANGE_STYLES = {

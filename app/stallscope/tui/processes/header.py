@@ -21,7 +21,7 @@ class ListState(Enum):
 
 @dataclass(frozen=True)
 class ProcessesHeadView:
-    """What the header shows: ``about`` the list, ``problems`` of a part of it, and the ``failure`` to read it anew."""
+    """Content of the header: ``about`` the list, ``problems`` of a part of it, and the ``failure`` to read it anew."""
 
     about: str = ""
     problems: str = ""

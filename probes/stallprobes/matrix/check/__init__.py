@@ -1,4 +1,4 @@
-"""What ``check`` measures: the plan, the schedule of its windows, the cells and the runner.
+"""The measurement of ``check``: the plan, the schedule of its windows, the cells and the runner.
 
 Imports comparing and the matrix as data.
 """

@@ -36,7 +36,7 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Half of the phases of a check should detect a ratio of 1.5 at p50, and nine of ten a ratio of 3. The two checks of a
+# Ratios to detect: half of the phases of a check should detect 1.5 at p50, and nine of ten 3. The two checks of a
 # comparison differ, so each aims a little lower. The third aim is for time that is left. On checks drawn from the
 # repeats of a noisy H200 (bench_detectable.py), a smaller weight of the second aim left nine of ten above 3, a larger
 # one half of them above 1.52.

@@ -66,7 +66,7 @@ class ProgressReporter:
     def report(self, cell: Cell | None = None) -> None:
         """Report the progress, with a ``cell`` that was just measured.
 
-        At the end, windows that were left out last are no longer expected.
+        At the end, the windows left out last are no longer expected.
         """
         if self._progress is not None:
             with self._lock:

@@ -55,7 +55,7 @@ class Difference(Document):
 
 
 def differences(old: Matrix, new: Matrix) -> tuple[Difference, ...]:
-    """Differences of the fingerprints except dates, those that affect latencies most first."""
+    """Differences of the fingerprints except dates, the largest effect on latencies first."""
     before, now = (_flat({**m.fingerprint, "program": m.program or None, "quick": m.quick}) for m in (old, new))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return tuple(Difference(key, before.get(key), now.get(key)) for key in sorted(keys, key=_place))

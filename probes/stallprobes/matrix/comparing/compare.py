@@ -51,7 +51,7 @@ DISPERSION_OF_ONE = 2.6
 # Ratio to the row's baseline up to which a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0
 
-# Minimum number of rows for the mean of a column.
+# Smallest number of rows for the mean of a column.
 _ROWS = 4
 # Factor by which a stated ratio allows for more deviation where cells have additional repeats: the cells without them
 # are a selection that agreed by chance, and a cell with them may have none in another check. The condition of size,

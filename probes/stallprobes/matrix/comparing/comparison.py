@@ -226,8 +226,8 @@ def document(
 ) -> dict[str, Any]:
     """``comparison`` as JSON types.
 
-    ``regressions`` are the cells that ``fail_on`` asks for. ``check`` is the new check's own document, for a command
-    that measured it; it may have an iterator of its cells.
+    ``fail_on`` selects the ``regressions``. ``check`` is the document of the new check, for a command that measured it;
+    it may have an iterator of its cells.
     """
     own = CompareDocument.of(
         comparison,

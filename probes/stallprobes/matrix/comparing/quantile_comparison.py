@@ -24,9 +24,9 @@ from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Repeat
 from stallprobes.model import Channel
 
 P50, P99 = PERCENTILES
-# The smallest relevant change: a ratio and a difference, by percentile. With an aggressor running, the median takes one
-# of several values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue
-# was 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
+# Smallest relevant change: a ratio and a difference, by percentile. With an aggressor running, the median takes one of
+# several values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was
+# 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.39, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
 DIFFERENCE_NS = {P50: 200, P99: 1000}

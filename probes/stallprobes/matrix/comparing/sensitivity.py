@@ -22,7 +22,7 @@ _MISSED = 0.1
 # Share of slow calls of a change at p99, and the share without it.
 _SLOW, _TAIL = 0.05, 0.01
 _LARGEST = 1e6
-# Buckets of a histogram per factor of two.
+# Number of buckets of a histogram per factor of two.
 _OCTAVE = 64
 # Shares of the calls above the buckets before the first and after the last one in use, for a change of 20 octaves.
 _REACH = 20 * _OCTAVE
@@ -79,7 +79,7 @@ def _tail_limit(test: QuantileTest, p_value: float) -> float:
 
 
 def _calls_limit(test: QuantileTest, p_value: float) -> float:
-    """Logarithm of the ratio that moves so many calls beyond the median of both checks that the exact test sees it."""
+    """Logarithm of the smallest ratio that moves enough calls beyond the median of both checks for the exact test."""
     cuts = test.cuts + 1
     if 2 * cuts / math.comb(*_smallest(test.old.calls, test.new.calls)) > p_value:
         return math.inf
