@@ -198,8 +198,8 @@ def _counters(
             yield Finding(level, subject, f"n/a: {answer.reason}{mig}", answer.remedy)
         else:
             active = answer["sm_active_percent"]
-            known = [name for name, value in answer.items() if value is not None]
-            lacking = [name for name in answer if name not in known]
+            readable = [name for name, value in answer.items() if value is not None]
+            lacking = [name for name in answer if name not in readable]
             text = f"readable, SM active {active:.1f} %" if active is not None else "readable"
             yield Finding(Level.OK, subject, text + (f"; without a value: {', '.join(lacking)}" if lacking else ""))
 

@@ -28,7 +28,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def fail_on(*more: str, help_: str) -> Callable[[_Command], _Command]:
     """The option --fail-on: its values are the changes of a comparison, and ``more``; ``help_`` begins its help."""
-    known = (*FAILURES, *more)
+    results = (*FAILURES, *more)
 
     def checked(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
         names = [name.strip().lower() for name in value.split(",") if name.strip()]
@@ -37,10 +37,10 @@ def fail_on(*more: str, help_: str) -> Callable[[_Command], _Command]:
         for name in names:
             if name == completers.NONE:
                 raise click.BadParameter(f"{completers.NONE} cannot be combined with other values")
-            if name not in known:
-                raise click.BadParameter(f'"{name}" is not one of {", ".join(known)} or {completers.NONE}')
+            if name not in results:
+                raise click.BadParameter(f'"{name}" is not one of {", ".join(results)} or {completers.NONE}')
         if not names:
-            raise click.BadParameter(f"use one or more of {', '.join(known)}, or {completers.NONE}")
+            raise click.BadParameter(f"use one or more of {', '.join(results)}, or {completers.NONE}")
         return tuple(dict.fromkeys(names))
 
     return click.option(
@@ -48,9 +48,9 @@ def fail_on(*more: str, help_: str) -> Callable[[_Command], _Command]:
         default=",".join(FAIL_ON),
         show_default=True,
         callback=checked,
-        shell_complete=completers.failures(known),
+        shell_complete=completers.failures(results),
         metavar="RESULTS",
-        help=f"{help_}, separated by commas: {', '.join(known)}; or {completers.NONE}.",
+        help=f"{help_}, separated by commas: {', '.join(results)}; or {completers.NONE}.",
     )
 
 

@@ -97,8 +97,8 @@ def _problem(error: click.ClickException, parameters: Sequence[click.Parameter])
             name = _name(parameter) if isinstance(parameter, click.Argument) else parameter.opts[-1]
             return f"{name}: {message.rstrip('.')}"
         case click.NoSuchOption(option_name=name):
-            known = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-            return f"there is no option {name}{_proposal(name, known)}"
+            names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+            return f"there is no option {name}{_proposal(name, names)}"
         case click.BadOptionUsage(option_name=name):
             meant = next((candidate for candidate in parameters if name in candidate.opts), None)
             if isinstance(meant, click.Option) and not meant.is_flag:
@@ -123,10 +123,10 @@ def _with_value(option: click.Option) -> str:
     return f"{option.opts[-1]} {option.metavar or option.type.name.upper()}"
 
 
-def _proposal(name: str, known: Iterable[str]) -> str:
+def _proposal(name: str, names: Iterable[str]) -> str:
     from stallprobes.spelling import nearest
 
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f" (did you mean {near}?)" if near else ""
 
 

@@ -107,12 +107,12 @@ def references(context: click.Context, parameter: click.Parameter, incomplete: s
     return [*files(context, parameter, incomplete), *items(incomplete, words)]
 
 
-def failures(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """The ``known`` results of a check that may count as failures, in a list with commas."""
+def failures(results: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completion of ``results``, the results of a check that may count as failures, in a list with commas."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         begun, _, last = incomplete.rpartition(",")
-        return _list_items(begun, last, dict.fromkeys(known if begun else (*known, NONE), ""))
+        return _list_items(begun, last, dict.fromkeys(results if begun else (*results, NONE), ""))
 
     return complete
 

@@ -91,13 +91,13 @@ def _patterns(names: Sequence[str]) -> list[Pattern]:
     """The patterns called ``names``, by default all. Raises UnknownName."""
     from stallprobes.patterns import patterns
 
-    known = patterns()
+    by_name = patterns()
     for name in names:
-        if name not in known:
+        if name not in by_name:
             from stallprobes.patterns.naming import unknown_name_message
 
-            raise UnknownName(unknown_name_message("pattern", name, known))
-    return [known[name] for name in dict.fromkeys(names or known)]
+            raise UnknownName(unknown_name_message("pattern", name, by_name))
+    return [by_name[name] for name in dict.fromkeys(names or by_name)]
 
 
 def _confirm_shared(gpu: str | None, count: int) -> bool:

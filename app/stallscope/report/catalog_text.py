@@ -153,14 +153,14 @@ def _hardware(uses: Hardware) -> str:
 
 
 def _needs(needs: Needs) -> list[str]:
-    known = (
+    texts = (
         (needs.gpus > 1, f"{needs.gpus} GPUs"),
         (needs.peer_access is not None, f"peer access {'on' if needs.peer_access else 'off'}"),
         (needs.green_contexts, "green contexts"),
         (needs.batch_copies, "cuMemcpyBatchAsync (CUDA 12.8)"),
         (needs.libcupti, "libcupti, without the timeline"),
     )
-    return [text for needed, text in known if needed]
+    return [text for needed, text in texts if needed]
 
 
 def _section(out: TextWriter, title: str, text: str) -> None:

@@ -29,10 +29,10 @@ def cut_columns(text: str, columns: int) -> str:
     """The longest beginning of ``text`` that takes at most ``columns``."""
     if text.isascii() or _ONE_COLUMN.fullmatch(text):
         return text[: max(0, columns)]
-    taken = 0
+    width = 0
     for number, letter in enumerate(text):
-        taken += _columns(letter)
-        if taken > columns:
+        width += _columns(letter)
+        if width > columns:
             return text[:number]
     return text
 

@@ -116,8 +116,8 @@ def machine(out: TextWriter, matrix: Matrix) -> None:
     items = " · ".join(f"{key} {value}" for key, value in check_wording.fingerprint_items(matrix.fingerprint))
     out.paragraph(items or "nothing is known of the machine", indent="  ", first="machine: ", style="dim")
     for name, host in matrix.hosts.items():
-        known = [str(host[key]) for key in ("gpu", "driver", "uuid") if host.get(key)]
-        out.paragraph(" · ".join([name, *known]), indent="    ", first="  ", style="dim")
+        facts = [str(host[key]) for key in ("gpu", "driver", "uuid") if host.get(key)]
+        out.paragraph(" · ".join([name, *facts]), indent="    ", first="  ", style="dim")
 
 
 def _unusual(out: TextWriter, comparison: ReferenceComparison, full: bool) -> None:

@@ -71,10 +71,10 @@ def show_run(out: TextWriter, result: RunResult) -> None:
 def _spread_text(result: RunResult) -> str:
     """The largest spread of a median in the run; "" where none is known."""
     spreads = (variant.spread for variant in result.variants if variant.spread and variant.spread.probe)
-    known = [(spread.p50, spread) for spread in spreads if spread.p50]
-    if not known:
+    pairs = [(spread.p50, spread) for spread in spreads if spread.p50]
+    if not pairs:
         return ""
-    ratio, widest = max(known, key=lambda pair: pair[0])
+    ratio, widest = max(pairs, key=lambda pair: pair[0])
     return (
         f"{'The simulated' if result.simulated else 'This'} machine varies by {times(ratio)} at p50 between windows of "
         f"0.25 s without an aggressor ({widest.phase} of {widest.probe})."
@@ -134,9 +134,9 @@ def _wide_rows(variant: RunVariant, phases: Sequence[Phase]) -> Iterator[TableRo
         empty = [""] * (1 + 3 * len(phases) + len(_LAST_COLUMNS))
         yield (variant.variant, "", "", TableCell(variant.status, _STATUS_STYLES.get(variant.status, "")), *empty)
         return
-    for number, (name, probe, known, calls) in enumerate(_shown(variant.probes)):
+    for number, (name, probe, latencies, calls) in enumerate(_shown(variant.probes)):
         mark = "" if probe.role is Role.VICTIM else "dim"
-        figures = [in_us(ns) for phase in phases for ns in _figures(known.get(phase))]
+        figures = [in_us(ns) for phase in phases for ns in _figures(latencies.get(phase))]
         yield (
             "" if number else variant.variant,
             *(TableCell(text, mark) for text in (name, _where(probe))),
@@ -159,16 +159,16 @@ def _narrow_rows(variant: RunVariant, phases: Sequence[Phase], *, below: bool) -
     yield TableHeading(title)
     for name, probe, measured, calls in _shown(variant.probes):
         mark = "" if probe.role is Role.VICTIM else "dim"
-        known = [phase for phase in phases if phase in measured]
+        shown = [phase for phase in phases if phase in measured]
         where = _where(probe)
-        figures = zip(*(map(in_us, _figures(measured[phase])) for phase in known), strict=True)
-        texts = ("\n".join(phase.traits.word for phase in known), *map("\n".join, figures))
+        figures = zip(*(map(in_us, _figures(measured[phase])) for phase in shown), strict=True)
+        texts = ("\n".join(phase.traits.word for phase in shown), *map("\n".join, figures))
         yield (
             TableCell(f"{name}\n{where}" if below and name != where else name, mark),
             TableCell("" if below else where, mark),
             TableCell(probe.state, _style(probe)),
             TableCell(format_count(calls), mark),
-            *(TableCell(text, mark) for text in (texts if known else [""] * 4)),
+            *(TableCell(text, mark) for text in (texts if shown else [""] * 4)),
             _worst(variant, probe),
             TableCell(_in_flight(probe), mark),
         )
@@ -224,12 +224,12 @@ def _gpu_state(variant: RunVariant) -> Iterator[str]:
 
 
 def _state_text(state: GpuState) -> str:
-    known = (
+    texts = (
         "" if state.sm_clock_mhz is None else f"SM {_ends_text(state.sm_clock_mhz)} MHz",
         "/".join(state.performance_states),
         "" if state.power_w is None else f"{_ends_text(state.power_w)} W",
     )
-    return ", ".join(text for text in known if text) or "n/a"
+    return ", ".join(text for text in texts if text) or "n/a"
 
 
 def _ends_text(ends: tuple[float, float]) -> str:

@@ -41,8 +41,8 @@ def fingerprint(
     for key, value in facts.items():
         if value is None:
             unknown.setdefault(key, "not available")
-    known = {key: why for key, why in unknown.items() if facts.get(key) is None}
-    return {**facts, "date": datetime.date.today().isoformat(), "unknown": known}
+    reasons = {key: why for key, why in unknown.items() if facts.get(key) is None}
+    return {**facts, "date": datetime.date.today().isoformat(), "unknown": reasons}
 
 
 def first_gpu(engine_info: Mapping[str, object]) -> str | None:
@@ -95,7 +95,7 @@ def _gpu(uuid: str | None, survey: gpus.Survey | None, unknown: dict[str, str]) 
     if survey.driver.problem is not None:
         unknown.update(dict.fromkeys(("cuda", "module_loading"), survey.driver.problem))
     gpu, uuid = next(
-        ((g, known) for g in survey.gpus for known in (g.uuid, *g.mig_uuids) if gpus.same_uuid(uuid, known)),
+        ((g, listed) for g in survey.gpus for listed in (g.uuid, *g.mig_uuids) if gpus.same_uuid(uuid, listed)),
         (None, uuid),
     )
     if gpu is None:

@@ -186,8 +186,8 @@ class ProcessesDocument(Document):
 
 def _all_of(values: Sequence[int | None]) -> int | None:
     """The sum of ``values``; None without any, or if one is None."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
 @dataclass

@@ -219,7 +219,7 @@ def _one(module: Any, index: int, devices: Sequence[libcuda_survey.DriverDevice]
     instances = tuple(_mig_uuids(module, handle)) if mig else ()
     address = nvml.text(module.nvmlDeviceGetPciInfo(handle).busId)
     mode = _maybe(module, lambda: module.nvmlDeviceGetComputeMode(handle))
-    device = next((d for d in devices if any(same_uuid(d.uuid, known) for known in (uuid, *instances))), None)
+    device = next((d for d in devices if any(same_uuid(d.uuid, listed) for listed in (uuid, *instances))), None)
     return Gpu(
         uuid=uuid,
         pci=normal_pci(address) or address,

@@ -71,8 +71,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _little_memory() -> str:
     limit = _memory_limit()
-    known = "" if limit is None else f" (limit of the address space, ulimit -v: {limit // _MIB} MiB)"
-    return f"too little memory{known}"
+    detail = "" if limit is None else f" (limit of the address space, ulimit -v: {limit // _MIB} MiB)"
+    return f"too little memory{detail}"
 
 
 def _remedy() -> str:

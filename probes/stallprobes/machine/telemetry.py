@@ -85,10 +85,10 @@ def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField
     """The traffic over PCIe in one direction: from ``counters`` if possible, else from a call that blocks for 20 ms."""
 
     def read(module: Any, handle: Any) -> float:
-        known = counters.pcie_kb_s.get(name)
-        if known is None:
-            known = module.nvmlDeviceGetPcieThroughput(handle, getattr(module, constant))
-        return float(known)
+        rate = counters.pcie_kb_s.get(name)
+        if rate is None:
+            rate = module.nvmlDeviceGetPcieThroughput(handle, getattr(module, constant))
+        return float(rate)
 
     return TelemetryField(name, 1.0, read, slow=True)
 
@@ -176,13 +176,13 @@ class Telemetry:
         retry_s: float = RETRY_S,
     ) -> None:
         self.uuid = uuid
-        known = all_fields() if fields is None else fields
+        wanted = all_fields() if fields is None else fields
         self._load = load
         self._clock = clock
         self._retry_s = retry_s
         self._quit = threading.Event()
         self._readers = tuple(
-            _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in known if f.slow is slow))
+            _Reader(chosen) for slow in (False, True) if (chosen := tuple(f for f in wanted if f.slow is slow))
         )
         self._threads = [
             threading.Thread(target=self._run, args=(reader,), name=f"nvml-{number}", daemon=True)

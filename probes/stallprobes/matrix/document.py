@@ -233,8 +233,8 @@ def _source(entry: str, phase: Phase, timeline: bool) -> Source:
     from stallprobes.catalog import entries
 
     # A victim that is not in the catalogue has no pairs of events.
-    known = entries().get(entry)
-    return Source.TIMELINE if known is None else known.probe().program.source(phase)
+    catalogued = entries().get(entry)
+    return Source.TIMELINE if catalogued is None else catalogued.probe().program.source(phase)
 
 
 def channel_name(channel: Channel) -> str:
@@ -317,13 +317,13 @@ class ReadCheck:
         return tuple(repeats) if self._spool is None else repeats
 
     def _channel(self, name: str, where: str) -> Channel:
-        known = self._channels.get(name)
-        if known is None:
+        channel = self._channels.get(name)
+        if channel is None:
             phase, colon, label = name.partition(":")
             if phase not in _PHASES or (colon and not label) or len(self._channels) == MOST_CHANNELS:
                 raise MalformedJson(f"{where} has the channel “{codec.clean(name[:40])}”, which is none")
-            known = self._channels[name] = Channel(Phase(phase), label)
-        return known
+            channel = self._channels[name] = Channel(Phase(phase), label)
+        return channel
 
     def matrix(self) -> Matrix:
         """The matrix of the cells that were added."""

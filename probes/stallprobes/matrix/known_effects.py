@@ -113,13 +113,13 @@ class _FirstKnown:
     @property
     def source(self) -> str:
         """The first check that there is."""
-        return next((known.source for known in (check() for check in self.checks) if known is not None), "")
+        return next((effects.source for effects in (check() for check in self.checks) if effects is not None), "")
 
     def effect(self, victim: Probe, aggressor: AggressorGroup, phase: Phase, ratio: float | None) -> Effect | None:
         """The effect by the first check that has the cell."""
         for check in self.checks:
-            known = check()
-            effect = None if known is None else known.effect(victim, aggressor, phase, ratio)
+            effects = check()
+            effect = None if effects is None else effects.effect(victim, aggressor, phase, ratio)
             if effect is not None:
                 return effect
         return None

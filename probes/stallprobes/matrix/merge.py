@@ -301,15 +301,15 @@ def _common_value(values: Sequence[Value]) -> Value | None:
 
 def _host_parts(cell: Cell, hosts: Sequence[str]) -> dict[str, Cell]:
     """The part of each of ``hosts`` in ``cell``, by the host's old name; that of the worst has the verdicts."""
-    known = {entry.host: entry for entry in cell.hosts}
+    statuses = {entry.host: entry for entry in cell.hosts}
     repeats: dict[str, list[Repeat]] = {}
     for repeat in cell.repeats:
         repeats.setdefault(repeat.host, []).append(repeat)
     parts = {}
     for host in hosts:
         mine = repeats.get(host, [])
-        if mine or host in known:
-            status = known.get(host, HostStatus(host, Status.OK))
+        if mine or host in statuses:
+            status = statuses.get(host, HostStatus(host, Status.OK))
             totals = tuple(_totals([mine])) if mine else ()
             parts[host] = Cell(cell.row, cell.column, status.status, status.reason, repeats=totals)
     worst = next((verdict.host for verdict in cell.verdicts), "") or next(iter(parts), "")

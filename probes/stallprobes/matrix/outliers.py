@@ -114,7 +114,7 @@ def find(matrix: Matrix, progress: Callable[[float], None] = lambda _: None) -> 
                 figures.ends[figures.hosts == number] = _interval(histograms[number], figures.quantile, deviations)
             if candidates:
                 far.append(figures)
-    typical = {kind: _median(np.array(known)) for kind, known in spreads.items()}
+    typical = {kind: _median(np.array(values)) for kind, values in spreads.items()}
     outliers = [
         _outlier(matrix, figures, names, *place)
         for figures in far
@@ -134,13 +134,13 @@ def _figures(cell: Cell, numbers: Mapping[str, int]) -> Iterator[tuple[_Figures,
                 held[channel][numbers[repeat.host]] = channels[channel]
     for channel, histograms in held.items():
         for quantile, enough in ENOUGH.items():
-            known = {number: histogram for number, histogram in histograms.items() if histogram.count >= enough}
-            if len(known) >= HOSTS:
-                values = [histogram.percentile(quantile.percent) or 0.0 for histogram in known.values()]
+            compared = {number: histogram for number, histogram in histograms.items() if histogram.count >= enough}
+            if len(compared) >= HOSTS:
+                values = [histogram.percentile(quantile.percent) or 0.0 for histogram in compared.values()]
                 # The logarithm needs at least 1 ns.
                 logs = np.log(np.maximum(values, 1.0))
-                hosts, ends = np.array(list(known)), np.stack((logs, logs), axis=1)
-                yield _Figures(cell.row, cell.column, channel, quantile, hosts, logs, ends), known
+                hosts, ends = np.array(list(compared)), np.stack((logs, logs), axis=1)
+                yield _Figures(cell.row, cell.column, channel, quantile, hosts, logs, ends), compared
 
 
 def _interval(histogram: Histogram, quantile: Quantile, deviations: float) -> tuple[float, float]:

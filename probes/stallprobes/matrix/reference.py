@@ -256,19 +256,19 @@ class Reference(Document, eq=False, dict=True, kw_only=True, tag_field="schema",
         for (row, column), cell in matrix.cells.items():
             if column == QUIET:
                 continue
-            state, known = state_of(cell), self.by_place.get((row, column))
-            if known is None or row not in rows or column not in columns:
+            state, recorded = state_of(cell), self.by_place.get((row, column))
+            if recorded is None or row not in rows or column not in columns:
                 counts["absent"] += 1
-            elif known.stalls is None:
+            elif recorded.stalls is None:
                 counts["disagreed"] += 1
             elif state is None or state is CellState.UNCLEAR:
                 counts["unjudged"] += 1
             else:
                 counts["compared"] += 1
-                if state.stalls and not known.stalls:
-                    here += _stalled_here(cell, known)
-                elif known.stalls and not state.stalls:
-                    there += _stalled_there(cell, known)
+                if state.stalls and not recorded.stalls:
+                    here += _stalled_here(cell, recorded)
+                elif recorded.stalls and not state.stalls:
+                    there += _stalled_there(cell, recorded)
         first, last = self.dates
         return ReferenceComparison(
             reference=self,
@@ -321,33 +321,33 @@ def real_name(value: object) -> object:
     return value.removesuffix(_SIMULATED) if isinstance(value, str) else value
 
 
-def _stalled_here(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
+def _stalled_here(cell: Cell, recorded: ReferenceCell) -> list[UnusualCell]:
     """The clearest stall of ``cell`` if it is clearly above the reference's ratios; else nothing."""
     unusual = []
     for verdict in cell.verdicts:
         if verdict.kind not in _STALLS or verdict.phase is None:
             continue
         if verdict.quantile is Quantile.IN_FLIGHT:
-            there = known.range(verdict.phase, Quantile.P50)
+            there = recorded.range(verdict.phase, Quantile.P50)
             unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, None, there))
             continue
-        ratio, there = _ratio(cell, verdict.phase, verdict.quantile), known.range(verdict.phase, verdict.quantile)
+        ratio, there = _ratio(cell, verdict.phase, verdict.quantile), recorded.range(verdict.phase, verdict.quantile)
         if ratio is not None and there is not None and ratio >= CLEAR[verdict.quantile] * there[1]:
             unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, ratio, there))
     return list(_clearest_first(unusual)[:1])
 
 
-def _stalled_there(cell: Cell, known: ReferenceCell) -> list[UnusualCell]:
+def _stalled_there(cell: Cell, recorded: ReferenceCell) -> list[UnusualCell]:
     """``cell``, which does not stall, if a ratio of enough calls is clearly below the reference's; else nothing."""
     unusual = []
-    for phase, ranges in known.ratios.items():
+    for phase, ranges in recorded.ratios.items():
         for quantile, there in ranges.items():
             if there[0] < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
                 continue
             ratio = _ratio(cell, phase, quantile)
             if ratio is not None and CLEAR[quantile] * ratio <= there[0]:
                 unusual.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
-    if not unusual and known.checks.get(CellState.STARVED, 0) == known.measured:
+    if not unusual and recorded.checks.get(CellState.STARVED, 0) == recorded.measured:
         ratio = _ratio(cell, Phase.CALL, Quantile.P50)
         return [UnusualCell(cell.row, cell.column, Phase.CALL, Quantile.P50, ratio, None)]
     return list(_clearest_first(unusual)[:1])

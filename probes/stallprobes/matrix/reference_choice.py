@@ -36,22 +36,22 @@ def load(name: str) -> Reference:
     if name in references.names():
         return shipped(name)
     if not name.endswith(".json"):
-        known = ", ".join(references.names())
-        raise CheckFileError(f"there is no reference “{name}”: use {known}, or the path of a .json file")
+        names = ", ".join(references.names())
+        raise CheckFileError(f"there is no reference “{name}”: use {names}, or the path of a .json file")
     return reference_file.load(Path(name))
 
 
 def reference_for(matrix: Matrix) -> Reference | None:
     """The reference in the package for the GPU model of ``matrix``, with the nearest driver; None if there is none."""
     return _nearest(
-        (known for known in map(shipped, references.names()) if known.misfit(matrix) is None),
+        (entry for entry in map(shipped, references.names()) if entry.misfit(matrix) is None),
         real_name(matrix.fingerprint.get("driver")),
     )
 
 
 def reference_of_gpu(gpu: str, driver: str | None) -> Reference | None:
     """The reference in the package for the GPU model ``gpu``, with the nearest driver; None if there is none."""
-    return _nearest((known for known in map(shipped, references.names()) if known.misfit_of(gpu) is None), driver)
+    return _nearest((entry for entry in map(shipped, references.names()) if entry.misfit_of(gpu) is None), driver)
 
 
 def nearest(gpu: str | None, driver: str | None) -> Reference | None:

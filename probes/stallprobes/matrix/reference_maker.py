@@ -112,9 +112,9 @@ def _baseline_ns(matrices: Sequence[Matrix], row: str) -> dict[Phase, int]:
     quiet = [matrix.cells[row, QUIET].channels for matrix in matrices if (row, QUIET) in matrix.cells]
     for phase in REFERENCE_PHASES:
         medians = [channels[Channel(phase)].percentile(50) for channels in quiet if Channel(phase) in channels]
-        known = [ns for ns in medians if ns is not None]
-        if known:
-            baselines[phase] = round(median(known))
+        values = [ns for ns in medians if ns is not None]
+        if values:
+            baselines[phase] = round(median(values))
     return baselines
 
 

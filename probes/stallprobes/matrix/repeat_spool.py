@@ -109,17 +109,17 @@ class RepeatSpool:
         buckets = figures[count]
         totals = figures[2 * count + 1 :]
         at = _HEAD.size + 8 * len(figures)
-        known: dict[float, list[float | None]] = {}
+        percentiles: dict[float, list[float | None]] = {}
         for percent in _PERCENTS:
             values = np.frombuffer(data, np.float64, count, at).tolist()
-            known[percent] = (
+            percentiles[percent] = (
                 values if all(totals) else [ns if total else None for ns, total in zip(values, totals, strict=True)]
             )
             at += 8 * count
         used = np.empty((2, buckets), dtype=np.int64)
         used[1] = np.frombuffer(data, np.int64, buckets, at)
         used[0] = np.frombuffer(data, np.uint16, buckets, at + 8 * buckets)
-        block = HistogramBlock(used, figures[: count + 1], figures[count + 1 : 2 * count + 1], totals, known)
+        block = HistogramBlock(used, figures[: count + 1], figures[count + 1 : 2 * count + 1], totals, percentiles)
         histograms = iter(block.histograms())
         window, before, after = [
             {channel: next(histograms) for channel in channels} for channels in self._known_layouts[layout]

@@ -223,8 +223,8 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     windows, window_state, drained = _beside_aggressors(plan, session, clock, recorder)
     trace = None
     if clock.tracer is not None:
-        known = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
-        usual = {measured.probe.name: measured.variation for measured in known if measured.variation is not None}
+        sources = (_evidence(probe, windows, baselines, {}) for probe in variant.probes)
+        usual = {measured.probe.name: measured.variation for measured in sources if measured.variation is not None}
         trace, clock.tracer = clock.tracer.trace(usual), None
     if drained:
         baselines.append(baseline())
@@ -451,8 +451,8 @@ def _kind(evidence: Evidence, verdicts: Sequence[Verdict]) -> VerdictKind | None
 
 def _spread(evidence: Sequence[Evidence]) -> RunSpread | None:
     """The largest spreads; None where no baseline has two windows with enough calls."""
-    known = {part.probe.name: part.variation for part in evidence if part.variation is not None}
-    p50, p99 = (widest(known, _VARYING, quantile) for quantile in PERCENTILES)
+    variations = {part.probe.name: part.variation for part in evidence if part.variation is not None}
+    p50, p99 = (widest(variations, _VARYING, quantile) for quantile in PERCENTILES)
     if p50 is None and p99 is None:
         return None
     probe, channel, ratio = p50 or (None, None, None)

@@ -97,18 +97,18 @@ def selection(names: Sequence[str], variants: Sequence[str] = ()) -> list[tuple[
     A probe may be placed by ``NAME@CONTEXT``, by ``NAME/STREAM`` or by both, in this order. ``variants`` restricts the
     variants of the patterns. Raises UnknownName.
     """
-    known = patterns()
+    named = patterns()
     wanted: list[str] = []
     for name in names:
-        wanted.extend(known if name == ALL else [name])
-    chosen = [(name, variant) for name in dict.fromkeys(wanted) if name in known for variant in known[name].variants]
+        wanted.extend(named if name == ALL else [name])
+    chosen = [(name, variant) for name in dict.fromkeys(wanted) if name in named for variant in named[name].variants]
     for name in variants:
         there = [variant.name for _, variant in chosen]
         if name not in there:
             raise UnknownName(unknown_name_message("variant", name, there))
     if variants:
         chosen = [(name, variant) for name, variant in chosen if variant.name in variants]
-    probes = [name for name in wanted if name not in known]
+    probes = [name for name in wanted if name not in named]
     if probes:
         chosen.append((PROBES, _probes_variant(probes)))
     return chosen

@@ -141,6 +141,6 @@ class _ObservationWriter:
 
     def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
         """Whether one is new or was discarded, or they were extended and have not been written for a while."""
-        begun, known = ({name: part.at_ns for name, part in each.items()} for each in (baselines, self._baselines))
+        begun, written = ({name: part.at_ns for name, part in each.items()} for each in (baselines, self._baselines))
         extended = any(baseline is not self._baselines.get(name) for name, baseline in baselines.items())
-        return begun != known or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)
+        return begun != written or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)

@@ -283,9 +283,9 @@ _PROBLEMS = {
 
 def refusal(cupti: Cupti, function: str, code: int) -> TimelineUnavailable:
     """The exception for a call that returned ``code``."""
-    known = _PROBLEMS.get(code)
-    if known is not None:
-        return TimelineUnavailable(*known, library=cupti.path, version=cupti.version)
+    problem = _PROBLEMS.get(code)
+    if problem is not None:
+        return TimelineUnavailable(*problem, library=cupti.path, version=cupti.version)
     sentence = f"{function} returned {code} ({cupti.text(code)})"
     do = "see stallscope doctor, and NVIDIA's list of CUPTI errors"
     return TimelineUnavailable(TimelineProblem.FAILED, sentence, do, cupti.path, cupti.version)

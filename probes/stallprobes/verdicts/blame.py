@@ -194,8 +194,8 @@ class Blame(Document):
 
     def find(self, victim: str, phase: Phase, quantile: Quantile) -> FigureBlame | None:
         """The figure with the largest ratio of ``phase`` and ``quantile``; None without one."""
-        known = [figure for figure in self.of_victim(victim) if figure.phase is phase and figure.quantile is quantile]
-        return max(known, key=lambda figure: figure.ratio, default=None)
+        figures = [figure for figure in self.of_victim(victim) if figure.phase is phase and figure.quantile is quantile]
+        return max(figures, key=lambda figure: figure.ratio, default=None)
 
 
 def _sentence(figure: FigureBlame) -> str:
@@ -239,15 +239,15 @@ def proven(
     verdicts: Iterable[Verdict], blame: Blame, victims: Sequence[Probe], aggressors: Sequence[Probe]
 ) -> tuple[Verdict, ...]:
     """``verdicts`` in which proven causes of the experiment replace causes that a rule assumes."""
-    known = {victim.name: victim for victim in victims}
+    by_name = {victim.name: victim for victim in victims}
     out = []
     for verdict in verdicts:
         figure = None
-        if verdict.kind.is_stall and verdict.phase is not None and verdict.probe in known:
+        if verdict.kind.is_stall and verdict.phase is not None and verdict.probe in by_name:
             quantile = Quantile.P50 if verdict.quantile is Quantile.IN_FLIGHT else verdict.quantile
             figure = blame.find(verdict.probe, verdict.phase, quantile)
         if figure is not None and figure.outcome is BlameOutcome.STALL and figure.causes:
-            out.append(_with_cause(verdict, figure, known[verdict.probe], aggressors))
+            out.append(_with_cause(verdict, figure, by_name[verdict.probe], aggressors))
         else:
             out.append(verdict)
     return tuple(out)
@@ -256,13 +256,13 @@ def proven(
 def _with_cause(verdict: Verdict, figure: FigureBlame, victim: Probe, aggressors: Sequence[Probe]) -> Verdict:
     """``verdict`` with the proven cause, and the catalogue's explanation of the aggressors that are proven."""
     blamed = [next(probe for probe in aggressors if probe.name == blame.aggressor) for blame in figure.causes]
-    known = [entry for entry in (cause(victim, probe, verdict.phase) for probe in blamed) if entry is not None]
-    why = dict.fromkeys(entry.why for entry in known)
+    causes = [entry for entry in (cause(victim, probe, verdict.phase) for probe in blamed) if entry is not None]
+    why = dict.fromkeys(entry.why for entry in causes)
     return verdict.changed(
         cause=" ".join((f"Proven by blame: {figure.sentence}", *why)),
-        remedy=known[0].remedy if known else "",
-        short_cause=known[0].short if known else UNKNOWN_CAUSE.short,
-        short_remedy=known[0].short_remedy if known else UNKNOWN_CAUSE.short_remedy,
+        remedy=causes[0].remedy if causes else "",
+        short_cause=causes[0].short if causes else UNKNOWN_CAUSE.short,
+        short_remedy=causes[0].short_remedy if causes else UNKNOWN_CAUSE.short_remedy,
         proof=Proof.BLAME,
         aggressors=tuple(group.name for group in aggressor_groups(blamed)),
     )

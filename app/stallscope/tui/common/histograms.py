@@ -142,8 +142,8 @@ def live_histogram(channel: ChannelView, live: ChannelMap | None) -> Histogram:
 
 def legend_runs(channels: Sequence[ChannelView], now: str, behind: str = BASELINE[1], stalled: str = "") -> Line:
     """The meaning of the characters in use."""
-    known = any(channel.baseline is not None for channel in channels)
-    line: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if known else []
+    has_baseline = any(channel.baseline is not None for channel in channels)
+    line: Line = [("░", "baseline"), (f" {behind}   ", "dim")] if has_baseline else []
     if any(channel.stalled is not None for channel in channels):
         line += [("▒", "ghost"), (f" stalled: {stalled}   ", "dim")]
     return [*line, ("█", "live"), (f" {now}", "dim")]
@@ -189,14 +189,14 @@ def _pair(hist: Histogram, low: float, high: float) -> str:
 def host_and_device(channels: Sequence[ChannelView], width: int) -> list[Line]:
     """Host time and GPU time of each operation with both, also of its first call; empty without one."""
     channels = [channel for channel in channels if channel.label]
-    known = {(channel.label, channel.phase): channel for channel in channels}
+    by_phase = {(channel.label, channel.phase): channel for channel in channels}
     if not any(channel.phase is Phase.GPU for channel in channels):
         return []
     out: list[Line] = [
         [(f" {'p50 per operation':<22}{'host':>10}{'GPU':>10}{'first host':>12}{'first GPU':>11}", "dim")]
     ]
     for label in dict.fromkeys(channel.label for channel in channels):
-        host, device = known.get((label, Phase.CALL)), known.get((label, Phase.GPU))
+        host, device = by_phase.get((label, Phase.CALL)), by_phase.get((label, Phase.GPU))
         now = [None if channel is None else channel.live.percentile(50) for channel in (host, device)]
         first = [None if channel is None else channel.first_ns for channel in (host, device)]
         hidden = now[0] is not None and now[1] is not None and now[0] > max(3 * now[1], 100_000)

@@ -110,10 +110,10 @@ def _cell_title(matrix_view: MatrixView, key: Key) -> str:
     return f"{row.name} alone" if column.name == QUIET else f"{row.name} beside {column.name}"
 
 
-def _percentiles(known: CellFigures) -> str:
+def _percentiles(cell: CellFigures) -> str:
     """p50 and p99 of a quiet cell with those of its baseline."""
     words = []
-    for phase, part in known.parts.items():
+    for phase, part in cell.parts.items():
         if not part.ratios:
             p50, p99 = (duration_ns(part.now_ns.get(quantile)) for quantile in PERCENTILES)
             words.append(f"{phase} p50 {p50}, p99 {p99}")
@@ -206,7 +206,7 @@ class CellSummary:
 
 def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
     """Summary of a cell, shown beside the block."""
-    cell, known = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
+    cell, shown = matrix_view.matrix.cells[key], matrix_view.figures.get(key)
     verdict = _explained(matrix_view.matrix, cell)
     judged = None if verdict is None else Phase.CALL if verdict.phase is Phase.DUE else verdict.phase
     texts, elsewhere, reference = [], "", matrix_view.shown_reference
@@ -214,8 +214,8 @@ def summary(matrix_view: MatrixView, key: Key) -> CellSummary:
         texts = [_on_reference(reference, key) or cell.reason or ""]
     elif not cell.status.measured:
         texts = [cell.reason or "Not measured yet."]
-    elif known is not None:
-        medians = {phase: part.ratios.get(Quantile.P50) for phase, part in known.parts.items() if phase is not judged}
+    elif shown is not None:
+        medians = {phase: part.ratios.get(Quantile.P50) for phase, part in shown.parts.items() if phase is not judged}
         texts = [] if verdict is None else [figures(verdict)]
         texts += [
             f"{phase.traits.word} {duration_ns(part.baseline_ns)} → {duration_ns(part.now_ns)}  {times(part.ratio)}"
@@ -249,12 +249,12 @@ def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
     if verdict.short_cause or not verdict.kind.is_stall:
         return verdict
     try:
-        known = plan((cell.row,), matrix.column(cell.column).aggressors)
+        planned = plan((cell.row,), matrix.column(cell.column).aggressors)
     except StallprobesError:
         # A check of another version, with probes that this one does not know.
         return verdict
-    aggressors = [probe for aggressor_set in known.aggressor_sets for probe in aggressor_set.probes]
-    return verdict.changed(**beside_aggressors(known.victims[0].probe, aggressors, phase=verdict.phase).fields)
+    aggressors = [probe for aggressor_set in planned.aggressor_sets for probe in aggressor_set.probes]
+    return verdict.changed(**beside_aggressors(planned.victims[0].probe, aggressors, phase=verdict.phase).fields)
 
 
 class CellScreen(Dialog[None]):

@@ -317,8 +317,8 @@ class MatrixController:
                     stop=stop.is_set,
                     survey=target.survey,
                 )
-                known = self.state.matrix_view
-                self._change(matrix_view=_finished(matrix, known), unsaved=True)
+                view = self.state.matrix_view
+                self._change(matrix_view=_finished(matrix, view), unsaved=True)
                 note = _uncounted(matrix)
                 if matrix.interrupted:
                     count = f"{_measured(matrix)} of {len(matrix.cells)} cells"
@@ -439,11 +439,11 @@ def _blank(plan: Plan, target: EngineTarget, seed: int, quick: bool) -> Matrix:
     )
 
 
-def _finished(matrix: Matrix, known: MatrixView | None) -> MatrixView:
+def _finished(matrix: Matrix, view: MatrixView | None) -> MatrixView:
     """The view of a finished check; cells that did not change keep their figures."""
-    if known is None:
+    if view is None:
         return MatrixView.of(matrix)
-    same = {key: known.figures[key] for key, cell in matrix.cells.items() if known.matrix.cells.get(key) is cell}
+    same = {key: view.figures[key] for key, cell in matrix.cells.items() if view.matrix.cells.get(key) is cell}
     return MatrixView.of(matrix, same)
 
 

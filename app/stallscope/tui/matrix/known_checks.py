@@ -79,12 +79,12 @@ def reference_view(reference: Reference) -> MatrixView:
         cells[key] = Cell(*key, Status.OK if figures[key].parts else Status.MISSING)
         for column in columns:
             key = (row.name, column.name)
-            known = reference.by_place.get(key)
-            if known is None or not known.checks:
+            recorded = reference.by_place.get(key)
+            if recorded is None or not recorded.checks:
                 cells[key] = Cell(*key, Status.MISSING, "The reference does not have this cell.")
                 figures[key] = CellFigures(Status.MISSING, {})
                 continue
-            figures[key], verdicts = _judged(row, known)
+            figures[key], verdicts = _judged(row, recorded)
             starved = figures[key].kind is VerdictKind.STARVED
             cells[key] = Cell(*key, Status.STARVED if starved else Status.OK, verdicts=verdicts)
     matrix = Matrix(
@@ -103,8 +103,8 @@ def reference_view(reference: Reference) -> MatrixView:
 
 
 def _baseline(row: ReferenceRow) -> Mapping[Phase, PhaseFigures]:
-    known = row.baseline_ns
-    return {phase: PhaseFigures({Quantile.P50: known[phase]}, {}) for phase in PHASES if phase in known}
+    baseline_ns = row.baseline_ns
+    return {phase: PhaseFigures({Quantile.P50: baseline_ns[phase]}, {}) for phase in PHASES if phase in baseline_ns}
 
 
 def _judged(row: ReferenceRow, cell: ReferenceCell) -> tuple[CellFigures, tuple[Verdict, ...]]:

@@ -197,8 +197,8 @@ class MatrixView:
         changed = {change.column for change in changes if change.outcome in _CHANGE_STYLES}
         block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))
         headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
-        known = {change.key: change for change in changes}
-        return replace(self, changes=known, headline=headline, block=block)
+        by_key = {change.key: change for change in changes}
+        return replace(self, changes=by_key, headline=headline, block=block)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of rows and columns as measured, or the worst first: by change with ``changed``.
@@ -230,24 +230,24 @@ class MatrixView:
                 return (0.0, 0.0)
             ratios = [part.ratio for part in change.parts if part.ratio is not None]
             return (float(_OUTCOME_ORDER.index(change.outcome)), max(ratios, default=0.0))
-        known = self.figures.get(key)
-        return (0.0, 0.0) if known is None else known.weight
+        figures = self.figures.get(key)
+        return (0.0, 0.0) if figures is None else figures.weight
 
     def labels(self, key: Key, value: CellValue) -> CellLabels:
         """The cell in one line, and its call and wait in a line each."""
-        cell, known = self.matrix.cells.get(key), self.figures.get(key)
+        cell, figures = self.matrix.cells.get(key), self.figures.get(key)
         if value is CellValue.CHANGE:
             return _change_labels(self.changes.get(key))
-        if cell is None or known is None:
+        if cell is None or figures is None:
             return _word_labels(Status.MISSING.look.mark, Status.MISSING.look.style)
         if not cell.status.measured:
             return _word_labels(cell.status.look.mark, cell.status.look.style)
         if key[1] == QUIET:
-            return _baseline_labels(known, Quantile.P99 if value is CellValue.P99 else Quantile.P50)
-        if known.kind in (VerdictKind.STARVED, VerdictKind.FAILED):
-            return _word_labels(known.kind.look.word, known.kind.look.style)
-        lines = tuple(_phase_label(known.parts.get(phase), value) for phase in PHASES)
-        return _worse_phase_label(known, value), *lines  # type: ignore[return-value]
+            return _baseline_labels(figures, Quantile.P99 if value is CellValue.P99 else Quantile.P50)
+        if figures.kind in (VerdictKind.STARVED, VerdictKind.FAILED):
+            return _word_labels(figures.kind.look.word, figures.kind.look.style)
+        lines = tuple(_phase_label(figures.parts.get(phase), value) for phase in PHASES)
+        return _worse_phase_label(figures, value), *lines  # type: ignore[return-value]
 
 
 @lru_cache(4)
@@ -258,8 +258,8 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
         worst: tuple[dict[str, tuple[float, float]], ...] = ({}, {})
         for key in matrix.cells:
             weight = matrix_view.weight(key, changed)
-            for known, name in zip(worst, key, strict=True):
-                known[name] = max(known.get(name, weight), weight)
+            for weights, name in zip(worst, key, strict=True):
+                weights[name] = max(weights.get(name, weight), weight)
         none = (0.0, 0.0)
         rows.sort(key=lambda name: worst[0].get(name, none), reverse=True)
         columns.sort(key=lambda name: (name == QUIET, worst[1].get(name, none)), reverse=True)
@@ -329,8 +329,8 @@ def _word_labels(text: str, style: str) -> CellLabels:
     return CellLabel(text, style), CellLabel(text, style), CellLabel("")
 
 
-def _baseline_labels(known: CellFigures, quantile: Quantile) -> CellLabels:
-    parts = [known.parts.get(phase) for phase in PHASES]
+def _baseline_labels(figures: CellFigures, quantile: Quantile) -> CellLabels:
+    parts = [figures.parts.get(phase) for phase in PHASES]
     call, wait = (CellLabel("" if part is None else short_duration(part.now_ns.get(quantile))) for part in parts)
     return call, call, wait
 
@@ -351,18 +351,18 @@ def _shown_ratio(part: PhaseFigures, value: CellValue) -> float | None:
     return part.ratio_at(Quantile.P50 if value is CellValue.P50 else Quantile.P99)
 
 
-def _worse_phase_label(known: CellFigures, value: CellValue) -> CellLabel:
+def _worse_phase_label(figures: CellFigures, value: CellValue) -> CellLabel:
     """The worse of call and wait, with the phase's letter."""
-    if not known.parts:
+    if not figures.parts:
         return CellLabel("–", "faint")
 
     def weight(phase: Phase) -> tuple[int, float]:
-        part = known.parts[phase]
+        part = figures.parts[phase]
         ratio = _shown_ratio(part, value)
         return (part.kind.severity if value is CellValue.JUDGED else 0, ratio or 0.0)
 
-    phase = max(known.parts, key=weight)
-    return _phase_label(known.parts[phase], value, _PHASE_LETTERS[phase])
+    phase = max(figures.parts, key=weight)
+    return _phase_label(figures.parts[phase], value, _PHASE_LETTERS[phase])
 
 
 def _change_labels(change: CellChange | None) -> CellLabels:

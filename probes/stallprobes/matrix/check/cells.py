@@ -136,7 +136,7 @@ def _rare_stalls(evidence: Evidence, repeats: Sequence[Repeat], aggressor_set: A
     showing = sum(histogram.share_above(limit) >= TAIL_SHARE for histogram in with_due)
     if figure.now_ns <= limit or showing < max(LEAST_REPEATS, len(repeats) - max(1, len(repeats) // 4)):
         return None
-    known = beside_aggressors(evidence.probe, aggressor_set.probes)
+    explanation = beside_aggressors(evidence.probe, aggressor_set.probes)
     change = f"{duration_ns(figure.baseline_ns)} → {duration_ns(figure.now_ns)} ({times(figure.ratio)})"
     return Verdict(
         probe=evidence.probe.name,
@@ -148,7 +148,7 @@ def _rare_stalls(evidence: Evidence, repeats: Sequence[Repeat], aggressor_set: A
         kind=VerdictKind.STALLED,
         head=f"{evidence.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
         f"p99 of the latency from the due time {change} while {aggressor_set.column.name} runs.",
-        **known.fields,
+        **explanation.fields,
     )
 
 

@@ -295,10 +295,10 @@ class _Tester:
         """
         if change not in (Change.WORSE, Change.BETTER):
             return change, why
-        known = self._variation(test.cell.row, test.channel, test.quantile)
-        if known is None or not all(known[0] <= value <= known[1] for value in test.values_ns if value is not None):
+        limits = self._variation(test.cell.row, test.channel, test.quantile)
+        if limits is None or not all(limits[0] <= value <= limits[1] for value in test.values_ns if value is not None):
             return change, why
-        words = f"{why}, but the baselines of this row vary as much with no aggressor ({range_ns(*known)})"
+        words = f"{why}, but the baselines of this row vary as much with no aggressor ({range_ns(*limits)})"
         return Change.UNSURE, words
 
     def _beside_baseline(self, test: QuantileTest, change: Change, why: str) -> tuple[Change, str]:
