@@ -62,7 +62,8 @@ class SequenceSums:
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = rows["end"][(rows["end"] > begin) & (rows["end"] <= until)]
-        _add_at(self._operations, np.sort(int64s(ends)), np.ones(len(ends), dtype=np.int64))
+        # An operation that ends where a bin begins is in the bin before.
+        _add_at(self._operations, np.sort(int64s(ends)) - 1, np.ones(len(ends), dtype=np.int64))
 
     def advance(self, starts: Int64s, ends: Int64s, until: int) -> None:
         """Everything until a time is done; its work starts and ends at those times."""
