@@ -57,17 +57,19 @@ def really(programs: Programs, schedule: Schedule) -> str | None:
     truth = truth_of(schedule, programs.run(schedule, watched=False).trace)
     if not truth.known:
         return None
-    for cause in sorted((*SPECIFIC, *SIDES), key=lambda cause: -truth.gains.get(cause, 0.0)):
+    for cause in sorted((*SPECIFIC, *SIDES), key=lambda cause: (cause in SIDES, -truth.gains.get(cause, 0.0))):
         changed = schedules.without(schedule, cause) if truth.gains.get(cause, 0.0) >= _REAL_GAIN else None
         if changed is None or changed == schedule:
             continue
         other = truth_of(changed, programs.run(changed, watched=False).trace)
-        if other.step_ns:
-            gain = 1 - other.step_ns / truth.step_ns
-            difference = truth.gains[cause] - gain
+        # Once more as it was: the machine may have changed meanwhile.
+        again = truth_of(schedule, programs.run(schedule, watched=False).trace)
+        if other.step_ns and again.step_ns:
+            before, after = truth.step_ns / 1e6, again.step_ns / 1e6
+            replayed, gain = truth.gains[cause], 1 - 2 * other.step_ns / (truth.step_ns + again.step_ns)
             return (
-                f"{schedule.seed:5} {schedule.shape:20} {cause:12} replay {truth.gains[cause]:4.0%}, really {gain:4.0%}"
-                f" ({difference * 100:+.0f} points); step {truth.step_ns / 1e6:.2f} ms"
+                f"{schedule.seed:5} {schedule.shape:20} {cause:12} replay {replayed:4.0%}, really {gain:4.0%} "
+                f"({(replayed - gain) * 100:+.0f} points); step {before:.2f} ms, and again {after:.2f} ms"
             )
     return None
 

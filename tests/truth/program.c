@@ -127,7 +127,7 @@ struct queue {
 static struct actor actors[ACTORS];
 static int actor_count, gpus_used = 1, noise_percent, cpus, beside_model;
 static double seconds = 6;
-static uint64_t capacity = 200000, seed = 1, copy_bytes = 4096;
+static uint64_t capacity = 400000, seed = 1, copy_bytes = 4096;
 static volatile uint32_t *stopped;
 static void *contexts[GPUS], *functions[GPUS], *streams[GPUS][STREAMS], *events[EVENTS];
 static struct queue queues[QUEUES];

@@ -133,8 +133,9 @@ class Replay:
         """Time of an operation on the host; 0 if its cause is removed."""
         role = self._actors[number].role
         cause = _HOST_CAUSES.get((row.operation.kind, role))
-        own = 0.0 if cause in self._removed or (cause == "submission" and "host" in self._removed) else row.own_ns
-        return own + (0.0 if "CPUs" in self._removed and role == MAIN else row.delay_ns)
+        if cause in self._removed or (cause == "submission" and "host" in self._removed):
+            return 0.0
+        return row.own_ns + (0 if "CPUs" in self._removed and role == MAIN else row.delay_ns)
 
     def _compute(self, number: int, row: Row, now: float) -> float:
         holds = row.operation.kind in _HOLDS_DRIVER and "allocation" not in self._removed
@@ -225,7 +226,7 @@ class Replay:
     # Waits ----------------------------------------------------------------------------------------------------------
     def _wait(self, number: int, row: Row, now: float, end: float) -> float:
         removed = "waits" in self._removed or ("turns" in self._removed and len(self._actors[number].gpus) > 1)
-        return self._end(row, now) - row.own_ns if removed else self._end(row, max(now, end))
+        return now + _INSTANT if removed else self._end(row, max(now, end))
 
     def _do_sync(self, number: int, row: Row, now: float) -> float:
         return self._wait(number, row, now, self._stream(row.operation[0], row.operation[1]).tail)

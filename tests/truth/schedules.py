@@ -16,6 +16,8 @@ STEPS_AHEAD = 8
 # Events from this one on belong to the removal of waits.
 FIRST_SPARE_EVENT = 8
 MAX_OPERATIONS = 256
+# Operations that an actor's trace has room for; the program ends where it is full.
+MIN_ENTRIES, ENTRIES_PER_SECOND = 200_000, 70_000
 WAITS = frozenset({"sync", "sync_event", "sync_device", "poll", "spin"})
 # Roles of actors. ``FEEDS``: its computing is the input of the main thread. ``CLIENT``: its pauses are idle time.
 # ``OTHER``: no cause is ever removed from it.
@@ -65,7 +67,7 @@ class Schedule:
     def text(self) -> str:
         """As program.c reads it."""
         lines = [f"seconds {self.seconds:g}", f"seed {self.seed}", f"noise {self.noise}", f"gpus {self.gpus}"]
-        lines += [f"cpus {self.cpus}"]
+        lines += [f"cpus {self.cpus}", f"entries {max(MIN_ENTRIES, round(self.seconds * ENTRIES_PER_SECOND))}"]
         for actor in self.actors:
             lines.append(f"{'child' if actor.child else 'thread'} {actor.name}")
             lines += [" ".join([operation.kind, *map(str, operation.numbers)]) for operation in actor.operations]
@@ -376,7 +378,7 @@ def mixture(chance: Random) -> Schedule:
     step += end
     if chance.random() < 0.2:
         step = [op("loop", chance.randint(10, 50)), *step, op("end"), op("host", length * 10)]
-    return Schedule("mixture", (main(*step), *actors))
+    return Schedule("mixture", (main(*step), *actors), noise=chance.choice([3, 10, 30, 90]))
 
 
 def schedule(seed: int, seconds: float = 6.0, gpus: int = 1) -> Schedule:

@@ -102,7 +102,7 @@ def bounds_of(gains: Mapping[str, float], idle: float = 0.0) -> tuple[str, ...]:
     group = SPECIFIC if best >= SPECIFIC_GAIN else SIDES
     best = max(gains.get(cause, 0.0) for cause in group)
     right = tuple(cause for cause in group if gains.get(cause, 0.0) >= best - CLOSE_GAIN)
-    return (IDLE, *right) if idle >= _IDLE_FIRST else right
+    return (IDLE,) if idle >= _IDLE_FIRST else right
 
 
 def truth_of(schedule: Schedule, trace: Trace, window: tuple[int, int] | None = None) -> Truth:
