@@ -151,7 +151,7 @@ DIMENSIONS: dict[str, Callable[[Result], str]] = {
 
 def tables(results: Sequence[Result]) -> Iterator[str]:
     """Lines of tables by dimension, of the programs that were not right, and of the sums."""
-    heads = " ".join(f"{head:>5}" for head in ("right", "2nd", "side", "wrong", "n.k.", "–", "fail"))
+    heads = " ".join(f"{head:>5}" for head in ("right", "2nd", "side", "wrong", "n.k.", "?", "fail"))
     errors = " ".join(f"{figure + ' error':>15}" for figure in ("host", "gpu", "price"))
     for dimension, key in DIMENSIONS.items():
         yield f"{'by ' + dimension:22} {'n':>4} {heads} {'excluded':>8} {errors} {'held':>7} {'slower':>7}"
@@ -164,6 +164,8 @@ def tables(results: Sequence[Result]) -> Iterator[str]:
     for result in results:
         everything.add(result)
     yield everything.line("all")
+    yield "side: the side on which the specific cause lies. n.k.: not known. ?: the truth is not known."
+    yield "excluded: the gain of the verdict, by more than 15 points."
     yield "Errors: median and largest in points, and in how many of the programs it is at most 5."
     yield from _pooled(everything)
     yield ""
@@ -178,10 +180,14 @@ def _pooled(sums: _Sums) -> Iterator[str]:
         ("shares within 5 points", sum(shares), len(shares)),
         ("verdict right, or second", right, judged),
         ("intervals that hold the truth", sum(sums.covered), len(sums.covered)),
-        ("not known", sums.outcomes.get("not known", 0), judged),
-        ("gain of the verdict excluded by more than 15 points", sums.excluded, judged),
     ):
         yield f"{what}: {count} of {of} ({count / max(of, 1):.0%}, at least {limit_low(count, of):.0%})"
+    for what, count in (
+        ("not known", sums.outcomes.get("not known", 0)),
+        ("gain of the verdict excluded by more than 15 points", sums.excluded),
+    ):
+        high = 1 - limit_low(judged - count, judged)
+        yield f"{what}: {count} of {judged} ({count / max(judged, 1):.0%}, at most {high:.0%})"
 
 
 def _wrong(result: Result) -> str:

@@ -398,27 +398,23 @@ def without(made: Schedule, cause: str) -> Schedule | None:
     return None if len(kept) < len(actors) or too_long else replace(made, actors=kept)
 
 
+# The operations of a cause, and in actors of which role.
 _REMOVED = {
-    "host": ("host", MAIN), "own sleep": ("sleep", MAIN), "compiling": ("compile", MAIN), "loading": ("load", MAIN),
-    "input": ("host", FEEDS), "copies": ("copy", MAIN), "kernels": ("launch", MAIN),
+    "host": (("host",), MAIN), "own sleep": (("sleep",), MAIN), "compiling": (("compile",), MAIN),
+    "loading": (("load",), MAIN), "input": (("host",), FEEDS), "copies": (("copy",), MAIN),
+    "kernels": (("launch", "graph"), MAIN), "allocation": (("allocate", "free", "pin"), MAIN),
+    "locks": (("lock", "unlock"), MAIN),
 }  # fmt: skip
 
 
 def _without(actor: Actor, cause: str) -> Actor | None:
-    operations = actor.operations
-    if cause in _REMOVED:
-        kind, role = _REMOVED[cause]
-        kinds = {kind, "graph"} if cause == "kernels" else {kind}
-        kept = tuple(each for each in operations if each.kind not in kinds or actor.role != role)
-        return replace(actor, operations=kept)
-    if cause == "allocation":
-        kept = tuple(each for each in operations if each.kind not in ("allocate", "free", "pin"))
-        return replace(actor, operations=kept)
-    if cause == "locks":
-        return replace(actor, operations=tuple(each for each in operations if each.kind not in ("lock", "unlock")))
-    if cause == "waits" and actor.submits:
-        return _unrolled(actor)
-    return actor if cause == "waits" else None
+    if cause == "waits":
+        return _unrolled(actor) if actor.submits else actor
+    if cause not in _REMOVED:
+        return None
+    kinds, role = _REMOVED[cause]
+    kept = tuple(operation for operation in actor.operations if operation.kind not in kinds or actor.role != role)
+    return replace(actor, operations=kept)
 
 
 def _unrolled(actor: Actor) -> Actor | None:

@@ -131,9 +131,10 @@ def truth_of(schedule: Schedule, trace: Trace, window: tuple[int, int] | None = 
     base = (IDLE,) if any(actor.role == "client" for actor in schedule.actors) else ()
     busy = duration(*base) if base else whole
     gains = {cause: 1 - duration(cause, *base) / busy for cause in _possible(schedule)}
-    error = whole / lasted - 1
     step_ns = lasted / (high - low)
-    return Truth(shares, gains, 1 - busy / whole, high - low, step_ns, delay, None if np.isnan(error) else error)
+    if np.isnan([whole, busy, *gains.values()]).any():
+        return Truth(shares, {}, 0.0, high - low, step_ns, delay, None)
+    return Truth(shares, gains, 1 - busy / whole, high - low, step_ns, delay, whole / lasted - 1)
 
 
 def _possible(schedule: Schedule) -> list[str]:
