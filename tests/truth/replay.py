@@ -17,7 +17,7 @@ from truth.schedules import CLIENT, FEEDS, MAIN, MAX_OPERATIONS, STEPS_AHEAD, Op
 
 # Times of a GPU: from the return of a launch to its start, and between operations of a stream. They are for operations
 # whose own time is not recorded; gaps within launches of several kernels are.
-LATENCY_NS, GAP_NS, WAKE_UP_NS = 3_000, 1_000, 5_000
+LATENCY_NS, GAP_NS = 3_000, 1_000
 # Launches that may be pending on a stream.
 QUEUE = 1024
 # Items that a pipe holds.
@@ -150,12 +150,15 @@ class Replay:
     def _stream(self, stream: int, gpu: int) -> _Stream:
         return self._streams.setdefault((gpu, stream), _Stream())
 
-    def _place(self, stream: _Stream, submitted: float, duration: float, least_end: float = 0.0) -> tuple[float, float]:
+    def _place(
+        self, number: int, stream: _Stream, submitted: float, duration: float, least_end: float = 0.0
+    ) -> tuple[float, float]:
         gap = GAP_NS if stream.used and "gaps" not in self._removed else 0.0
         begin = max(submitted + LATENCY_NS, stream.tail + gap, stream.awaited)
         end = max(begin + duration, least_end)
         stream.tail, stream.used = end, True
-        self._work_end = max(self._work_end, end)
+        if self._actors[number].role == MAIN:
+            self._work_end = max(self._work_end, end)
         return begin, end
 
     def _room(self, stream: _Stream, count: int) -> float:
@@ -177,7 +180,7 @@ class Replay:
         whole = 0 if "kernels" in self._removed else whole
         # The first kernel starts once it is submitted, the last one after its own submission.
         submitted = begin + (end - begin) / count
-        span = self._place(stream, submitted, whole, end + LATENCY_NS + whole / count)
+        span = self._place(number, stream, submitted, whole, end + LATENCY_NS + whole / count)
         stream.counts.append((stream.counts[-1] if stream.counts else 0) + count)
         stream.spans.append((*span, count))
         self._last_launch[number] = stream.tail
@@ -189,7 +192,7 @@ class Replay:
         stream = self._stream(row.operation[2], gpu)
         end = now + self._own(number, row)
         whole = row.kernel_ns if "gaps" in self._removed else row.gpu_ns
-        self._place(stream, end, 0 if "kernels" in self._removed else whole)
+        self._place(number, stream, end, 0 if "kernels" in self._removed else whole)
         return end
 
     def _do_copy(self, number: int, row: Row, now: float) -> float:
@@ -199,12 +202,12 @@ class Replay:
         stream.awaited = max(stream.awaited, self._engines.get(direction, 0.0))
         if pageable and "waits" in self._removed:
             return now + duration
-        _, end = self._place(stream, now + (0 if pageable else row.own_ns) - LATENCY_NS, duration)
+        _, end = self._place(number, stream, now + (0 if pageable else row.own_ns) - LATENCY_NS, duration)
         self._engines[direction] = end
         return end + (0 if "CPUs" in self._removed else row.delay_ns) if pageable else now + row.own_ns
 
     def _do_callback(self, number: int, row: Row, now: float) -> float:
-        _, end = self._place(self._stream(row.operation[1], row.operation[2]), now + row.own_ns, GAP_NS)
+        _, end = self._place(number, self._stream(row.operation[1], row.operation[2]), now + row.own_ns, GAP_NS)
         # The number stands for the queue.
         heapq.heappush(self._heap, (end, -1 - row.operation[0]))
         return now + row.own_ns

@@ -20,7 +20,7 @@ MAX_OPERATIONS = 256
 MIN_ENTRIES, ENTRIES_PER_SECOND = 200_000, 70_000
 WAITS = frozenset({"sync", "sync_event", "sync_device", "poll", "spin"})
 # Roles of actors. ``FEEDS``: its computing is the input of the main thread. ``CLIENT``: its pauses are idle time.
-# ``OTHER``: no cause is ever removed from it.
+# ``OTHER``: no cause is ever removed from it, and its work is not the program's.
 MAIN, FEEDS, CLIENT, OTHER = "main", "feeds", "client", "other"
 
 
@@ -317,7 +317,7 @@ def _long_steps(chance: Random) -> Schedule:
 def _two_threads(chance: Random) -> tuple[Actor, ...]:
     kernel, host = between(chance, 500, 8000), between(chance, 300, 5000)
     other = (launch(kernel, stream=2), op("sync", 2), op("host", host))
-    return main(launch(kernel), SYNC, op("host", host), STEP), Actor("other", other)
+    return main(launch(kernel), SYNC, op("host", host), STEP), Actor("other", other, OTHER)
 
 
 @shape
@@ -409,7 +409,7 @@ _REMOVED = {
 
 def _without(actor: Actor, cause: str) -> Actor | None:
     if cause == "waits":
-        return _unrolled(actor) if actor.submits else actor
+        return _unrolled(actor) if actor.submits and actor.role == MAIN else actor
     if cause not in _REMOVED:
         return None
     kinds, role = _REMOVED[cause]

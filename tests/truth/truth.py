@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from truth.replay import GAP_NS, LATENCY_NS, PIPE, QUEUE, WAKE_UP_NS, Replay, Row
-from truth.schedules import WAITS, Actor, Operation, Schedule
+from truth.replay import GAP_NS, LATENCY_NS, PIPE, QUEUE, Replay, Row
+from truth.schedules import MAIN, WAITS, Actor, Operation, Schedule
 
 # As program.c writes them.
 _ENTRY = np.dtype(
@@ -30,6 +30,8 @@ _HANDS_OVER = frozenset({*_GIVES, *_GIVES.values()})
 # Largest error of the replay with nothing removed, as a share of the time; beyond it the truth is not known.
 MAX_REPLAY_ERROR = 0.05
 MIN_STEPS = 8
+# Longest wake-up (ns) of a thread; what is longer is a delay without a CPU.
+MAX_WAKE_UP_NS = 60_000
 # Smallest gain for a specific cause to be the verdict; causes whose gains are so close are both right.
 SPECIFIC_GAIN, CLOSE_GAIN = 0.15, 0.05
 SPECIFIC = (
@@ -200,7 +202,7 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
     ends: dict[tuple[int, int], int] = {}
     events: dict[int, int] = {}
     pending: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-    finished: list[int] = []
+    finished, work_end = list[int](), 0
     callbacks: dict[int, int] = {}
     for begin, at, place in sorted(
         (entry.begin, at, place) for at, rows in enumerate(calls) for place, entry in enumerate(rows)
@@ -234,11 +236,13 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
         elif kind == "spin":
             entry.awaited_ns = max(ends.values(), default=0)
         elif kind == "step" and not at:
-            finished.append(max(begin, *ends.values()) if ends else begin)
+            finished.append(max(begin, work_end))
         elif kind == "callback":
             callbacks[operation[0]] = ends.get((operation[2], operation[1]), begin)
         elif kind == "get" and operation[0] in callbacks:
             entry.awaited_ns = callbacks[operation[0]]
+        if (kind in _TIMED or kind == "copy") and schedule.actors[at].role == MAIN:
+            work_end = max(work_end, ends[stream])
     _find_items(calls)
     return list(zip(calls, own, strict=True)), finished
 
@@ -316,7 +320,7 @@ def _row(entry: _Entry, own: _Own, gap_ns: int) -> Row:
         copied = min(after, own.gpu_ns)
         return Row(operation, min(took, own.submit_ns), gap_ns, after - copied, copied if operation[2] else own.gpu_ns)
     if kind in WAITS or kind in _HANDS_OVER:
-        return Row(operation, min(after, WAKE_UP_NS), gap_ns, max(after - WAKE_UP_NS, 0))
+        return Row(operation, min(after, MAX_WAKE_UP_NS), gap_ns, max(after - MAX_WAKE_UP_NS, 0))
     if kind == "free":
         return Row(operation, after, gap_ns)
     return Row(operation, took, gap_ns)
@@ -328,7 +332,8 @@ def _shares(
 ) -> dict[str, float | None]:
     spans: dict[str, list[tuple[int, int]]] = {"kernels": [], "copies": []}
     short, waited = False, 0
-    for calls, own in recorded:
+    of_program = [each for actor, each in zip(schedule.actors, recorded, strict=True) if actor.role == MAIN]
+    for calls, own in of_program:
         for entry in calls:
             kind, operation = entry.operation.kind, entry.operation
             if kind in _TIMED and operation[3] == 0:
@@ -351,7 +356,7 @@ def _shares(
             waited += max(high - low - recorded[0][1][entry.number].submit_ns, 0)
     whole = max(end - begin, 1)
     kernels, both = _covered(spans["kernels"], begin, end), _covered([*spans["kernels"], *spans["copies"]], begin, end)
-    several = sum(actor.submits for actor in schedule.actors) > 1
+    several = sum(actor.submits for actor in schedule.actors if actor.role == MAIN) > 1
     from_gpu = any(operation.kind == "callback" for operation in schedule.actors[0].operations)
     return {
         "host": None if several or from_gpu else 1 - waited / whole,
