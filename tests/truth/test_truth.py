@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ STEPS = 100
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program and its model of GPUs, compiled once."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc")
     return shared_folder(tmp_path_factory, "truth", lambda made: build(made, model=True))
 
 
