@@ -413,7 +413,11 @@ def _without(actor: Actor, cause: str) -> Actor | None:
     if cause not in _REMOVED:
         return None
     kinds, role = _REMOVED[cause]
-    kept = tuple(operation for operation in actor.operations if operation.kind not in kinds or actor.role != role)
+    operations = actor.operations
+    if cause == "copies":  # What it waits for is another cause.
+        blocks = {each: op("sync", each[3]) for each in operations if each.kind == "copy" and each[2]}
+        operations = tuple(blocks.get(each, each) for each in operations)
+    kept = tuple(operation for operation in operations if operation.kind not in kinds or actor.role != role)
     return replace(actor, operations=kept)
 
 
