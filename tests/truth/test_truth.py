@@ -163,25 +163,16 @@ def test_a_cause_that_is_really_removed() -> None:
     assert slept == Schedule("", (schedules.main(schedules.STEP),))
 
 
-def test_a_report_is_read_in_any_unit() -> None:
-    figure = {"share": 0.5, "low": 0.4, "high": 0.6}
-    sequence: dict[str, object] = {
-        "threads": [7],
-        "gpu": 0,
-        "verdict": "wait",
-        "second": None,
-        "host": figure,
-        "gpu_works": figure,
-    }
-    times: tuple[dict[str, float], ...] = ({"began_s": 1, "seconds": 9}, {"began_ns": 10**9, "seconds_ns": 9 * 10**9})
-    starts: tuple[dict[str, float], ...] = ({"start_up_s": 2.0}, {"start_up_ns": 2 * 10**9})
-    for of_process, start in zip(times, starts, strict=True):
-        division = {**start, "sequences": [sequence]}
-        process = {"pid": 7, **of_process, "division": division}
-        read = reading.report_of({"began_at": "1970-01-01T00:00:05Z", "processes": [process]}, 7, 0)
-        assert (read.verdict, read.second, read.window_ns) == ("waits", "", (8 * 10**9, 15 * 10**9))
-        assert read.figures["gpu"] == Figure(0.5, 0.4, 0.6)
-    assert reading.report_of({"processes": []}, 7, 0).problem
+def test_a_report_is_read() -> None:
+    figure = {"share": 0.4, "low": 0.3, "high": 0.5}
+    sequence = {"threads": [7, 9], "device": 0, "verdict": "wait", "second": None, "host": figure, "gpu": figure}
+    sequence |= {"price": figure, "shares": {"kernels": 0.4}, "sentence": "It is wait-bound."}
+    process = {"pid": 7, "began_ns": 5_000, "duration_ns": 3_000, "division": {"start_up_ns": 1_000}}
+    read = reading.report_of({"processes": [process | {"sequences": [sequence]}]}, 7)
+    assert (read.verdict, read.second, read.window_ns) == ("waits", "", (6_000, 8_000))
+    assert read.figures["price"] == reading.Figure(**figure)
+    assert reading.report_of({"processes": []}, 7).problem
+    assert reading.report_of({"processes": [process | {"sequences": []}]}, 7).problem
 
 
 def test_outcomes() -> None:
