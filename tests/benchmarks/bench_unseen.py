@@ -45,15 +45,15 @@ OWN = {"tracing"}
 
 @dataclass
 class Judged:
-    """What is right of one program; times in us. ``wrong`` are those of slow calls by function and cause."""
+    """What is right of one program; times in ns. ``wrong`` are those of slow calls by function and cause."""
 
     verdict: str = "none"
     verdict_right: bool = False
     line: str = "none"
     line_right: bool = False
-    slow_us: float = 0.0
-    with_cause_us: float = 0.0
-    expected_us: float = 0.0
+    slow_ns: int = 0
+    with_cause_ns: int = 0
+    expected_ns: int = 0
     wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
     sentences: list[str] = field(default_factory=list)
 
@@ -87,14 +87,14 @@ def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
     process = max(document["processes"], key=lambda one: one["calls"])
     division = process["division"]
     main: list[int] = []
-    if division is not None and division["sequences"]:
-        sequence = division["sequences"][0]
+    if division is not None and process["sequences"]:
+        sequence = process["sequences"][0]
         main = sequence["threads"]
         found.verdict, found.sentences = sequence["verdict"], [sequence["sentence"]]
         found.verdict_right = bool({sequence["verdict"], sequence["second"]} & set(truth["bound"]))
     else:
         found.verdict_right = "none" in truth["bound"]
-    for group in process["lines"]:
+    for group in process["sequences"]:
         if group["threads"] == main and group["lines"]:
             first = group["lines"][0]
             found.line = _place(first["place"])
@@ -104,17 +104,17 @@ def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
                 or first["sentence"].startswith(tuple(truth.get("threads", ())))
             )
             found.sentences += [line["sentence"] for line in group["lines"][:3]]
-    steady_s = 0.0 if division is None else process["began_s"] + division["start_up_s"]
+    steady_ns = 0 if division is None else process["began_ns"] + division["start_up_ns"]
     for call in process["slow_calls"]:
-        if call["at_s"] < steady_s or call["nested"]:
+        if call["begin_ns"] < steady_ns or call["nested"]:
             continue
         _add(found, truth, call, not main or call["thread"] in main)
     return found
 
 
 def _add(found: Judged, truth: dict[str, Any], call: dict[str, Any], of_main: bool) -> None:
-    cause, us, function = call["cause"], call["excess_us"], call["function"]
-    found.slow_us += us
+    cause, ns, function = call["cause"], call["excess_ns"], call["function"]
+    found.slow_ns += ns
     expected = [
         one
         for one in truth["slow"]
@@ -122,11 +122,11 @@ def _add(found: Judged, truth: dict[str, Any], call: dict[str, Any], of_main: bo
     ]
     words = {word for one in expected for word in WORDS.get(one["cause"], {one["cause"]})}
     unknown_is_right = cause in words and cause in NO_CAUSE
-    found.with_cause_us += us if cause not in NO_CAUSE or unknown_is_right else 0.0
+    found.with_cause_ns += ns if cause not in NO_CAUSE or unknown_is_right else 0
     if expected:
-        found.expected_us += us
+        found.expected_ns += ns
         if cause not in words | NO_CAUSE | OWN:
-            found.wrong[function, cause] += us
+            found.wrong[function, cause] += ns
 
 
 def _place(frame: dict[str, Any] | None) -> str:
@@ -139,14 +139,14 @@ def _place(frame: dict[str, Any] | None) -> str:
 def show(truth: dict[str, Any], judged: Judged) -> None:
     """Print what was found."""
     word = {True: "right", False: "WRONG"}
-    share = f"{judged.with_cause_us / judged.slow_us:.0%}" if judged.slow_us else "–"
+    share = f"{judged.with_cause_ns / judged.slow_ns:.0%}" if judged.slow_ns else "–"
     print(
         f"{truth['file']:22} {judged.verdict} {word[judged.verdict_right]} (truth {' or '.join(truth['bound'])}); "
-        f"first line {judged.line} {word[judged.line_right]}; slow {judged.slow_us / 1e3:.0f} ms, {share} with a cause,"
-        f" {judged.expected_us / 1e3:.0f} ms of the truth's calls"
+        f"first line {judged.line} {word[judged.line_right]}; slow {judged.slow_ns / 1e6:.0f} ms, {share} with a cause,"
+        f" {judged.expected_ns / 1e6:.0f} ms of the truth's calls"
     )
-    for (function, cause), us in judged.wrong.most_common(4):
-        print(f"    WRONG {cause} for {us / 1e3:.0f} ms of {function}")
+    for (function, cause), ns in judged.wrong.most_common(4):
+        print(f"    WRONG {cause} for {ns / 1e6:.0f} ms of {function}")
     if not (judged.verdict_right and judged.line_right):
         for sentence in judged.sentences:
             print(f"    {sentence}")
@@ -179,13 +179,13 @@ def main() -> int:
                 continue
             found.append(judge(truth, document))
             show(truth, found[-1])
-    slow = sum(one.slow_us for one in found)
-    share = sum(one.with_cause_us for one in found) / slow if slow else 1.0
+    slow = sum(one.slow_ns for one in found)
+    share = sum(one.with_cause_ns for one in found) / slow if slow else 1.0
     wrong = sum(one.wrong.total() for one in found)
     verdicts, lines = sum(one.verdict_right for one in found), sum(one.line_right for one in found)
     print(
         f"{len(found)} programs: {verdicts} verdicts right, {lines} first lines right, {share:.1%} of "
-        f"{slow / 1e3:.0f} ms with a cause, {wrong / 1e3:.0f} ms with a wrong one; failed: {', '.join(failed) or 0}"
+        f"{slow / 1e6:.0f} ms with a cause, {wrong / 1e6:.0f} ms with a wrong one; failed: {', '.join(failed) or 0}"
     )
     least = RIGHT_FIRST * len(found)
     return int(bool(failed) or share < WITH_CAUSE or wrong > 0 or min(verdicts, lines) < least)

@@ -121,4 +121,4 @@ def test_a_report_of_ten_seconds_has_verdict_lines_and_causes_and_the_training_c
         program.end()
     (process,) = json.loads(file.read_text())["processes"]
     assert process["division"]["steady"]
-    assert process["lines"][0]["lines"]
+    assert process["sequences"][0]["lines"]

@@ -47,7 +47,7 @@ def require_truth(run: dict[str, Any], document: dict[str, Any]) -> None:
     ranks = {}
     for number, process in processes.items():
         assert process["rank"]["size"] == 2
-        found = [one["ranks"] for one in process["division"]["sequences"] if one["ranks"] is not None]
+        found = [one["ranks"] for one in process["sequences"] if one["ranks"] is not None]
         ranks[number] = max(found, key=lambda one: one["collectives"])
         assert ranks[number]["partners"] == "watched", ranks[number]
         # Nearly every collective that was recorded in both has its partner.

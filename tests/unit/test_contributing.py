@@ -38,12 +38,13 @@ assert {"late-launch", "launch-twice"} <= {*stallscope("list", "--names").splitl
 WATCH = """
 import json
 from factories.watch_calls import LAUNCH, MAIN, at_ns, batch, call_batch, kernel, process, slow, thread
-from stallprobes.files import schemas
+from stallprobes.files import codec, schemas
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of, prefixes, shapes
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.parts import Part
+from stallprobes.watch.division_text import figures_text
 from test_holding_functions import holders
 
 SHARE = "cuTextureShare"
@@ -66,6 +67,9 @@ assert sequence.parts[Part.WORKING] > 0.7 * sequence.covered_ns, sequence.parts
 (name,) = [name for name in schemas.names() if name.startswith("stallscope.watch/")]
 described = json.dumps(schemas.schema(name))
 assert "sharing: sharing a texture in another thread." in described
+assert "That work as a share of the covered time." in described
+assert figures_text(sequence).endswith(" Known too late: 0 %.")
+assert json.loads(codec.encoded(sequence))["late"] == 0
 assert "working: inside calls in which the driver works on the host." in described
 """
 
@@ -112,7 +116,15 @@ def follow(recipe: str, tree: Path) -> None:
     ("recipes", "checks"),
     [
         (["A probe", "A pattern", "An option of a command"], PROBES),
-        (["A driver function that is watched", "A part of the time", "A cause of slow calls"], WATCH),
+        (
+            [
+                "A driver function that is watched",
+                "A part of the time",
+                "A figure of a report",
+                "A cause of slow calls",
+            ],
+            WATCH,
+        ),
     ],
     ids=["probes", "watch"],
 )
@@ -129,7 +141,7 @@ def test_recipes_work_as_they_stand_there(tmp_path: Path, recipes: list[str], ch
 
 def test_every_recipe_is_followed() -> None:
     followed = {"A probe", "A pattern", "An option of a command", "A driver function that is watched"}
-    assert followed | {"A part of the time", "A cause of slow calls"} == set(RECIPES)
+    assert followed | {"A part of the time", "A figure of a report", "A cause of slow calls"} == set(RECIPES)
 
 
 def test_it_is_a_page_and_names_what_exists() -> None:

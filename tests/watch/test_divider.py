@@ -237,6 +237,16 @@ def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> 
             assert sequence.host.share == pytest.approx(1 - waiting * UNIT / sequence.steady_ns, abs=1e-6)
 
 
+def test_operations_are_counted_once_each_also_where_a_reading_ends_within_one() -> None:
+    calls = [Call(LAUNCH, begin, begin + 1, 1, ((begin + 1, begin + 2, KERNEL),)) for begin in range(0, LENGTH - 2, 2)]
+    readings_at: list[list[float]] = [[LENGTH], [3.5, 4, 9.5, LENGTH]]
+    for times in readings_at:
+        found = divided(calls, times)
+        assert found is not None
+        steady = found.division.start_up_ns / UNIT
+        assert [each.operations for each in found.sequences] == [sum(call.begin + 2 > steady for call in calls)]
+
+
 @settings(max_examples=60, deadline=None)
 @given(programs(most_threads=1), st.lists(st.floats(1, LENGTH), max_size=12), st.booleans())
 def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list[float], turns: bool) -> None:

@@ -74,6 +74,8 @@ def test_time_off_the_cpu_is_said_where_the_host_has_much_of_it() -> None:
     said = " Between calls, the host is off the CPU for 40 % (35 to 45) of the time: input, locks or sleep."
     assert figures_text(sequence(off_cpu=off)).endswith(said)
     assert "off the CPU" not in figures_text(sequence())
+    busy_gpu = sequence(covered_ns=2_000_000_000, operations=24_600)
+    assert figures_text(busy_gpu).endswith(" 12 300 operations a second run on it.")
     assert "off the CPU" not in figures_text(sequence(off_cpu=Figure(0.05, 0.05, 0.05)))
     busy = {Part.KERNELS: 95 * SECOND, Part.HOST: 5 * SECOND}
     assert "off the CPU" not in figures_text(sequence(off_cpu=off, parts=busy))

@@ -29,6 +29,12 @@ def schema(name: str) -> dict[str, Any]:
 
     module, _, kind = _TYPES[name].partition(":")
     derived = codec.schema(getattr(import_module(module), kind))
+    for kind_schema in derived["$defs"].values():
+        members = kind_schema.get("properties", {})
+        # What is written has these too. A member that may be missing has no default there.
+        required = [*kind_schema.get("required", ()), *(key for key, value in members.items() if "default" in value)]
+        if required:
+            kind_schema["required"] = [key for key in members if key in required]
     own = derived["$defs"].pop(derived["$ref"].removeprefix("#/$defs/"))
     document, _, version = name.removeprefix("stallscope.").partition("/")
     return {

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Integer, Nanoseconds, Natural, Seconds, Text, about
 from stallprobes.latency.ratio import BaselineRatio, Quantile
 from stallprobes.latency.window import ChannelMap, Window, merged_groups
+from stallprobes.machine.origin import Fingerprint, Origin
 from stallprobes.model import MATRIX_PHASES, Phase
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import Look, VerdictKind
@@ -28,12 +29,6 @@ QUIET = "quiet"
 PHASES = MATRIX_PHASES
 # Largest number of rows or columns of a matrix that is read.
 MOST_LINES = 2_000
-Backend = Literal["cuda", "simulated", "host"]
-# Backend in a matrix by the name of the engine's backend.
-BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
-Fingerprint = Annotated[
-    Mapping[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
-]
 
 
 class Status(StrEnum):
@@ -201,27 +196,13 @@ class LostEngine:
     cells: tuple[tuple[str, str], ...]
 
 
-class CheckOrigin(Document, kw_only=True):
+class CheckOrigin(Origin, kw_only=True):
     """What was checked, when, by which program."""
 
     program: Annotated[
         Text, about("Version of stallscope; of a merged check, all versions, separated by commas and spaces.")
     ] = ""
-    backend: Annotated[Backend, about("simulated: a model, no GPU. host: probes without CUDA.")]
-    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")] = None
-    started_at: Annotated[
-        Text,
-        Meta(
-            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
-            extra_json_schema={"format": "date-time"},
-        ),
-    ]
     seconds: Annotated[Seconds, about("Duration of the check; of a merged check, the longest.")]
-    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")] = False
-    interrupted: Annotated[bool, about("Stopped early; cells that were not reached have the status missing.")] = False
-    fingerprint: Annotated[
-        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
-    ]
 
 
 class CheckHead(CheckOrigin, kw_only=True):
@@ -258,11 +239,6 @@ class Matrix(CheckHead, eq=False, weakref=True, kw_only=True):
     cells: Mapping[tuple[str, str], Cell]
     timeline_summary: TimelineSummary | None = None
     lost_engines: tuple[LostEngine, ...] = ()
-
-    @property
-    def simulated(self) -> bool:
-        """Whether a simulated GPU was measured."""
-        return self.backend == "simulated"
 
     def row(self, name: str) -> MatrixRow:
         """The row called ``name``. Raises KeyError."""

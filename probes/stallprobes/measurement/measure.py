@@ -26,6 +26,7 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import Window
 from stallprobes.machine import fingerprint, gpus
 from stallprobes.machine.gpu_state import GpuState, GpuStates
+from stallprobes.machine.origin import BACKENDS
 from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
 from stallprobes.measurement.gpu_state import GpuStateRecorder
@@ -52,7 +53,6 @@ _RECORDS_AT_MOST_S = 2.0
 _GAP_S = 1.0
 # Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
-_BACKENDS: Mapping[str, Literal["cuda", "simulated", "host"]] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
 # Kinds that are no state of a probe: the cost of a call itself, and an error, which the evidence has.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
 # Phases with the variation of the machine; a start is near 0, and a part of the wait.
@@ -122,7 +122,7 @@ def run(
     summary = TimelineSummary.joined(result.timeline for result in measured if result.timeline is not None)
     return RunResult(
         schema=RUN_SCHEMA,
-        backend=_BACKENDS[backend],
+        backend=BACKENDS[backend],
         profile=str(info.get("profile")) if simulated and info.get("profile") else None,
         seed=settings.seed if simulated else None,
         fingerprint=_fingerprint(settings.gpu, info, simulated, survey),

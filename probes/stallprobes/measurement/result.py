@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from stallprobes.files.codec import Document, Integer, Latency, Natural, Positive, Seconds, Text, about
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.gpu_state import GpuStates
+from stallprobes.machine.origin import Origin
 from stallprobes.model import Channel, Kind, Phase, Probe, Role, Source
 from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.blame import Blame
@@ -202,25 +203,12 @@ class RunVariant(Document, kw_only=True):
     gpu_state: GpuStates | UnsetType = UNSET
 
 
-class RunResult(Document, kw_only=True):
+class RunResult(Origin, kw_only=True):
     """Output of `stallscope run --json`. Latencies are nanoseconds (keys ending in _ns); null means unknown or too few
     values."""
 
     schema: Literal["stallscope.run/3"]
-    backend: Annotated[Literal["cuda", "simulated", "host"], about("host: probes without CUDA.")]
-    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")]
     seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
-    started_at: Annotated[Text, about("ISO 8601.")]
     seconds: Annotated[Seconds, about("Requested window length per variant.")]
-    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")]
     timeline_status: TimelineSummary | UnsetType = UNSET
-    interrupted: Annotated[bool, about("Whether the run was stopped early; variants then has the finished ones.")]
-    fingerprint: Annotated[
-        dict[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
-    ]
     variants: tuple[RunVariant, ...]
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the GPU was simulated."""
-        return self.backend == "simulated"

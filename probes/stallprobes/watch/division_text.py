@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from stallprobes.units import duration_ns, plural
+from stallprobes.units import duration_ns, format_count, plural, three
 from stallprobes.watch.attribution.evidence_text import size_text, thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
@@ -106,7 +106,7 @@ def figures_text(sequence: SequenceDivision) -> str:
     return (
         f"{works} {figure_text(sequence.gpu)} of the time{_communication(sequence)}; {figure_text(sequence.host)} of "
         f"the time the host does not wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time"
-        f"{_waits(sequence)}.{_off_cpu(sequence)}"
+        f"{_waits(sequence)}.{_off_cpu(sequence)}{_operations(sequence)}"
     )
 
 
@@ -195,6 +195,12 @@ def _communication(sequence: SequenceDivision) -> str:
     """The part of the GPU's time in which it only communicates: `` (communication 12 %, waiting for ranks 30 %)``."""
     named = [part for part in COMMUNICATION_PARTS if sequence.parts.get(part)]
     return f" ({', '.join(f'{part.word} {percent(sequence.share(part))}' for part in named)})" if named else ""
+
+
+def _operations(sequence: SequenceDivision) -> str:
+    """The rate of kernels, copies and fills in a sentence; "" without any."""
+    rate = 1e9 * sequence.operations / sequence.covered_ns if sequence.covered_ns else 0.0
+    return f" {format_count(round(rate)) if rate >= 10 else three(rate)} operations a second run on it." if rate else ""
 
 
 def _at_most(figure: Figure) -> str:

@@ -30,7 +30,8 @@ from stallprobes.errors import (
     reason_of,
 )
 from stallprobes.files import atomic
-from stallprobes.matrix.matrix import BACKENDS, Cell, Matrix, Status
+from stallprobes.machine.origin import BACKENDS
+from stallprobes.matrix.matrix import Cell, Matrix, Status
 from stallprobes.recording.observation import SIM
 from stallprobes.verdicts.kinds import VerdictKind
 from stallscope.tui.matrix.known_checks import Unmeasured, known_check

@@ -23,6 +23,7 @@ from stallprobes.catalog.host import HOST
 from stallprobes.engine.backend import MS, Options
 from stallprobes.errors import EXIT_NO_GPU, EXIT_USAGE, EngineFailed, NoTimeline, Unsupported
 from stallprobes.machine import fingerprint, gpus, nvml
+from stallprobes.machine.origin import BACKENDS
 from stallprobes.matrix.check import schedule
 from stallprobes.matrix.check.block_choice import BlockCosts, chosen_cells
 from stallprobes.matrix.check.cell_runner import PACE_NS, CellRunner, Stopped
@@ -31,7 +32,7 @@ from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe
 from stallprobes.matrix.check.progress import CheckProgress, ProgressReporter
 from stallprobes.matrix.check.schedule import Block, TimeBudget
 from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
-from stallprobes.matrix.matrix import BACKENDS, LostEngine, Matrix, Status
+from stallprobes.matrix.matrix import LostEngine, Matrix, Status
 from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check; each uses one CPU core.

@@ -73,6 +73,7 @@ class SequenceDivision(Document, kw_only=True):
     shares: Annotated[
         Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
     ] = UNSET
+    operations: Annotated[Unsigned, about("Kernels, copies and fills that ended in the covered time.")] = 0
     host: Annotated[Figure, about("Share of the time in which the sequence did not wait for the GPU (h).")] = NOT_KNOWN
     gpu: Annotated[
         Figure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")

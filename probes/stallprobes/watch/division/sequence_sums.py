@@ -23,7 +23,7 @@ from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, int64s
 
 
 class SequenceSums:
@@ -43,7 +43,7 @@ class SequenceSums:
         self._waits = WaitSums(origin_ns)
         self.cpu = CpuSums(origin_ns)
         self.collectives = CollectiveLog()
-        self._late = BinnedSums(origin_ns, columns=1)
+        self._late, self._operations = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
         """Note that a thread of it has spent so much longer inside calls that submit work or wait for it."""
@@ -51,13 +51,7 @@ class SequenceSums:
 
     def note_late(self, begins: Int64s, times: Int64s) -> None:
         """Note work that became known too late: when it began, in order, and for how long (ns) the GPU worked."""
-        if not len(begins):
-            return
-        begins = np.maximum(begins, self._late.origin_ns)
-        self._late.borders(int(begins[0]), int(begins[-1]) + 1)
-        places = (begins - self._late.origin_ns) // self._late.width_ns
-        sums = np.bincount(places - places[0], times).astype(np.int64)
-        self._late.add(int(places[0]), sums[:, None])
+        _add_at(self._late, begins, times)
 
     def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> None:
         """Add the time from ``begin`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
@@ -67,6 +61,9 @@ class SequenceSums:
         self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
         self._waits.add(wait_weights(times, begin, until), begin, until)
+        ends = rows["end"][(rows["end"] > begin) & (rows["end"] <= until)]
+        # An operation that ends where a bin begins is in the bin before.
+        _add_at(self._operations, np.sort(int64s(ends)) - 1, np.ones(len(ends), dtype=np.int64))
 
     def advance(self, starts: Int64s, ends: Int64s, until: int) -> None:
         """Everything until a time is done; its work starts and ends at those times."""
@@ -109,6 +106,7 @@ class SequenceSums:
             device=device,
             covered_ns=covered,
             parts=parts,
+            operations=int(self._operations.since(begin_ns).sum()),
             host=host,
             gpu=gpu,
             price=price,
@@ -133,3 +131,12 @@ class SequenceSums:
         threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
         named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]
         return tuple(dict.fromkeys((*named, *threads)))
+
+
+def _add_at(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
+    """Add a value to the bin of each of some times, which are in order."""
+    if len(times):
+        times = np.maximum(times, sums.origin_ns)
+        sums.borders(int(times[0]), int(times[-1]) + 1)
+        places = (times - sums.origin_ns) // sums.width_ns
+        sums.add(int(places[0]), np.bincount(places - places[0], values).astype(np.int64)[:, None])

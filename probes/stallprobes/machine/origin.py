@@ -1,0 +1,41 @@
+"""Origin of a measurement: what was measured, when, and on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Text, about
+
+Backend = Literal["cuda", "simulated", "host"]
+# What a result has of an engine's backend.
+BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
+Fingerprint = Annotated[
+    Mapping[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")
+]
+
+
+class Origin(Document, kw_only=True):
+    """What was measured, when, and on which machine."""
+
+    backend: Annotated[Backend, about("simulated: a model, no GPU. host: probes without CUDA.")]
+    profile: Annotated[Text | None, about("Profile of the simulated GPU; null on a real GPU.")] = None
+    started_at: Annotated[
+        Text,
+        Meta(
+            description="ISO 8601 with UTC offset; of a merged check, the earliest.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ]
+    timeline: Annotated[bool, about("Whether the timeline was on, which adds to each call.")] = False
+    interrupted: Annotated[bool, about("Whether it was stopped early; it then has what was measured.")] = False
+    fingerprint: Annotated[
+        Fingerprint, about("In a merged check, the values common to all hosts; the others are null.")
+    ]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulated GPU was measured."""
+        return self.backend == "simulated"

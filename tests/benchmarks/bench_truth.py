@@ -1,0 +1,134 @@
+"""Watches programs of random schedules and prints how what ``watch`` says compares with their truth, by dimension.
+
+python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds S] [--cost PERCENT]
+    [--attached SHARE] [--pairs] [--model] [--gpus N] [--save FILE] [--from FILE ...] [--really N]
+
+It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. --attached is the share
+of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
+slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
+--really runs N programs, unwatched, with and without one of their causes, and prints what that gained beside what the
+replay says. Exits 1 if a program failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
+
+from truth import schedules  # noqa: E402
+from truth.judging import Result, tables  # noqa: E402
+from truth.programs import Programs, build  # noqa: E402
+from truth.schedules import Schedule  # noqa: E402
+from truth.truth import SIDES, SPECIFIC, truth_of  # noqa: E402
+
+# From this gain on, a cause is worth being removed really.
+_REAL_GAIN = 0.1
+_ATTEMPTS = 100
+
+
+def watch(programs: Programs, schedule: Schedule, attached: bool, pairs: bool) -> Result:
+    """Watch one program and compute its truth."""
+    result = Result(schedule.seed, schedule.shape, attached, schedule.knowable, None, None)
+    try:
+        watched = programs.run(schedule, attached=attached)
+        report = watched.report
+        window = report.window_ns if report and report.window_ns[1] else None
+        plain = 0.0
+        if pairs:
+            plain = truth_of(schedule, programs.run(schedule, watched=False).trace).step_ns
+        truth = truth_of(schedule, watched.trace, window)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
+        return replace(result, failure=repr(problem))
+    return Result(schedule.seed, schedule.shape, attached, schedule.knowable, truth, report, "", plain)
+
+
+def really(programs: Programs, schedule: Schedule) -> str | None:
+    """A line about what a removed cause really gains; None if none can be removed, or if none gains much."""
+    truth = truth_of(schedule, programs.run(schedule, watched=False).trace)
+    if not truth.known:
+        return None
+    for cause in sorted((*SPECIFIC, *SIDES), key=lambda cause: (cause in SIDES, -truth.gains.get(cause, 0.0))):
+        changed = schedules.without(schedule, cause) if truth.gains.get(cause, 0.0) >= _REAL_GAIN else None
+        if changed is None or changed == schedule:
+            continue
+        other = truth_of(changed, programs.run(changed, watched=False).trace)
+        # Once more as it was: the machine may have changed meanwhile.
+        again = truth_of(schedule, programs.run(schedule, watched=False).trace)
+        if other.step_ns and again.step_ns:
+            before, after = truth.step_ns / 1e6, again.step_ns / 1e6
+            replayed, gain = truth.gains[cause], 1 - 2 * other.step_ns / (truth.step_ns + again.step_ns)
+            return (
+                f"{schedule.seed:5} {schedule.shape:20} {cause:12} replay {replayed:4.0%}, really {gain:4.0%} "
+                f"({(replayed - gain) * 100:+.0f} points); step {before:.2f} ms, and again {after:.2f} ms"
+            )
+    return None
+
+
+def _run_really(programs: Programs, arguments: argparse.Namespace) -> int:
+    done = 0
+    for seed in range(arguments.first, arguments.first + _ATTEMPTS):
+        line = really(programs, schedules.schedule(seed, arguments.seconds, arguments.gpus))
+        if line is not None:
+            print(line, flush=True)
+            done += 1
+        if done == arguments.really:
+            break
+    return 0
+
+
+def _run(programs: Programs, arguments: argparse.Namespace) -> list[Result]:
+    results: list[Result] = []
+    for number in range(arguments.programs):
+        seed = arguments.first + number
+        # Spread evenly over the seeds.
+        attached = int((number + 1) * arguments.attached) > int(number * arguments.attached)
+        schedule = schedules.schedule(seed, arguments.seconds, arguments.gpus)
+        results.append(watch(programs, schedule, attached, arguments.pairs))
+        print(f"{seed:5} {schedule.shape:22} {results[-1].outcome}", file=sys.stderr, flush=True)
+        if arguments.save:
+            arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+    return results
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run what the arguments say; the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--programs", type=int, default=30)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--cost", type=float, default=5.0)
+    parser.add_argument("--attached", type=float, default=0.2, metavar="SHARE")
+    parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--model", action="store_true")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--from", type=Path, nargs="+", dest="files", metavar="FILE")
+    parser.add_argument("--really", type=int, default=0, metavar="N")
+    arguments = parser.parse_args(words)
+    if arguments.files:
+        results = [
+            each for path in arguments.files for each in msgspec.json.decode(path.read_bytes(), type=list[Result])
+        ]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            build(Path(folder), arguments.model)
+            programs = Programs(Path(folder), arguments.model, ("--cost", f"{arguments.cost:g}"))
+            if arguments.really:
+                return _run_really(programs, arguments)
+            results = _run(programs, arguments)
+    print("\n".join(tables(results)))
+    return int(any(result.outcome == "failed" for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Builds the program of schedules and its model of a GPU, runs it plain, and watches it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stallprobes.native.layouts.cupti import SIZES, RecordKind, size_of
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
+from truth import reading
+from truth.schedules import Schedule
+from truth.truth import Trace
+
+FOLDER = Path(__file__).parent
+ROOTS = [str(FOLDER.parents[1] / name) for name in ("app", "probes", "tests")]
+_CUPTI_VERSION = 130100
+_KINDS = ("KERNEL", "COPY", "PEER_COPY", "MEMSET", "OVERHEAD", "CONTEXT_SWITCH")
+_FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC")
+_LONGEST_S = 120
+# How long an attached program has run its steady part, and runs after the detach (s).
+_BEFORE_ATTACH_S, _AFTER_DETACH_S = 1.0, 1.5
+
+
+def build(folder: Path, model: bool) -> None:
+    """Compile the program, and with ``model`` the libraries of a model of GPUs."""
+    _compile("program.c", folder / "program", "-O2", "-lm")
+    if not model:
+        return
+    _compile("model_cuda.c", folder / "libcuda.so.1", "-shared", "-Wl,-soname,libcuda.so.1")
+    sizes = [f"-D{name}_BYTES={size_of(kind, max(_CUPTI_VERSION, min(SIZES[kind])))}" for name, kind in _kinds()]
+    version = f"-DVERSION={_CUPTI_VERSION}"
+    _compile("model_cupti.c", folder / "libcupti.so.13", "-shared", "-Wl,-soname,libcupti.so.13", version, *sizes)
+
+
+def _kinds() -> list[tuple[str, RecordKind]]:
+    return [(name, RecordKind[name]) for name in _KINDS]
+
+
+def _compile(source: str, target: Path, *flags: str) -> None:
+    subprocess.run(
+        ["gcc", *_FLAGS, "-o", str(target), str(FOLDER / source), *flags, "-lpthread", "-ldl"],
+        check=True,
+        capture_output=True,
+    )
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A program that has ended: its trace, and the report about it (None where it was not watched)."""
+
+    trace: Trace
+    report: reading.Report | None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """A folder with the built program. ``model``: beside the model of a GPU, not on one."""
+
+    folder: Path
+    model: bool
+    options: Sequence[str] = ("--cost", "5")
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, schedule: Schedule, watched: bool = True, attached: bool = False) -> Watched:
+        """Run a schedule, watched from its start, attached, or not at all.
+
+        RuntimeError with what it said if the program or ``watch`` fails.
+        """
+        text, trace, report = (self.folder / f"now.{ending}" for ending in ("txt", "trace", "json"))
+        text.write_text(schedule.text)
+        report.unlink(missing_ok=True)
+        line = [str(self.folder / "program"), str(text), str(trace)]
+        watch = [sys.executable, "-m", "stallscope", "watch", "--headless", *self.options, "--json", str(report)]
+        if attached:
+            pid = self._attach(line, watch, schedule.seconds)
+        elif watched:
+            pid = self._start([*watch, "--", *line])
+        else:
+            pid = self._start(line)
+        read = Trace.read(trace, schedule)
+        thread = read.threads[0]
+        assert pid in (0, thread)
+        return Watched(read, reading.read(report, thread) if watched or attached else None)
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")])
+        added = {"PYTHONPATH": path, "LANG": "C.UTF-8", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore"}
+        if self.model:
+            added |= {"LD_LIBRARY_PATH": str(self.folder), CUPTI_VARIABLE: str(self.folder / "libcupti.so.13")}
+        return {**os.environ, **added, **self.settings}
+
+    def _start(self, line: Sequence[str]) -> int:
+        done = subprocess.run(
+            line,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+        )
+        if done.returncode:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-600:]}")
+        return 0
+
+    def _attach(self, line: Sequence[str], watch: Sequence[str], seconds: float) -> int:
+        """Attach to the program in its steady part, and detach before its end."""
+        with subprocess.Popen(line, env=self._environment(), stdout=subprocess.PIPE, text=True) as program:
+            try:
+                assert program.stdout is not None
+                if program.stdout.readline() != "steady\n":
+                    raise RuntimeError("the program did not begin")
+                time.sleep(_BEFORE_ATTACH_S)
+                length = max(seconds - _BEFORE_ATTACH_S - _AFTER_DETACH_S, 1.0)
+                self._start([*watch, "--pid", str(program.pid), "--seconds", f"{length:g}"])
+                program.wait(_LONGEST_S)
+            finally:
+                program.kill()
+        return program.pid
