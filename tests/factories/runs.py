@@ -7,7 +7,7 @@ from typing import Literal
 from factories.verdicts import verdict
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.window import ChannelMap, InFlight, Window
-from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult, RunVariant
+from stallprobes.measurement.result import RunProbe, RunResult, RunVariant
 from stallprobes.model import Channel, Kind, Op, Phase, Probe, Program, Role, Word
 from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
@@ -131,7 +131,6 @@ def variant(
 def run(*variants: RunVariant, interrupted: bool = False) -> RunResult:
     """A run of ``variants`` on a GPU of which not everything is known."""
     return RunResult(
-        schema=RUN_SCHEMA,
         timeline=False,
         backend="cuda",
         profile=None,

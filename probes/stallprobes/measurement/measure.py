@@ -31,7 +31,7 @@ from stallprobes.measurement import blame as blame_experiment
 from stallprobes.measurement.blame import BlameStopped
 from stallprobes.measurement.gpu_state import GpuStateRecorder
 from stallprobes.measurement.plan import RunPlan, VariantPlan
-from stallprobes.measurement.result import RUN_SCHEMA, RunProbe, RunResult, RunSpread, RunVariant
+from stallprobes.measurement.result import RunProbe, RunResult, RunSpread, RunVariant
 from stallprobes.measurement.run_clock import SETTLE_S, STEP_S, WARM_S, RunClock, RunProgress, RunStoodStill, RunStopped
 from stallprobes.measurement.run_trace import other_processes
 from stallprobes.model import JUDGED_PHASES, Channel, Probe, Role, Variant
@@ -121,7 +121,6 @@ def run(
     simulated = backend == "sim"
     summary = TimelineSummary.joined(result.timeline for result in measured if result.timeline is not None)
     return RunResult(
-        schema=RUN_SCHEMA,
         backend=BACKENDS[backend],
         profile=str(info.get("profile")) if simulated and info.get("profile") else None,
         seed=settings.seed if simulated else None,

@@ -203,11 +203,10 @@ class RunVariant(Document, kw_only=True):
     gpu_state: GpuStates | UnsetType = UNSET
 
 
-class RunResult(Origin, kw_only=True):
+class RunResult(Origin, kw_only=True, tag_field="schema", tag=RUN_SCHEMA):
     """Output of `stallscope run --json`. Latencies are nanoseconds (keys ending in _ns); null means unknown or too few
     values."""
 
-    schema: Literal["stallscope.run/3"]
     seed: Annotated[Integer | None, about("Seed of the simulated GPU; null on a real GPU.")]
     seconds: Annotated[Seconds, about("Requested window length per variant.")]
     timeline_status: TimelineSummary | UnsetType = UNSET
