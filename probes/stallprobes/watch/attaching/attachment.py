@@ -199,11 +199,11 @@ def _cupti(target: Target) -> tuple[Path | None, bool]:
 
     Another user's process may not be allowed to read the file.
     """
-    has_own = any("/libcupti.so" in one.path for one in target.mappings())
+    has_own = any("/libcupti.so" in mapping.path for mapping in target.mappings())
     if target.shares_files() and (has_own or target.owner()[0] == os.geteuid()):
         return named_cupti(), False
-    found = None if has_own else named_cupti()
-    return found, found is not None
+    cupti = None if has_own else named_cupti()
+    return cupti, cupti is not None
 
 
 def _failure(target: Target, control: Control) -> str:

@@ -53,9 +53,9 @@ class Control:
             return None
         for number, _ in numbers:
             with suppress(OSError):
-                found = cls._taken(target, number)
-                if found is not None:
-                    return found
+                control = cls._taken(target, number)
+                if control is not None:
+                    return control
         return None
 
     @classmethod
@@ -72,9 +72,9 @@ class Control:
                 # Another seal: nobody can write to it any more, the library neither.
                 raise WatchError(f"{target.title} has sealed the memory of the library in it: restart it.") from error
             words = layout.Control.from_buffer(memory)
-            known = (words.magic, words.pid, words.start_ticks)
+            owner = (words.magic, words.pid, words.start_ticks)
             # A forked process has the descriptors of its parent.
-            if known != (layout.CONTROL_MAGIC, target.own_pid, target.start_ticks):
+            if owner != (layout.CONTROL_MAGIC, target.own_pid, target.start_ticks):
                 os.close(descriptor)
                 return None
             if words.format != layout.CONTROL_FORMAT:

@@ -34,22 +34,22 @@ class CpuSums:
         driver wait: so the CPU time between calls has a least and a most.
         """
         used = [_cpu_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
-        known = [ns for ns in used if ns is not None]
-        if not known or len(known) < len(used):
+        measured = [ns for ns in used if ns is not None]
+        if not measured or len(measured) < len(used):
             return
         working, waiting, begins, ends = 0, 0, [], []
-        for of in threads.values():
-            spans = Spans(np.maximum(of.spans.begins, begin_ns), np.minimum(of.spans.ends, end_ns))
+        for calls in threads.values():
+            spans = Spans(np.maximum(calls.spans.begins, begin_ns), np.minimum(calls.spans.ends, end_ns))
             durations = np.maximum(spans.ends - spans.begins, 0)
-            waits = np.isin(of.kinds, _WAITS)
+            waits = np.isin(calls.kinds, _WAITS)
             waiting += int(durations[waits].sum())
             working += int(durations[~waits].sum())
             begins.append(spans.begins)
             ends.append(spans.ends)
         inside = Spans.united(np.concatenate(begins), np.concatenate(ends))
         between = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
-        most = min(max(sum(known) - working, 0), between)
-        least = min(max(sum(known) - working - waiting, 0), between)
+        most = min(max(sum(measured) - working, 0), between)
+        least = min(max(sum(measured) - working - waiting, 0), between)
         self._sums.borders(begin_ns, end_ns)
         first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
         self._sums.add(max(first, 0), np.array([[between, least, most]], dtype=np.int64))

@@ -90,8 +90,8 @@ class DividedTime:
 
     def within(self, begin_ns: int, until_ns: int) -> list[tuple[int, int]]:
         """The chosen times (ns) from ``begin_ns`` to ``until_ns``."""
-        found = self._chosen.within(begin_ns, until_ns)
-        return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+        spans = self._chosen.within(begin_ns, until_ns)
+        return list(zip(spans.begins.tolist(), spans.ends.tolist(), strict=True))
 
     def drop_before(self, time_ns: int) -> None:
         """Forget times that ended before ``time_ns``."""
@@ -101,10 +101,10 @@ class DividedTime:
 
 def _in_periods(begin_ns: int, until_ns: int, share: float) -> list[tuple[int, int]]:
     """The parts of the periods from ``begin_ns`` to ``until_ns``, of which each has such a ``share``."""
-    part_ns, found = int(PERIOD_NS * share), []
+    part_ns, parts = int(PERIOD_NS * share), []
     for period in range(begin_ns // PERIOD_NS, until_ns // PERIOD_NS + 1):
         first_ns = period * PERIOD_NS + int((PERIOD_NS - part_ns) * (period * _GOLDEN % 1))
         part = max(first_ns, begin_ns), min(first_ns + part_ns, until_ns)
         if part[0] < part[1]:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts

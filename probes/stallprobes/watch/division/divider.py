@@ -97,12 +97,12 @@ class _Beside(NamedTuple):
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
         """Their calls for which others may wait, in a time."""
-        found = [NO_HOLDING]
-        for of in (one.during(begin_ns, end_ns) for one in self.threads):
-            chosen = of.holds > 0
+        holding = [NO_HOLDING]
+        for calls in (thread.during(begin_ns, end_ns) for thread in self.threads):
+            chosen = calls.holds > 0
             if chosen.any():
-                found.append(Holding(*(each[chosen] for each in (*of.spans, of.holds, of.contexts))))
-        return Holding(*map(np.concatenate, zip(*found, strict=True)))
+                holding.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
+        return Holding(*map(np.concatenate, zip(*holding, strict=True)))
 
 
 class _Batches:
@@ -122,7 +122,8 @@ class _Batches:
 
     def later(self) -> list[Rows]:
         """Those that begin from ``until_ns`` on."""
-        return [rows_where(rows, ~of) for rows, of in zip(self._batches, self._begun, strict=True) if not of.all()]
+        masks = zip(self._batches, self._begun, strict=True)
+        return [rows_where(rows, ~mask) for rows, mask in masks if not mask.all()]
 
     def choose(
         self,
@@ -142,7 +143,8 @@ class _Batches:
 
     def taken(self) -> list[Rows]:
         """The rows that are taken."""
-        return [rows if of.all() else rows_where(rows, of) for rows, of in zip(self._batches, self._taken, strict=True)]
+        masks = zip(self._batches, self._taken, strict=True)
+        return [rows if mask.all() else rows_where(rows, mask) for rows, mask in masks]
 
 
 class ProcessDivider:
@@ -181,7 +183,7 @@ class ProcessDivider:
     @property
     def done_ns(self) -> int:
         """The time until which everything is divided."""
-        return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
+        return min((sums.done_ns for sums in self._sequences.values()), default=self._done_ns)
 
     def leader(self, thread: int) -> int:
         """The first thread of the sequence that a thread belongs to."""
@@ -193,7 +195,7 @@ class ProcessDivider:
 
     def last_end_ns(self, leader: int) -> int:
         """The latest end of work of a sequence in the time that is divided; 0 without any."""
-        return max((one.last_end_ns for key, one in self._sequences.items() if key[0] == leader), default=0)
+        return max((sums.last_end_ns for key, sums in self._sequences.items() if key[0] == leader), default=0)
 
     @property
     def divided_share(self) -> float:
@@ -247,7 +249,7 @@ class ProcessDivider:
             ends = [self._calls["end"], self._operations["end"]]
             ends += [rows["returned_ns"] for rows in self._new_calls]
             ends += [rows["end"] for rows in self._new_records]
-            until = max(self._done_ns, *(int(of.max(initial=0)) for of in ends))
+            until = max(self._done_ns, *(int(times.max(initial=0)) for times in ends))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use(), beside)
         self._fed_ns = now_ns
@@ -262,7 +264,7 @@ class ProcessDivider:
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
         keys = _in_order(self._sequences)
         sequences = (self._result(self._sequences[key], *key, begin_ns) for key in keys)
-        submitting = {thread for one in self._sequences.values() for thread in one.threads}
+        submitting = {thread for sums in self._sequences.values() for thread in sums.threads}
         kinds = {
             Part.LOADING: CallKind.LOADS,
             Part.CONTEXT: CallKind.CONTEXT,
@@ -281,8 +283,8 @@ class ProcessDivider:
     def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
         """The kernels that communicate since the last time that this was asked, by first thread and GPU of their
         sequences."""
-        found = {key: one.collectives.take() for key, one in self._sequences.items()}
-        return {key: batch for key, batch in found.items() if batch is not None}
+        batches = {key: sums.collectives.take() for key, sums in self._sequences.items()}
+        return {key: batch for key, batch in batches.items() if batch is not None}
 
     # Readings.
 
@@ -345,7 +347,7 @@ class ProcessDivider:
         without_returned_copies(every, operations, self._limits.blocked_ns)
         threads = by_thread(every)
         self._threads |= threads.keys()
-        self._book.note({thread: of.spans.within(begin, until) for thread, of in threads.items()})
+        self._book.note({thread: made.spans.within(begin, until) for thread, made in threads.items()})
         self._submitted.note_callers(begun)
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
@@ -356,7 +358,7 @@ class ProcessDivider:
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             others = on_device & ~mine
-            own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
+            own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
             self._add(
                 self._sequence(leader, device, own, begin),
                 own,
@@ -364,7 +366,7 @@ class ProcessDivider:
                 until,
                 spans,
                 engine_use.tenures.get(device),
-                _Beside(starts[others], ends[others], [of for thread, of in threads.items() if thread not in own]),
+                _Beside(starts[others], ends[others], [made for thread, made in threads.items() if thread not in own]),
             )
         begun["seen"] = True
         # Of a call in flight, it is not known when it returns.
@@ -417,17 +419,17 @@ class ProcessDivider:
         owners = column(operations, "thread")
         threads = distinct(owners)
         leaders = int64s([self._book.leader(thread) if thread >= 0 else -1 for thread in threads.tolist()])
-        found = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
-        for device in distinct(operations["device"][found < 0]).tolist():
+        sequences = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
+        for device in distinct(operations["device"][sequences < 0]).tolist():
             here = operations["device"] == device
-            known = found[here & (found >= 0)]
+            others = sequences[here & (sequences >= 0)]
             of_device = [key for key in self._sequences if key[1] == device]
-            if len(known):
-                values, counts = np.unique(known, return_counts=True)
-                found[here & (found < 0)] = values[np.argmax(counts)]
+            if len(others):
+                values, counts = np.unique(others, return_counts=True)
+                sequences[here & (sequences < 0)] = values[np.argmax(counts)]
             elif of_device:
-                found[here & (found < 0)] = max(of_device, key=lambda key: self._sequences[key].calls)[0]
-        return found
+                sequences[here & (sequences < 0)] = max(of_device, key=lambda key: self._sequences[key].calls)[0]
+        return sequences
 
     def _keys(self, leaders: Int64s, devices: Int64s) -> list[tuple[int, int]]:
         # As one number: NumPy sorts pairs a hundred times as slowly.
@@ -444,7 +446,7 @@ class ProcessDivider:
     def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> SequenceSums:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
-            first = min((int(of.spans.begins[0]) for of in own.values() if len(of.spans.begins)), default=begin)
+            first = min((int(made.spans.begins[0]) for made in own.values() if len(made.spans.begins)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
             self._sequences[leader, device] = SequenceSums(origin, first)
@@ -469,7 +471,7 @@ class ProcessDivider:
         whole = parts == [(begin, until)]
         # Without a part it has hardly any calls that are known.
         share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
-        sequence.calls += round(sum(len(of.spans.within(begin, until).begins) for of in own.values()) / share)
+        sequence.calls += round(sum(len(made.spans.within(begin, until).begins) for made in own.values()) / share)
         # Of a new one, calls before the first part are not known, but work may be.
         if whole or begin > sequence.began_ns:
             sequence.note_late(*_late(rows, begin))
@@ -478,8 +480,8 @@ class ProcessDivider:
             until = self._closed_until(sequence, starts, ends, spans, until)
         if until <= begin:
             return
-        for thread, of in own.items():
-            sequence.note_thread(thread, round(_inside(of, begin, until) / share))
+        for thread, made in own.items():
+            sequence.note_thread(thread, round(_inside(made, begin, until) / share))
         elsewhere = away(tenures, sequence.contexts)
         for first, last in parts:
             last = min(last, until)
@@ -490,7 +492,7 @@ class ProcessDivider:
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
             ended = ends[: int(starts.searchsorted(first, "right"))]
             chosen = rows_where(rows, reached)
-            calls = {thread: of.during(first, last) for thread, of in own.items()}
+            calls = {thread: thread_calls.during(first, last) for thread, thread_calls in own.items()}
             times = SequenceTimes(
                 threads=calls or {-1: NO_CALLS},
                 work=_work_of(chosen),
@@ -543,16 +545,16 @@ class ProcessDivider:
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
-        found = sequence.division(
+        division = sequence.division(
             device,
             begin_ns,
             self._functions,
             sampled=len(self._process.windows) > 0 or self._time.share < 1,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
-            left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
+            left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
         )
-        return found.changed(step=self._steps.step_of(found.threads))
+        return division.changed(step=self._steps.step_of(division.threads))
 
     def _knows_engine(self, device: int) -> bool:
         """Whether times in which others have a GPU are known."""
@@ -566,13 +568,13 @@ def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[i
 
     Else threads of a server would change places with every reading.
     """
-    found: list[tuple[int, int]] = []
+    ordered: list[tuple[int, int]] = []
     for key in sorted(sequences, key=lambda key: (sequences[key].began_ns, key)):
-        place = len(found)
-        while place and sequences[key].calls > _MORE_CALLS * sequences[found[place - 1]].calls:
+        place = len(ordered)
+        while place and sequences[key].calls > _MORE_CALLS * sequences[ordered[place - 1]].calls:
             place -= 1
-        found.insert(place, key)
-    return found
+        ordered.insert(place, key)
+    return ordered
 
 
 def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
@@ -581,9 +583,12 @@ def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
     if not len(flying):
         return flying
     returned: set[tuple[int, int]] = set()
-    for threads, begins in [(calls["thread"], calls["begin"]), *((threads_of(of), of["began_ns"]) for of in new_calls)]:
-        some = np.isin(begins, flying["begin"])
-        returned.update(zip(threads[some].tolist(), begins[some].tolist(), strict=True))
+    for threads, began in [
+        (calls["thread"], calls["begin"]),
+        *((threads_of(new), new["began_ns"]) for new in new_calls),
+    ]:
+        some = np.isin(began, flying["begin"])
+        returned.update(zip(threads[some].tolist(), began[some].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
 
@@ -609,8 +614,8 @@ def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
     if not late.any():
         return NONE, NONE
     new = Spans.united(starts[late], ends[late])
-    known = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
-    return new.begins, new.ends - new.begins - (known.before(new.ends) - known.before(new.begins))
+    covered = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
+    return new.begins, new.ends - new.begins - (covered.before(new.ends) - covered.before(new.begins))
 
 
 def _work_of(rows: Rows) -> Operations:

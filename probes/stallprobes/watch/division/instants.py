@@ -133,7 +133,7 @@ def united(spans: Iterable[Spans]) -> Spans:
     """The union of several unions."""
     every = list(spans)
     return Spans.united(
-        np.concatenate([NONE, *(one.begins for one in every)]), np.concatenate([NONE, *(one.ends for one in every)])
+        np.concatenate([NONE, *(part.begins for part in every)]), np.concatenate([NONE, *(part.ends for part in every)])
     )
 
 
@@ -286,13 +286,13 @@ class _CallTable(NamedTuple):
     @classmethod
     def of(cls, times: SequenceTimes) -> _CallTable:
         threads = times.threads.values()
-        begins = np.concatenate([*(of.spans.begins for of in threads), [0]])
-        ends = np.concatenate([*(of.spans.ends for of in threads), [0]])
-        kinds = np.concatenate([*(of.kinds for of in threads), [-1]]).astype(np.int8)
+        begins = np.concatenate([*(calls.spans.begins for calls in threads), [0]])
+        ends = np.concatenate([*(calls.spans.ends for calls in threads), [0]])
+        kinds = np.concatenate([*(calls.kinds for calls in threads), [-1]]).astype(np.int8)
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
-        owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
+        owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
-        contexts = np.concatenate([*(of.contexts for of in threads), [0]])
+        contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
         return cls(begins, ends, kinds, long, owners, contexts, holding)
@@ -303,19 +303,19 @@ class _CallTable(NamedTuple):
 
     def held(self, at: Int64s, rows: Int64s) -> Flags:
         """Which of the calls in ``rows`` wait for calls of other threads, at times that ascend."""
-        found = np.zeros(rows.shape, dtype=np.bool_)
+        held = np.zeros(rows.shape, dtype=np.bool_)
         for context, spans in self.holding.items():
-            found |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
-        return found
+            held |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
+        return held
 
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
-        found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
+        rows, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
         for row, calls in enumerate(times.threads.values()):
             places = calls.spans.place_ascending(at)
-            found[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
+            rows[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
             first += len(calls.kinds)
-        return found
+        return rows
 
 
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
@@ -389,17 +389,17 @@ def _elementary(
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
     blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
-    found = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
-    found += [of for union in (*(working if len(working) > 1 else ()), copied) for of in union]
-    found += [of for span in (times.recorded, times.away, times.lost) for of in span]
-    found += [of for one in times.threads.values() for of in one.spans]
-    found += [blocking.inside(whole.ends + limits.wake_up_ns)]
-    found += [waits.inside(of) for of in times.other_work]
-    found += [blocked.inside(of) for spans in calls.holding.values() for of in spans]
+    edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
+    edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
+    edges += [side for thread in times.threads.values() for side in thread.spans]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns)]
+    edges += [waits.inside(side) for side in times.other_work]
+    edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends
     if instant.any():
-        found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
-    every = np.concatenate(found)
+        edges += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
+    every = np.concatenate(edges)
     every = every[(every >= begin_ns) & (every <= end_ns)]
     # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
     every.sort(kind="stable")

@@ -56,6 +56,6 @@ def away(tenures: EngineTenures | None, contexts: Set[int]) -> Spans:
     joined = np.flatnonzero(tenures.joined)
     begins = np.concatenate((tenures.starts[other], tenures.ends[joined - 1]))
     ends = np.concatenate((tenures.ends[other], tenures.starts[joined]))
-    found = Spans.united(begins, ends)
-    kept = found.ends - found.begins >= LEAST_AWAY_NS
-    return Spans(found.begins[kept], found.ends[kept])
+    spans = Spans.united(begins, ends)
+    kept = spans.ends - spans.begins >= LEAST_AWAY_NS
+    return Spans(spans.begins[kept], spans.ends[kept])

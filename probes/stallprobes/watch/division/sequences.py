@@ -38,9 +38,9 @@ class SequenceBook:
                 self._forget(MOST_THREADS - 1)
                 self._busy[thread] = 0
             self._seen[thread] = self._slices
-        known = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
+        compared = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
         inside: dict[int, CoveredTime] = {}
-        for thread, spans in known.items():
+        for thread, spans in compared.items():
             for other, of_other in inside.items():
                 key = min(thread, other), max(thread, other)
                 overlap = of_other.before_ascending(spans.ends) - of_other.before_ascending(spans.begins)
@@ -81,8 +81,8 @@ class SequenceBook:
             self._leaders.pop(oldest, None)
             self._overlap = {pair: ns for pair, ns in self._overlap.items() if oldest not in pair}
 
-    def _alternate(self, one: int, other: int) -> bool:
-        overlap = self._overlap.get((min(one, other), max(one, other)), 0)
-        least = min(self._busy[one], self._busy[other])
-        same = self._leaders.get(one, one) == self._leaders.get(other, other)
+    def _alternate(self, thread: int, other: int) -> bool:
+        overlap = self._overlap.get((min(thread, other), max(thread, other)), 0)
+        least = min(self._busy[thread], self._busy[other])
+        same = self._leaders.get(thread, thread) == self._leaders.get(other, other)
         return overlap <= MOST_OVERLAP * (2 if same else 1) * least

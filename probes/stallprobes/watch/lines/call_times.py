@@ -178,8 +178,8 @@ class CallLog:
         own calls, however many of the others' came in between."""
         if len(calls.members) < 2:
             return gaps
-        of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
-        owned = {thread: int(gaps[places].sum()) for thread, places in of.items()}
+        places_of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
+        owned = {thread: int(gaps[places].sum()) for thread, places in places_of.items()}
         slept: dict[int, float] = {}
         worked: dict[int, float] = {}
         for thread, own_ns in owned.items():
@@ -188,21 +188,21 @@ class CallLog:
                 # It may have spent all of it in its calls.
                 if own_ns - on_cpu > _MOST_ASLEEP * own_ns:
                     slept[thread] = own_ns - on_cpu
-                worked[thread] = max(on_cpu - own_ns - int(inside[of[thread]].sum()), 0.0)
+                worked[thread] = max(on_cpu - own_ns - int(inside[places_of[thread]].sum()), 0.0)
         moved = min(sum(slept.values()), sum(worked.values()))
-        found = gaps.astype(np.float64)
+        times = gaps.astype(np.float64)
         for thread in owned if moved else ():
-            more = moved * (
+            added = moved * (
                 worked.get(thread, 0.0) / sum(worked.values()) - slept.get(thread, 0.0) / sum(slept.values())
             )
-            places = of[thread]
+            places = places_of[thread]
             between = np.zeros(len(places))
             between[1:] = np.maximum(calls.spans.begins[places[1:]] - calls.spans.ends[places[:-1]], 0)
-            if more > 0 and between.any():
-                found[places] += more * between / between.sum()
+            if added > 0 and between.any():
+                times[places] += added * between / between.sum()
             elif owned[thread]:
-                found[places] *= 1 + more / owned[thread]
-        return int64s(found)
+                times[places] *= 1 + added / owned[thread]
+        return int64s(times)
 
     def _is_first(self, leader: int, begins: Int64s) -> Flags:
         """Whether no call of the sequence that is still open began before each time."""
@@ -220,10 +220,10 @@ class CallLog:
         if not len(places):
             return np.zeros(len(at), dtype=np.bool_), NONE
         ends = self._own.ends[places]
-        found = np.searchsorted(ends, at)
-        logged = found < len(ends)
-        logged[logged] = ends[found[logged]] == at[logged]
-        return logged, self._own.kinds[places[found[logged]]]
+        at_end = np.searchsorted(ends, at)
+        logged = at_end < len(ends)
+        logged[logged] = ends[at_end[logged]] == at[logged]
+        return logged, self._own.kinds[places[at_end[logged]]]
 
     def alone(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
         """The part of ``times`` (ns), samples between calls, that follows the last call of the thread's sequence.

@@ -92,17 +92,17 @@ class HeldCalls:
                 second.beside[holder] += int(inside.sum())
         of_holding = begins[holding], ends[holding], threads[holding]
         holds, contexts = calls.holds[holding], calls.contexts[holding]
-        for one in long.tolist():
-            covered = np.minimum(of_holding[1], ends[one]) - np.maximum(of_holding[0], begins[one])
-            covered[(of_holding[2] == threads[one]) | ~may_hold_up(holds, contexts, calls.contexts[one])] = 0
+        for call in long.tolist():
+            covered = np.minimum(of_holding[1], ends[call]) - np.maximum(of_holding[0], begins[call])
+            covered[(of_holding[2] == threads[call]) | ~may_hold_up(holds, contexts, calls.contexts[call])] = 0
             best = int(np.argmax(covered))
-            if covered[best] >= _LEAST_COVERED * lengths[one]:
+            if covered[best] >= _LEAST_COVERED * lengths[call]:
                 by = holding[best]
                 holder = Holder(int(threads[by]), int(functions[by]))
-                key = HeldUp(holder, int(threads[one]), int(functions[one]))
+                key = HeldUp(holder, int(threads[call]), int(functions[call]))
                 if holder in second.beside and (key in second.pairs or len(second.pairs) < _MOST_PAIRS):
-                    known = second.pairs.get(key, HeldSum())
-                    second.pairs[key] = HeldSum(known.calls + 1, known.ns + int(covered[best]))
+                    before = second.pairs.get(key, HeldSum())
+                    second.pairs[key] = HeldSum(before.calls + 1, before.ns + int(covered[best]))
 
     def since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
         """The calls that were held up since a time, by function and thread, where the log is evidence for it.
@@ -111,16 +111,16 @@ class HeldCalls:
         to be long ten times as often as others.
         """
         first = (begin_ns - self._began_ns) // SECOND_NS
-        chosen = [one for second, one in self._seconds.items() if second >= min(first, MOST_SECONDS)]
+        chosen = [entry for second, entry in self._seconds.items() if second >= min(first, MOST_SECONDS)]
         pairs: dict[HeldUp, HeldSum] = {}
         held: Counter[Holder] = Counter()
         for second in chosen:
-            for key, one in second.pairs.items():
-                known = pairs.get(key, HeldSum())
-                pairs[key] = HeldSum(known.calls + one.calls, known.ns + one.ns)
-                held[key.holder] += one.calls
-        beside: Counter[Holder] = sum((one.beside for one in chosen), Counter())
-        calls, long = (sum(numbers) for numbers in ((one.calls for one in chosen), (one.long for one in chosen)))
+            for key, pair in second.pairs.items():
+                before = pairs.get(key, HeldSum())
+                pairs[key] = HeldSum(before.calls + pair.calls, before.ns + pair.ns)
+                held[key.holder] += pair.calls
+        beside: Counter[Holder] = sum((each.beside for each in chosen), Counter())
+        calls, long = (sum(numbers) for numbers in ((each.calls for each in chosen), (each.long for each in chosen)))
         others = long - held.total()
 
         def is_evident(holder: Holder) -> bool:
@@ -129,7 +129,7 @@ class HeldCalls:
             usual = (others + 1) / (max(calls - began, 0) + 1)
             return held[holder] >= _LEAST_HELD and held[holder] / began >= _LEAST_RATIO * usual
 
-        return {key: one for key, one in pairs.items() if is_evident(key.holder)}
+        return {key: total for key, total in pairs.items() if is_evident(key.holder)}
 
 
 def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
@@ -148,10 +148,10 @@ def _longest(places: Int64s, lengths: Int64s, most: int) -> Int64s:
 
 def _by_holder(threads: Int64s, functions: Int64s, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
     """The places of the calls of each function in each thread."""
-    found: dict[Holder, list[int]] = {}
+    grouped: dict[Holder, list[int]] = {}
     for place, thread, function in zip(
         places.tolist(), threads[places].tolist(), functions[places].tolist(), strict=True
     ):
-        found.setdefault(Holder(thread, function), []).append(place)
-    for holder, mine in found.items():
+        grouped.setdefault(Holder(thread, function), []).append(place)
+    for holder, mine in grouped.items():
         yield holder, int64s(mine)

@@ -135,11 +135,11 @@ class Reading:
 
 def _by_thread(threads: Int64s) -> Iterator[tuple[int, Int64s]]:
     """The places of each thread among ``threads``, in order."""
-    known, numbers = numbered(threads)
-    if len(known) == 1:
-        yield int(known[0]), np.arange(len(threads))
+    ids, numbers = numbered(threads)
+    if len(ids) == 1:
+        yield int(ids[0]), np.arange(len(threads))
         return
-    order = np.argsort(numbers.astype(np.min_scalar_type(len(known))), kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(known))).tolist()
-    for thread, begin, end in zip(known.tolist(), [0, *ends], ends, strict=False):
+    order = np.argsort(numbers.astype(np.min_scalar_type(len(ids))), kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(ids))).tolist()
+    for thread, begin, end in zip(ids.tolist(), [0, *ends], ends, strict=False):
         yield thread, order[begin:end]

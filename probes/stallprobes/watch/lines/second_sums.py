@@ -96,30 +96,30 @@ class SecondSums:
         if len(times.times):
             for number, sums in _summed(owners, times, self._began_ns):
                 made[number].append(sums)
-        for owner, found in zip(owners, made, strict=True):
+        for owner, entries in zip(owners, made, strict=True):
             # A sequence that comes to its end first is one of threads that have ended.
             while len(self._tails) > _MOST_TAILS:
                 self.settle(next(iter(self._tails)))
             tail = self._tails.setdefault(owner.sequence, [])
-            for follows, second, key, one in found:
-                _sum(_second(tail if follows else self._seconds, second), second, key, one)
+            for follows, second, key, total in entries:
+                _sum(_second(tail if follows else self._seconds, second), second, key, total)
 
     def settle(self, sequence: int) -> None:
         """Note that work of a sequence followed all times that were added."""
         for number, sums in enumerate(self._tails.pop(sequence, ())):
-            for key, one in sums.items():
-                _sum(_second(self._seconds, number), number, key, one)
+            for key, total in sums.items():
+                _sum(_second(self._seconds, number), number, key, total)
 
     def since(self, begin_ns: int, without_tails: Set[int] = frozenset()) -> Mapping[SampleKey, SampleSum]:
         """The sums since a time of the start-up, to the second, without the tails of some sequences."""
         first = min(max(-((self._began_ns - begin_ns) // SECOND_NS), 0), MOST_SECONDS)
-        found: _Sums = {}
+        sums: _Sums = {}
         tails = (tail for sequence, tail in self._tails.items() if sequence not in without_tails)
         for seconds in (self._seconds, *tails):
             for second in seconds[first:]:
-                for key, one in second.items():
-                    found[key] = found.get(key, NO_SUM).plus(one)
-        return found
+                for key, total in second.items():
+                    sums[key] = sums.get(key, NO_SUM).plus(total)
+        return sums
 
 
 def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterator[tuple[int, _Made]]:
@@ -136,7 +136,7 @@ def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterato
         codes = codes * base + part if base > 1 else codes
     distinct, places = coded(codes)
     times = np.maximum(made.times, 0)
-    sums = [np.bincount(places, of) for of in (times > 0, times, np.square(times.astype(np.float64)))]
+    sums = [np.bincount(places, weights) for weights in (times > 0, times, np.square(times.astype(np.float64)))]
     columns = []
     for base in reversed(bases):
         distinct, rest = np.divmod(distinct, base)
@@ -156,9 +156,9 @@ def _second(seconds: list[_Sums], number: int) -> _Sums:
     return seconds[number]
 
 
-def _sum(sums: _Sums, second: int, key: SampleKey, one: SampleSum) -> None:
+def _sum(sums: _Sums, second: int, key: SampleKey, added: SampleSum) -> None:
     most = _MOST_KEYS if second == MOST_SECONDS else _MOST_OF_SECOND
     if key not in sums and len(sums) >= most:
         key = key.without_stack
     if key in sums or len(sums) < 2 * most:
-        sums[key] = sums.get(key, NO_SUM).plus(one)
+        sums[key] = sums.get(key, NO_SUM).plus(added)

@@ -122,10 +122,10 @@ class LiveRows:
 
     def use(self, findings: WatchFindings) -> None:
         """Order the rows by new findings, and take the time lost from them."""
-        found = [(key, row) for key, _, _, row in _analyzed(findings)]
-        found.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
-        self._order = {key: number for number, (key, _) in enumerate(found)}
-        self._lost = {key: row.lost_ns for key, row in found}
+        rows = [(key, row) for key, _, _, row in _analyzed(findings)]
+        rows.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
+        self._order = {key: number for number, (key, _) in enumerate(rows)}
+        self._lost = {key: row.lost_ns for key, row in rows}
         self._ended = frozenset((process.pid, process.image) for process in findings.processes if process.ended)
 
     def rows(self, processes: Iterable[WatchedProcess], at_ns: int) -> tuple[WatchRow, ...]:
@@ -140,14 +140,14 @@ class LiveRows:
         return self._rows(_analyzed(findings), _end_ns(findings))
 
     def _rows(self, sources: Iterable[_Source], at_ns: int) -> tuple[WatchRow, ...]:
-        found = sorted(sources, key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
-        self.hidden = max(len(found) - MOST_ROWS, 0)
-        found = found[:MOST_ROWS]
+        chosen = sorted(sources, key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
+        self.hidden = max(len(chosen) - MOST_ROWS, 0)
+        chosen = chosen[:MOST_ROWS]
         last = self._readings[-1][1] if self._readings else {}
-        totals = {key: _same_or_new(last.get(key), figures.total) for key, _, _, figures in found}
+        totals = {key: _same_or_new(last.get(key), figures.total) for key, _, _, figures in chosen}
         self._keep(at_ns, totals)
         began_ns, before = self._readings[0]
-        return tuple(self._row(source, totals[source[0]], before.get(source[0]), at_ns - began_ns) for source in found)
+        return tuple(self._row(source, totals[source[0]], before.get(source[0]), at_ns - began_ns) for source in chosen)
 
     def _keep(self, at_ns: int, totals: Mapping[WatchRowKey, Histogram]) -> None:
         """Keep a reading, those of the last window, and the one before it."""
@@ -215,8 +215,8 @@ def _difference(later: Histogram, earlier: Histogram) -> Histogram:
 
 def slow_calls(findings: WatchFindings) -> list[tuple[ExplainedCall, ProcessFindings]]:
     """The slow calls of all processes that no other slow call contains, the newest first."""
-    found = [(call, process) for process in findings.processes for call in process.slow_calls if not call.nested]
-    return sorted(found, key=lambda item: -item[0].end_ns)
+    calls = [(call, process) for process in findings.processes for call in process.slow_calls if not call.nested]
+    return sorted(calls, key=lambda item: -item[0].end_ns)
 
 
 def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, ProcessFindings]]:
@@ -224,11 +224,11 @@ def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, Process
 
     Those of processes that have ended, which never returned, come last.
     """
-    found = [
+    calls = [
         (call, process)
         for process in findings.processes
         for thread in process.threads
         for call in thread.in_flight
         if call.age_ns >= process.slow_limit_ns and not call.depth
     ]
-    return sorted(found, key=lambda item: (item[1].ended, -item[0].age_ns))
+    return sorted(calls, key=lambda item: (item[1].ended, -item[0].age_ns))

@@ -203,7 +203,7 @@ class _ThreadBook:
 
     def number(self, thread: int) -> int | None:
         """The number of a thread by its id."""
-        return next((number for (_, known), number in self._numbers.items() if known == thread), None)
+        return next((number for (_, owner), number in self._numbers.items() if owner == thread), None)
 
     def probes(self) -> tuple[TracedProbe, ...]:
         """The threads as a trace names them."""
@@ -280,15 +280,15 @@ class _ProcessPart:
     def work(self) -> Rows:
         """The GPU work as rows of a trace, each with the call that submitted it."""
         rows = self._work
-        found = np.zeros(len(rows), WORK)
+        work = np.zeros(len(rows), WORK)
         for column in ("kind", "device", "stream", "subkind", "correlation"):
-            found[column] = rows[column]
-        found["start_ns"], found["end_ns"] = rows["start"], rows["end"]
-        found["context"] = int64s(rows["context"]) + self._offset
-        found["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
-        found["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
+            work[column] = rows[column]
+        work["start_ns"], work["end_ns"] = rows["start"], rows["end"]
+        work["context"] = int64s(rows["context"]) + self._offset
+        work["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
+        work["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
         for column in OWNER[:3]:
-            found[column] = -1
+            work[column] = -1
         # The last of those with one number, which starts again after 2**32 calls.
         order = np.argsort(self._correlations, kind="stable")
         places = np.searchsorted(self._correlations[order], rows["correlation"], "right") - 1
@@ -296,8 +296,8 @@ class _ProcessPart:
             callers = order[places]
             owned = (places >= 0) & (self._correlations[callers] == rows["correlation"]) & (rows["correlation"] != 0)
             for column in OWNER:
-                found[column][owned] = self.calls[column][callers[owned]]
-        return found
+                work[column][owned] = self.calls[column][callers[owned]]
+        return work
 
     def kernels(self) -> list[str]:
         """The kernel's name of each row of ``work``, "" for other work."""
@@ -312,9 +312,9 @@ class _ProcessPart:
         """The driver's overhead as rows of a trace."""
         chosen = self._rows["kind"] == int(RecordKind.OVERHEAD)
         rows = self._rows[chosen & (self._rows["end"] >= self._rows["start"])]
-        found = np.zeros(len(rows), OVERHEAD)
-        found["subkind"], found["start_ns"], found["end_ns"] = rows["subkind"], rows["start"], rows["end"]
-        return found
+        overheads = np.zeros(len(rows), OVERHEAD)
+        overheads["subkind"], overheads["start_ns"], overheads["end_ns"] = rows["subkind"], rows["start"], rows["end"]
+        return overheads
 
     def tenures(self) -> Iterator[tuple[int, int, int]]:
         """The tenures as rows of a trace."""
@@ -340,6 +340,6 @@ def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrig
     number = book.number(call.thread)
     if number is None:
         return None
-    known = (trace.calls["probe"] == number) & (trace.calls["began_ns"] == call.begin_ns)
-    flying = any(one.probe == number and one.since_ns == call.begin_ns for one in trace.open_calls)
-    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or known.any() else None
+    matches = (trace.calls["probe"] == number) & (trace.calls["began_ns"] == call.begin_ns)
+    flying = any(open_call.probe == number and open_call.since_ns == call.begin_ns for open_call in trace.open_calls)
+    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or matches.any() else None

@@ -81,24 +81,24 @@ def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match 
     if not len(mine):
         return None
     offset = _offset(apart)
-    found = _pairs(first, second, mine, others, apart, offset)
-    if not len(found[0]):
+    pairs = _pairs(first, second, mine, others, apart, offset)
+    if not len(pairs[0]):
         return None
     # Of the process with fewer of them: the other one may also communicate with others.
     fewer = int(int(second.eligible.sum()) < int(first.eligible.sum()))
     counted = (first, second)[fewer].eligible
-    eligible, matched = int(counted.sum()), int(counted[found[fewer]].sum())
+    eligible, matched = int(counted.sum()), int(counted[pairs[fewer]].sum())
     left = np.abs(apart - offset) > 2 * _CLUSTER_NS
     ambiguous = False
     if left.any():
         other = _pairs(first, second, mine[left], others[left], apart[left], _offset(apart[left]))
         without, otherwise = eligible - matched, eligible - int(counted[other[fewer]].sum())
         ambiguous = otherwise < _FEW + _FEW_TIMES * without
-    differences = second.ends[found[1]] - first.ends[found[0]]
+    differences = second.ends[pairs[1]] - first.ends[pairs[0]]
     offset = int(np.median(differences))
     spread = float(np.percentile(np.abs(differences - offset), _SPREAD))
     tolerance = max(round(_LATE * spread), _LEAST_LATE_NS)
-    return Match(*found, offset, tolerance, matched, eligible, ambiguous)
+    return Match(*pairs, offset, tolerance, matched, eligible, ambiguous)
 
 
 def _candidates(first: Kernels, second: Kernels) -> tuple[Int64s, Int64s]:
@@ -141,8 +141,8 @@ def _pairs(
 
 def _nearest(kernels: Int64s, distance: Int64s) -> Flags:
     """Which pairs have the least distance of those of a kernel."""
-    found = np.zeros(len(kernels), dtype=np.bool_)
+    nearest = np.zeros(len(kernels), dtype=np.bool_)
     order = np.lexsort((distance, kernels))
     if len(order):
-        found[order[np.append(True, kernels[order][1:] != kernels[order][:-1])]] = True
-    return found
+        nearest[order[np.append(True, kernels[order][1:] != kernels[order][:-1])]] = True
+    return nearest

@@ -132,11 +132,11 @@ class CallStack:
         Where all are of libraries, the innermost; UNKNOWN_PYTHON for Python code whose frames were not recorded. Empty
         without frames.
         """
-        known = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
-        own = tuple(frame for frame in known if frame.is_users)
-        if not own and any(frame.is_interpreter for frame in known):
+        frames = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
+        own = tuple(frame for frame in frames if frame.is_users)
+        if not own and any(frame.is_interpreter for frame in frames):
             return (UNKNOWN_PYTHON,)
-        return own or known[:1]
+        return own or frames[:1]
 
     @property
     def place(self) -> StackFrame | None:

@@ -100,9 +100,9 @@ class LineTable:
                 for row in _rows(unit):
                     if row[0] <= end:
                         at = bisect_left(addresses, row[0])
-                        known = nearest[at]
+                        last_row = nearest[at]
                         # Of several at one address, one that ends a sequence comes first.
-                        if row[0] > known[0] or (row[0] == known[0] and (row[1] or not known[1])):
+                        if row[0] > last_row[0] or (row[0] == last_row[0] and (row[1] or not last_row[1])):
                             nearest[at] = row
             except _InvalidLines:
                 continue

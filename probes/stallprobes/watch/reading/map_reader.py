@@ -221,9 +221,9 @@ class MapFile(AbstractContextManager["MapFile"]):
         earlier, blocks = self._blocks(), self._blocks()
         position.begin(len(blocks))
         # When a thread takes a block, the one before is complete: a second look at those of the first look shows it so.
-        known = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
+        complete = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
         read = np.where(position.numbers == blocks["number"], position.read, 0)
-        places = np.flatnonzero(known & (blocks["calls"] > read))
+        places = np.flatnonzero(complete & (blocks["calls"] > read))
         runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
         chunks = [
             self._array(_LOGGED, layout.CALLS_AT + int(run[0]) * layout.BLOCK_PITCH, len(run) * layout.BLOCK_CALLS)
@@ -233,10 +233,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         kept = self._blocks()["number"][places] == blocks["number"][places]
         entries = np.arange(layout.BLOCK_CALLS)
         new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
-        found = np.flatnonzero(new)
+        order = np.flatnonzero(new)
         every = joined(_LOGGED, chunks)
-        found = found[np.argsort(every["end_ns"][found], kind="stable")]
-        rows = self._finished_calls(rows_at(every, found), blocks["thread"][places][found // layout.BLOCK_CALLS])
+        order = order[np.argsort(every["end_ns"][order], kind="stable")]
+        rows = self._finished_calls(rows_at(every, order), blocks["thread"][places][order // layout.BLOCK_CALLS])
         functions = {number: self._api(number) for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
 
@@ -260,14 +260,14 @@ class MapFile(AbstractContextManager["MapFile"]):
     def modules(self) -> tuple[LoadedModule, ...]:
         """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
         count = self._limited(int(self._header()["modules"]), layout.MODULES, "number of modules")
-        found = []
+        modules = []
         for row in self._array(_MODULE, layout.MODULES_AT, count):
             most = _MODULE["build_id"].shape[0]
             size = self._limited(int(row["build_id_bytes"]), most, "size of a build id")
             path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
             build_id = row["build_id"][:size].tobytes()
-            found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
-        return tuple(found)
+            modules.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
+        return tuple(modules)
 
     def _finished_calls(self, logged: NDArray[Any], threads: NDArray[Any]) -> Rows:
         """The calls of entries of the log, each with its thread."""
@@ -410,20 +410,20 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
         end = self._number(slot["slow_calls"])
-        known: dict[int, SlowDriverCall] = {}
+        earlier_calls: dict[int, SlowDriverCall] = {}
         # An entry does not change once it is complete. Where one was not, the numbers of the others are not known.
         if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
             first = earlier.slow_count - len(earlier.slow_calls)
-            known = dict(enumerate(earlier.slow_calls, first))
-            known = {at: slow for at, slow in known.items() if not slow.function.startswith(_UNNAMED)}
+            earlier_calls = dict(enumerate(earlier.slow_calls, first))
+            earlier_calls = {at: slow for at, slow in earlier_calls.items() if not slow.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
         oldest = self._number(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
         numbers = range(max(end - layout.SLOW_CALLS, oldest, 0), end)
-        new = np.array([number for number in numbers if number not in known], np.int64)
+        new = np.array([number for number in numbers if number not in earlier_calls], np.int64)
         rows = rows_at(slot["slow"], new % layout.SLOW_CALLS)
         complete = rows["sequence"] == 2 * new.astype(np.uint64) + 2
-        known.update(zip(new[complete].tolist(), self._decoded(rows_where(rows, complete)), strict=True))
-        return tuple(known[number] for number in numbers if number in known)
+        earlier_calls.update(zip(new[complete].tolist(), self._decoded(rows_where(rows, complete)), strict=True))
+        return tuple(earlier_calls[number] for number in numbers if number in earlier_calls)
 
     def _decoded(self, rows: NDArray[Any]) -> list[SlowDriverCall]:
         self._count(rows["end_ns"].max(initial=0))
@@ -447,7 +447,7 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
         """The figures of a slot by function. ``owners`` are the histograms that belong to other slots."""
-        found: dict[str, CallFigures] = {}
+        figures_of: dict[str, CallFigures] = {}
         for api in np.flatnonzero(slot["histograms"]).tolist():
             number = int(slot["histograms"][api]) - 1
             if number in owners or number >= layout.HISTOGRAMS:
@@ -455,8 +455,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             owners.add(number)
             figures = self._histogram(number, api)
             if figures.total.count:
-                found[self._api(api)] = figures
-        return found
+                figures_of[self._api(api)] = figures
+        return figures_of
 
     def _histogram(self, number: int, api: int) -> CallFigures:
         offset = layout.HISTOGRAMS_AT + number * layout.HISTOGRAM_PITCH
@@ -575,7 +575,7 @@ class MapFile(AbstractContextManager["MapFile"]):
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
         used = self._limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names")
         names = self._bytes(layout.NAMES_AT, used) if len(places) else b""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for place in places.tolist():
             at = place + 3
             if not place:
@@ -583,8 +583,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             length = int.from_bytes(names[place - 1 : at], "little")
             if length > layout.LONGEST_NAME or at + length > used:
                 raise self._damaged("has a name that lies outside its names")
-            found[place] = file_text(names[at : at + length])
-        return found
+            texts[place] = file_text(names[at : at + length])
+        return texts
 
     def _limited(self, value: int, most: int, name: str) -> int:
         """``value``; raises WatchError unless it lies between 0 and ``most``."""

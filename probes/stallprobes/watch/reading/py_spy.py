@@ -51,9 +51,9 @@ class PythonThreads:
 
 def find_py_spy() -> Path | None:
     """The program in the folders of PATH, or beside this Python; None without one."""
-    found = shutil.which(PROGRAM)
+    in_path = shutil.which(PROGRAM)
     beside = Path(sys.executable).with_name(PROGRAM)
-    return Path(found) if found else beside if os.path.isfile(beside) else None
+    return Path(in_path) if in_path else beside if os.path.isfile(beside) else None
 
 
 # Begins py-spy, which writes to two descriptors, and returns what ends it and returns its exit code, None if not known.
@@ -173,8 +173,8 @@ def parsed(text: bytes, begin_ns: int, end_ns: int) -> PythonThreads:
             names[number] = name
         frames = thread.get("frames")
         if isinstance(frames, list) and frames:
-            found = tuple(_python_frame(frame) for frame in frames[:MOST_FRAMES] if isinstance(frame, dict))
-            stacks[number] = CallStack(found, (), len(frames) <= MOST_FRAMES)
+            python = tuple(_python_frame(frame) for frame in frames[:MOST_FRAMES] if isinstance(frame, dict))
+            stacks[number] = CallStack(python, (), len(frames) <= MOST_FRAMES)
     return PythonThreads(begin_ns, end_ns, names, stacks)
 
 

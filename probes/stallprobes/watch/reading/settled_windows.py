@@ -50,26 +50,26 @@ class WindowSettler:
         starts = work["start"].astype(np.int64)
         for at in unsettled.tolist():
             begin_ns, end_ns = int(windows.begins[at]), int(windows.ends[at])
-            found = self._windows.setdefault(begin_ns, _Window())
+            window = self._windows.setdefault(begin_ns, _Window())
             inside = calls.rows["correlation"][(began >= begin_ns) & (began < end_ns)]
-            found.correlation = min(found.correlation, int(inside.min(initial=_NO_CALL)))
-            own = (work["correlation"] >= found.correlation) & (starts >= begin_ns) & (starts < end_ns)
-            found.start_ns = min(found.start_ns, int(starts[own].min(initial=NEVER)))
+            window.correlation = min(window.correlation, int(inside.min(initial=_NO_CALL)))
+            own = (work["correlation"] >= window.correlation) & (starts >= begin_ns) & (starts < end_ns)
+            window.start_ns = min(window.start_ns, int(starts[own].min(initial=NEVER)))
         self._put_away(windows.begins, first)
         return process.changed(windows=self._settled(windows))
 
     def _put_away(self, begins: Int64s, first: int) -> None:
         """Keep of the windows before number ``first`` what was found, as long as they are known."""
         done = [begin for begin in self._windows if begin < begins[first]]
-        found = np.array([(begin, self._windows.pop(begin).start_ns) for begin in done], dtype=np.int64).reshape(-1, 2)
-        older = np.concatenate((self._older, found.T), axis=1)
+        times = np.array([(begin, self._windows.pop(begin).start_ns) for begin in done], dtype=np.int64).reshape(-1, 2)
+        older = np.concatenate((self._older, times.T), axis=1)
         self._older = older[:, (older[0] >= begins[0]) & (older[1] < NEVER)]
 
     def _settled(self, windows: RecordWindows) -> RecordWindows:
-        present = np.array([(begin, one.start_ns) for begin, one in self._windows.items()], dtype=np.int64)
+        present = np.array([(begin, window.start_ns) for begin, window in self._windows.items()], dtype=np.int64)
         begins, starts = np.concatenate((self._older, present.reshape(-1, 2).T), axis=1)
         at = np.minimum(np.searchsorted(windows.begins, begins), len(windows) - 1)
-        known = windows.begins[at] == begins
+        kept = windows.begins[at] == begins
         settled = windows.settled.copy()
-        settled[at[known]] = np.minimum(settled[at[known]], starts[known])
+        settled[at[kept]] = np.minimum(settled[at[kept]], starts[kept])
         return replace(windows, settled=settled)
