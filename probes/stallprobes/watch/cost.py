@@ -102,11 +102,11 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
 
 def _slowdowns(windows: RecordWindows) -> list[float]:
     """The share of time that records took in each window with them, by the rates of calls in it and on both sides."""
-    known = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
+    counted = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
     rates = windows.calls / np.maximum(windows.took, 1)
-    at = np.flatnonzero(known[:-2] & known[1:-1] & known[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
-    found: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
-    return found
+    at = np.flatnonzero(counted[:-2] & counted[1:-1] & counted[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
+    slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
+    return slowdowns
 
 
 def _median_interval(values: list[float]) -> tuple[float, float]:

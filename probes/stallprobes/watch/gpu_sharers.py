@@ -47,7 +47,7 @@ class GpuSharers:
     def named(self, processes: Iterable[ProcessFindings]) -> tuple[ProcessFindings, ...]:
         """``processes``, those of which others take time-slices with the names of these."""
         every = tuple(processes)
-        return tuple(one.changed(sharers=self._of(one, every)) if is_shared(one) else one for one in every)
+        return tuple(each.changed(sharers=self._of(each, every)) if is_shared(each) else each for each in every)
 
     def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
         watched = [other for other in every if other.pid != process.pid and _share_a_gpu(process, other)]
@@ -62,11 +62,11 @@ def is_shared(process: ProcessFindings) -> bool:
     return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 
-def _share_a_gpu(one: ProcessFindings, other: ProcessFindings) -> bool:
+def _share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
     """Whether both worked on GPUs with the same number at the same time."""
-    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (one, other))
-    first_ns = max(one.began_ns, other.began_ns)
-    last_ns = min(one.began_ns + one.duration_ns, other.began_ns + other.duration_ns)
+    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (process, other))
+    first_ns = max(process.began_ns, other.began_ns)
+    last_ns = min(process.began_ns + process.duration_ns, other.began_ns + other.duration_ns)
     return bool(own & others) and first_ns < last_ns
 
 
@@ -78,7 +78,7 @@ def _by_gpu(module: Any) -> Iterable[dict[int, str]]:
         return
     for index in range(count):
         try:
-            found = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
+            processes = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
         except module.NVMLError:
             continue
-        yield {process.pid: process.name for process in found}
+        yield {process.pid: process.name for process in processes}

@@ -33,14 +33,14 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
         return np.unique(values)
     present = np.zeros(most - least + 1, dtype=np.bool_)
     present[values - values.min()] = True
-    found: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
-    return found
+    ordered: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
+    return ordered
 
 
 def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:
     """The different values in order, and the place of each value among them."""
-    known = distinct(values)
-    return known, int64s(np.searchsorted(known, values))
+    ordered = distinct(values)
+    return ordered, int64s(np.searchsorted(ordered, values))
 
 
 def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
@@ -48,10 +48,10 @@ def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
     most = int(codes.max(initial=0))
     if most > _CODES_EACH * len(codes):
         return numbered(codes)
-    known = np.flatnonzero(np.bincount(codes))
+    present = np.flatnonzero(np.bincount(codes))
     table = np.zeros(most + 1, dtype=np.int64)
-    table[known] = np.arange(len(known))
-    return known, table[codes]
+    table[present] = np.arange(len(present))
+    return present, table[codes]
 
 
 def count_until(values: Int64s, times: Int64s) -> Int64s:
@@ -83,9 +83,9 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
         offsets = groups * digits - least
         return np.maximum.accumulate(offsets + values) - offsets
     # Too large for a number: their ranks are not.
-    known, ranks = np.unique(values, return_inverse=True)
-    offsets = groups * len(known)
-    return known[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
+    ordered, ranks = np.unique(values, return_inverse=True)
+    offsets = groups * len(ordered)
+    return ordered[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
 
 
 class GroupedTimes:
@@ -166,21 +166,21 @@ class IntervalGroups:
 
         0 for a span that ends before it starts, and for an unknown group, such as -1.
         """
-        found = self._until(groups, np.maximum(starts, ends)) - self._until(groups, starts)
-        return np.where(groups >= 0, found, 0)
+        times = self._until(groups, np.maximum(starts, ends)) - self._until(groups, starts)
+        return np.where(groups >= 0, times, 0)
 
     def _until(self, groups: Int64s, times: Int64s) -> Int64s:
         """The covered time before ``times``, up to a constant of each group."""
         places = self._begins.last(groups, times)
-        found = np.zeros(len(groups), dtype=np.int64)
+        covered_ns = np.zeros(len(groups), dtype=np.int64)
         inside = places >= 0
         at = places[inside]
-        found[inside] = self._before[at] + np.minimum(times[inside], self.ends[at]) - self.starts[at]
+        covered_ns[inside] = self._before[at] + np.minimum(times[inside], self.ends[at]) - self.starts[at]
         outside = ~inside
         if outside.any() and len(self.groups):
             # Before the first interval of the group.
-            found[outside] = self._before[np.searchsorted(self.groups, groups[outside], "left")]
-        return found
+            covered_ns[outside] = self._before[np.searchsorted(self.groups, groups[outside], "left")]
+        return covered_ns
 
 
 def expanded(first: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:

@@ -193,7 +193,7 @@ def gaps(
     ``run_delays``: the time for which threads had no CPU was read. ``sampled``: threads took samples of their time, of
     which ``missed_samples`` were overwritten before they were read. ``divided_share`` of its time (0 to 1) is divided.
     """
-    unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
+    unexplained = any(loss.cause is WaitCause.UNATTRIBUTED for loss in lost)
     if process.calls_only:
         yield "Only calls were recorded: what waited for the GPU's work has no cause."
     elif not process.kinds:

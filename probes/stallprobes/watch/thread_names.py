@@ -101,9 +101,9 @@ class ThreadNames:
         if self._read_ns is not None and now_ns - self._read_ns < PAUSE_NS:
             return
         self._read_ns = now_ns
-        known = {_key(thread) for thread in process.threads}
-        self._system = {key: name for key, name in self._system.items() if key in known}
-        self._certain = {key: name for key, name in self._certain.items() if key in known}
+        keys = {_key(thread) for thread in process.threads}
+        self._system = {key: name for key, name in self._system.items() if key in keys}
+        self._certain = {key: name for key, name in self._certain.items() if key in keys}
         for thread in self._named_by_default(process):
             folder = folder_of(process.pid, thread.id)
             try:
@@ -117,23 +117,22 @@ class ThreadNames:
     def nameless(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
         """The threads of ``process`` that run and have no name of the system's own."""
         inherited = self._inherited(process)
-        return tuple(
-            one for one in process.threads if one.ended_ns is None and _is_inherited(self._system_name(one), inherited)
-        )
+        names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
+        return tuple(thread for thread, name in names if _is_inherited(name, inherited))
 
     def _named_by_default(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
         """Those, and the ones with a name that Python made."""
         inherited = self._inherited(process)
-        names = ((one, self._system_name(one)) for one in process.threads if one.ended_ns is None)
-        return tuple(one for one, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
+        names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
+        return tuple(thread for thread, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
 
     def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
         """``process`` with the names of its threads; ``stacks`` are by their number in the file."""
         inherited = self._inherited(process)
-        names = (self._name(process, one, inherited, stacks) for one in process.threads)
+        names = (self._name(process, thread, inherited, stacks) for thread in process.threads)
         threads = (
-            one if one.name == name else replace(one, name=name)
-            for one, name in zip(process.threads, names, strict=True)
+            thread if thread.name == name else replace(thread, name=name)
+            for thread, name in zip(process.threads, names, strict=True)
         )
         return process.changed(threads=tuple(threads))
 
@@ -158,17 +157,17 @@ class ThreadNames:
         # The number says which thread it is, and the function what it runs, unless it only calls another one.
         if default and default["function"] not in (None, *_WRAPPERS):
             return given
-        found = self._function(thread, stacks)
+        function = self._function(thread, stacks)
         if default:
-            return f"{default['number']} ({found})" if found else given
-        return found or system
+            return f"{default['number']} ({function})" if function else given
+        return function or system
 
     def _system_name(self, thread: WatchedThread) -> str:
         return self._system.get(_key(thread), thread.name)
 
     def _inherited(self, process: WatchedProcess) -> Set[str]:
         """The names of the process and of its main thread: a thread has that of the one that made it."""
-        mains = {self._system_name(one) for one in process.threads if process.python and one.id == process.pid}
+        mains = {self._system_name(thread) for thread in process.threads if process.python and thread.id == process.pid}
         return {"", process.name, *mains}
 
     def _function(self, thread: WatchedThread, stacks: Mapping[int, CallStack]) -> str:
@@ -176,11 +175,11 @@ class ThreadNames:
         if key in self._certain:
             return self._certain[key]
         numbers = (thread.stack, *(slow.stack for slow in reversed(thread.slow_calls) if slow.thread == thread.id))
-        found = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
-        best = next((one for one in found if one.certain), None)
+        names = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
+        best = next((name for name in names if name.certain), None)
         if best is not None:
             return self._certain.setdefault(key, best.name)
-        return next((one.name for one in found if one.name), "")
+        return next((name.name for name in names if name.name), "")
 
     def _of_stack(self, number: int, stacks: Mapping[int, CallStack]) -> RunFunction:
         if number not in stacks:

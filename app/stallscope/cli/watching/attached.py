@@ -174,25 +174,25 @@ class AttachedWatch:
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
         several = "processes" if len(self._attachments) > 1 else "a process"
-        of = "" if first.pid == self._target.pid else f"{several} of "
+        several_of = "" if first.pid == self._target.pid else f"{several} of "
         diagnostics.print_message(
-            f"attached to {of}{self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+            f"attached to {several_of}{self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
         )
 
     @property
     def has_ended(self) -> bool:
         """Whether all attached processes have ended, or execute other programs."""
-        return all(one.has_ended for one in list(self._attachments.values()))
+        return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:
         """What is waited for, or that the processes have ended; "" for nothing."""
         # Another thread may add some.
         attached = list(self._attachments.values())
-        if all(one.has_ended for one in attached):
-            is_replaced = any(one.is_replaced for one in attached)
+        if all(attachment.has_ended for attachment in attached):
+            is_replaced = any(attachment.is_replaced for attachment in attached)
             return "the process has executed another program" if is_replaced else "the process has ended"
-        waits = next((text for one in attached if (text := one.waits_for)), "")
-        problem = next((text for one in attached if (text := one.problem)), "")
+        waits = next((text for attachment in attached if (text := attachment.waits_for)), "")
+        problem = next((text for attachment in attached if (text := attachment.problem)), "")
         return f"waiting: {waits}" if waits else problem.rstrip(".")
 
     def ask_for_report(self) -> None:
@@ -212,8 +212,8 @@ class AttachedWatch:
         if self._report_wanted:
             self._report_wanted = False
             with Output.on_stderr() as out:
-                found = self.live.findings()
-                show_watch(out, self._noted(found), self._target.title, self._files.full)
+                findings = self.live.findings()
+                show_watch(out, self._noted(findings), self._target.title, self._files.full)
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def look_for_children(self) -> None:
@@ -239,28 +239,28 @@ class AttachedWatch:
                     progress.begin("waiting for py-spy", at_most_s=_PY_SPY_S)
                     self._spied.wait(_PY_SPY_S)
                 read_to_the_end(self.live, progress)
-            found = self._noted(self.live.findings())
+            findings = self._noted(self.live.findings())
             # A file that cannot be written costs neither the others nor the report.
             with kept(self.failures, FileNotWritten):
-                self._files.save_report(found, progress)
+                self._files.save_report(findings, progress)
             with kept(self.failures, FileNotWritten):
-                self._files.save_trace(self.live, found, progress)
+                self._files.save_trace(self.live, findings, progress)
             with kept(self.failures, FileNotWritten):
                 finish_recording(self.live, self.recorder)
         with Output() as out:
-            show_watch(out, found, self._target.title, self._files.full)
+            show_watch(out, findings, self._target.title, self._files.full)
         for failure in self.failures:
             diagnostics.print_failure(failure)
         return WatchExit.FAILED if self.failures else 0
 
-    def _noted(self, found: WatchFindings) -> WatchFindings:
-        """``found`` with what attaching cost the processes, and ``notes``."""
-        costs = (AttachingCost(one.pid, one.stopped_ns, one.held_up_ns) for one in self._attachments.values())
-        return found.with_problems(self.notes()).changed(attached=tuple(costs))
+    def _noted(self, findings: WatchFindings) -> WatchFindings:
+        """``findings`` with what attaching cost the processes, and ``notes``."""
+        costs = (AttachingCost(each.pid, each.stopped_ns, each.held_up_ns) for each in self._attachments.values())
+        return findings.with_problems(self.notes()).changed(attached=tuple(costs))
 
     def notes(self) -> list[str]:
         """Sentences on processes that were not attached, on what was lost, and on calls that had begun before."""
-        replaced = (one.target.title for one in self._attachments.values() if one.is_replaced)
+        replaced = (attachment.target.title for attachment in self._attachments.values() if attachment.is_replaced)
         return [
             *(f"Not attached: {reason}" for reason in self._refused.values()),
             *(f"{title} has executed another program, of which nothing is recorded." for title in replaced),
@@ -278,16 +278,16 @@ class AttachedWatch:
 
     def _begun_before(self) -> Iterator[str]:
         """The calls that were in flight when the recording began and still are, by where their threads wait."""
-        before = {one.thread for one in self._in_flight}
+        before = {thread.thread for thread in self._in_flight}
         seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
         # A thread that has made calls since has returned from that one.
-        still = [one for one in self._blocked() if one.thread in before - seen]
+        still = [thread for thread in self._blocked() if thread.thread in before - seen]
         spied = None if self._spied is None else self._spied.found
-        for one in still[:_MOST_NAMED]:
-            text = f"A call of thread {one.name} ({one.thread}) was in flight before, and has not returned"
-            place = None if spied is None or (stack := spied.stacks.get(one.thread)) is None else stack.place
+        for thread in still[:_MOST_NAMED]:
+            text = f"A call of thread {thread.name} ({thread.thread}) was in flight before, and has not returned"
+            place = None if spied is None or (stack := spied.stacks.get(thread.thread)) is None else stack.place
             called = "" if place is None else f"; it was called from {frame_text(place)}"
-            yield f"{text}: it waits{f' in {one.wait}' if one.wait else ''}{called}."
+            yield f"{text}: it waits{f' in {thread.wait}' if thread.wait else ''}{called}."
         if len(still) > _MOST_NAMED:
             yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
 
@@ -318,5 +318,5 @@ def _with_cuda(pids: Iterable[int]) -> Iterator[int]:
     """The processes that have loaded libcuda."""
     for pid in pids:
         with suppress(OSError):
-            if any("/libcuda.so" in one.path for one in Target(pid).mappings()):
+            if any("/libcuda.so" in mapping.path for mapping in Target(pid).mappings()):
                 yield pid

@@ -39,15 +39,15 @@ class WatchFiles:
         """How much of the program is kept for traces, None for everything."""
         return KEEP_NS if self.trace is None else None
 
-    def save_report(self, found: WatchFindings, progress: Progress) -> None:
+    def save_report(self, findings: WatchFindings, progress: Progress) -> None:
         """Write the report. Raises FileNotWritten."""
         if self.json is not None:
             progress.begin(f"writing {self.json.name}")
             text = io.StringIO()
-            Output(text).json(document(found))
+            Output(text).json(document(findings))
             atomic.write(self.json, (text.getvalue().encode(),), force=self.force)
 
-    def save_trace(self, live: LiveProgram, found: WatchFindings, progress: Progress) -> None:
+    def save_trace(self, live: LiveProgram, findings: WatchFindings, progress: Progress) -> None:
         """Write the trace, and say where it is and what it leaves out. Raises FileNotWritten."""
         if self.trace is not None:
             progress.begin(f"writing {self.trace.name}")
@@ -55,12 +55,12 @@ class WatchFiles:
             about = {
                 "program": f"stallscope {version_of('stallscope') or ''}".rstrip(),
                 "watched": live.program.title,
-                "processes": [f"{process.name} (pid {process.pid})" for process in found.processes],
+                "processes": [f"{process.name} (pid {process.pid})" for process in findings.processes],
                 "calls": "all, also those in flight",
             }
             writing = progress.shower(f"writing {self.trace.name}")
             chrome.save([TitledTrace(trace)], self.trace, about, force=self.force, progress=writing)
-            lost_s = max(live.history.left_out_ns - found.began_ns, 0) / 1e9
+            lost_s = max(live.history.left_out_ns - findings.began_ns, 0) / 1e9
             left_out = (
                 f"; it leaves out records and calls of the first {lost_s:.1f} s, which were too many" if lost_s else ""
             )

@@ -26,7 +26,7 @@ def document(recording: WatchRecording, progress: Callable[[float], None] = lamb
     program, code = moment.program, moment.program.exit_code
     problems = [f"Nothing was recorded: {program.problem}."] if program.problem else []
     if code is not None:
-        problems += [still_running(one) for one in moment.findings.processes if not one.ended]
+        problems += [still_running(process) for process in moment.findings.processes if not process.ended]
     exit_code = None if code is None else shell_exit_code(code)
     findings = moment.findings.with_problems(problems)
     return report.document(findings.changed(program=program.words or None, exit_code=exit_code))
@@ -44,14 +44,14 @@ def save_traces(
     if not recorded:
         raise ValueError("the recording has no trace")
     traces = []
-    for one in recorded:
-        progress(one.number / len(recorded))
-        traces.append(recording.trace(one.number))
+    for moment in recorded:
+        progress(moment.number / len(recorded))
+        traces.append(recording.trace(moment.number))
     titled = [TitledTrace(trace, _title(trace) if len(traces) > 1 else "") for trace in traces]
     chrome.save(titled, path, {"watched": recording.at(0).moment.program.title}, force=force)
     return len(traces)
 
 
 def _title(trace: Trace) -> str:
-    found = summary(trace)
-    return "" if found is None else f"{found.probe} {found.call} {duration_ns(found.ns)}"
+    trigger = summary(trace)
+    return "" if trigger is None else f"{trigger.probe} {trigger.call} {duration_ns(trigger.ns)}"

@@ -121,16 +121,16 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
         failed: list[Exception] = []
         with Progress() as progress:
             read_to_the_end(live, progress)
-            found = live.findings()
+            findings = live.findings()
             # A file that cannot be written costs neither the others nor the report.
             with kept(failed, FileNotWritten):
-                files.save_report(found, progress)
+                files.save_report(findings, progress)
             with kept(failed, FileNotWritten):
-                files.save_trace(live, found, progress)
+                files.save_trace(live, findings, progress)
             with kept(failed, FileNotWritten):
                 finish_recording(live, recorder)
         with Output() as out:
-            show_watch(out, found, str(folder), full=files.full)
+            show_watch(out, findings, str(folder), full=files.full)
     for error in failed[:-1]:
         diagnostics.print_failure(error)
     if failed:
@@ -226,7 +226,7 @@ def given_environment() -> dict[str, str]:
     present = dict(os.environ)
     with suppress(OSError):
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
-        if not any(one.startswith(b"LC_CTYPE=") for one in given):
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
             present.pop("LC_CTYPE", None)
     return present
 
@@ -321,17 +321,17 @@ class ProgramWatch:
         ended, code = code, shell_exit_code(code)
         with Progress() as progress:
             self.poll(progress.shower(_READING))
-            self._problems += [still_running(one) for one in self.live.running]
+            self._problems += [still_running(process) for process in self.live.running]
             with self._failureskept():
                 progress.begin("analyzing the program's calls")
-                found = self.live.findings().with_problems(self._problems)
+                findings = self.live.findings().with_problems(self._problems)
                 progress.end()
-                self._print(found)
+                self._print(findings)
                 # A file that cannot be written does not cost the others.
                 with self._failureskept():
-                    self._files.save_report(found.changed(program=tuple(self._words), exit_code=code), progress)
+                    self._files.save_report(findings.changed(program=tuple(self._words), exit_code=code), progress)
                 with self._failureskept():
-                    self._files.save_trace(self.live, found, progress)
+                    self._files.save_trace(self.live, findings, progress)
             with self._failureskept():
                 if self.recorder is not None:
                     progress.begin("finishing the recording")
@@ -345,11 +345,11 @@ class ProgramWatch:
         # Of any kind: after a defect the program still needs its signals and its terminal.
         return kept(self._failures)
 
-    def _print(self, found: WatchFindings) -> None:
+    def _print(self, findings: WatchFindings) -> None:
         # Where nobody reads stderr, the program's exit code is still of use.
         with suppress(CommandError, ClosedPipeError), Output.on_stderr() as out:
             out.line()
-            show_watch(out, found, command_title(self._words), self._files.full)
+            show_watch(out, findings, command_title(self._words), self._files.full)
 
     def _announce_problem(self, process: WatchedProcess) -> None:
         key = process.pid, process.image

@@ -75,17 +75,17 @@ class WatchScreenState(MovingState):
 
     def slowest(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
         """The slowest call since the trigger was armed, or in flight, with its row."""
-        found = [
+        calls = [
             (TriggeringCall.of(call), WatchRowKey(process.pid, process.image, call.thread, call.function))
             for call, process in slow_calls(moment.findings)
             if call.end_ns > self.armed_ns
         ]
-        found += [
+        calls += [
             (TriggeringCall(row.key.thread, row.begin_ns, moment.at_ns), row.key)
             for row in moment.rows
             if row.begin_ns is not None
         ]
-        return max(found, key=lambda item: item[0].duration_ns, default=None)
+        return max(calls, key=lambda item: item[0].duration_ns, default=None)
 
 
 def table_view(state: WatchScreenState, moment: WatchMoment) -> CallTableView:
@@ -108,7 +108,7 @@ def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsV
     word, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
     if age_ns is not None and age_ns >= row.slow_limit_ns:
         word, mark = "in flight", "bad"
-    several = len({one.key.pid for one in moment.rows}) > 1
+    several = len({other.key.pid for other in moment.rows}) > 1
     return HistogramsView(
         ProbeRow(
             f"{row.key.function} · {thread_label(row, several)}", Role.VICTIM, True, word, mark, in_flight_ns=age_ns

@@ -43,7 +43,7 @@ class AlikeSum:
         """The cause of nearly all of them; None without one."""
         if self.calls < LEAST_ALIKE:
             return None
-        cause = max(self.mainly, key=lambda one: self.mainly[one])
+        cause = max(self.mainly, key=lambda key: self.mainly[key])
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
@@ -72,9 +72,9 @@ class AlikeCalls:
     def like(self, call: SlowDriverCall, beside: AlikeCalls) -> AlikeSum | None:
         """The calls like one, with those of ``beside``, if nearly all have one cause that is known; else None."""
         for key in _keys(call):
-            found = self._sums.get(key, _NONE).plus(beside._sums.get(key, _NONE))
-            if found.calls >= LEAST_ALIKE:
-                return None if found.cause in (None, WaitCause.UNATTRIBUTED) else found
+            sums = self._sums.get(key, _NONE).plus(beside._sums.get(key, _NONE))
+            if sums.calls >= LEAST_ALIKE:
+                return None if sums.cause in (None, WaitCause.UNATTRIBUTED) else sums
         return None
 
 

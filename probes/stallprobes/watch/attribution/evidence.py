@@ -117,14 +117,14 @@ class EvidenceReader:
         longest = np.zeros(len(asked), dtype=np.int64)
         longest[owners[order]] = members[order]
         same = np.bincount(owners, functions == calls.numbers[longest[owners]], len(asked)).astype(np.int64)
-        found = {}
+        evidence = {}
         columns = (asked, longest, same, covered[asked], calls.ends[longest] - calls.begins[longest])
         for place, culprit, count, ns, duration_ns in zip(*(column.tolist() for column in columns), strict=True):
             call = calls.calls[culprit]
             own = {"thread_name": self._thread_names.get(call.thread, ""), "duration_ns": duration_ns}
             fields = attributes(call, DriverCall) | own
-            found[place] = WaitEvidence(ns, calls=(CallAlongside(**fields, calls=count, overlap_ns=ns),))
-        return found
+            evidence[place] = WaitEvidence(ns, calls=(CallAlongside(**fields, calls=count, overlap_ns=ns),))
+        return evidence
 
     def _own(self, at: int) -> Int64s:
         first, last = self._own_calls.searchsorted((at, at + 1))
@@ -203,6 +203,6 @@ class EvidenceReader:
 
 def _of_groups(groups: Int64s, values: NDArray[Any]) -> Int64s:
     """The value of each group (from 0), which its rows have in common."""
-    found = np.zeros(int(groups.max(initial=-1)) + 1, dtype=np.int64)
-    found[groups] = values
-    return found
+    values_of_groups = np.zeros(int(groups.max(initial=-1)) + 1, dtype=np.int64)
+    values_of_groups[groups] = values
+    return values_of_groups

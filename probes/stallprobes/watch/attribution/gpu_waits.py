@@ -109,7 +109,7 @@ def gpu_waits(
             calls.begins,
         )
         engine_until = np.minimum(engine_until, until)
-    found = GpuWaits(
+    waits = GpuWaits(
         front=np.maximum(covered - np.where(copies, own, 0), 0),
         own=own,
         context=np.zeros(size, dtype=np.int64),
@@ -122,9 +122,9 @@ def gpu_waits(
         pageable=pageable,
         staged=_staged_work(calls, work, stream, whole),
     )
-    _add_time_slices(calls, work, found)
-    _add_staged_work(calls, work, found)
-    return found
+    _add_time_slices(calls, work, waits)
+    _add_staged_work(calls, work, waits)
+    return waits
 
 
 def _of_scope(
@@ -138,11 +138,11 @@ def _of_scope(
 
     What no call waits for is not looked at: it takes as long for one call.
     """
-    found = otherwise
-    for numbers, of in ((whole, of_context), (stream, of_stream)):
+    values = otherwise
+    for numbers, value in ((whole, of_context), (stream, of_stream)):
         if (numbers >= 0).any():
-            found = np.where(numbers >= 0, of(numbers), found)
-    return found
+            values = np.where(numbers >= 0, value(numbers), values)
+    return values
 
 
 def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -184,7 +184,7 @@ def _stream_by_handle(
     Those are among all calls, or, where these were not read, among the slow ones.
     """
     owned = np.flatnonzero(own_stream >= 0).tolist()
-    known = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
+    numbers = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
     unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
     for at in np.flatnonzero(unknown).tolist():
         call = calls.calls[at]
@@ -192,7 +192,7 @@ def _stream_by_handle(
             continue
         number = streams.number_of(call.context, call.stream, call.begin_ns, call.thread, call.function)
         if number is None:
-            stream[at] = known.get((call.context, call.stream), -1)
+            stream[at] = numbers.get((call.context, call.stream), -1)
         else:
             stream[at] = work.stream_numbers.get((call.context, number), -1)
 
@@ -245,7 +245,7 @@ def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: I
     parts = np.flatnonzero(homes != np.arange(len(work)))
     if not len(parts):
         return {}
-    orders, found = calls.order_of(int64s(work.rows["correlation"])), {}
+    orders, staged = calls.order_of(int64s(work.rows["correlation"])), {}
     own_orders = calls.order_of(calls.correlations)
     of_stream, of_context = work.streams[homes[parts]], work.contexts[homes[parts]]
     for at in np.flatnonzero(np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
@@ -253,8 +253,8 @@ def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: I
         begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
         mine &= (orders[parts] < own_orders[at]) & (work.ends[parts] > begin_ns) & (work.starts[parts] < end_ns)
         if mine.any():
-            found[at] = _in_front(work, homes, orders, parts[mine], begin_ns)
-    return found
+            staged[at] = _in_front(work, homes, orders, parts[mine], begin_ns)
+    return staged
 
 
 def _homes(work: WorkTable) -> Int64s:
@@ -277,14 +277,14 @@ def _in_front(work: WorkTable, homes: Int64s, orders: Int64s, parts: Int64s, beg
     Work that ended until ``begin_ns`` is left out.
     """
     since = work.ends > begin_ns
-    found = [parts]
+    rows = [parts]
     for part in parts.tolist():
         earlier = np.flatnonzero(since & (work.streams == work.streams[part]) & (orders < orders[part]))
-        found.append(earlier)
+        rows.append(earlier)
         for row in (part, *earlier.tolist()):
             home = homes[row]
-            found.append(np.flatnonzero(since & (work.streams == work.streams[home]) & (orders <= orders[home])))
-    return int64s(np.unique(np.concatenate(found)))
+            rows.append(np.flatnonzero(since & (work.streams == work.streams[home]) & (orders <= orders[home])))
+    return int64s(np.unique(np.concatenate(rows)))
 
 
 def _add_of_scope(
@@ -346,7 +346,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     work, and covers at least 80 % of the excess until then."""
     size = len(calls)
     until = np.minimum(work.own_start(np.iinfo(np.int64).max), calls.ends)
-    found = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
+    near = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
     members = np.flatnonzero(asked & (until > calls.begins))
     order = np.argsort(work.ends, kind="stable")
     ends = work.ends[order]
@@ -361,7 +361,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     covered = work.by_stream.covered(streams, calls.begins[at], np.minimum(prior, until[at]))
     kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (prior >= until[at] - SAME_END_NS)
     at, streams, covered = at[kept], streams[kept], covered[kept]
-    np.add.at(found.count, at, 1)
+    np.add.at(near.count, at, 1)
     best = np.argsort(covered, kind="stable")
-    found.stream[at[best]], found.covered[at[best]] = streams[best], covered[best]
-    return found
+    near.stream[at[best]], near.covered[at[best]] = streams[best], covered[best]
+    return near

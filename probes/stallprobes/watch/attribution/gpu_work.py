@@ -75,7 +75,7 @@ class WorkTable:
         places = places[np.argsort(starts[places], kind="stable")]
         rows, starts, ends = rows_at(records, places), starts[places], ends[places]
         pairs, streams = numbered(_pair(rows["context"], rows["stream"]))
-        known, contexts = numbered(int64s(rows["context"]))
+        distinct, contexts = numbered(int64s(rows["context"]))
         correlations = int64s(rows["correlation"])
         streams = _with_branches(streams, contexts, correlations, len(pairs))
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
@@ -93,7 +93,7 @@ class WorkTable:
             first_of_call=first,
             last_of_call=last,
             stream_numbers={(int(pair) >> 32, int(pair) & 0xFFFFFFFF): at for at, pair in enumerate(pairs)},
-            context_numbers={int(context): at for at, context in enumerate(known)},
+            context_numbers={int(context): at for at, context in enumerate(distinct)},
             by_owner=IntervalGroups(owners[owned], starts[owned], ends[owned]),
             orders=orders,
         )
@@ -138,9 +138,9 @@ class WorkTable:
 
     def own_start(self, otherwise: int) -> Int64s:
         """When the work of each slow call began; ``otherwise`` for one without work."""
-        owned, found = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
-        found[owned] = self.starts[self.first_of_call[owned]]
-        return found
+        owned, starts = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
+        starts[owned] = self.starts[self.first_of_call[owned]]
+        return starts
 
 
 def _with_branches(streams: Int64s, contexts: Int64s, correlations: Int64s, count: int) -> Int64s:

@@ -29,7 +29,7 @@ def held_streams(
     A blocking copy whose own work began late, or a synchronization with work in front of it that did, or one that
     is ``behind`` a call that holds its stream, while no work of the context ran.
     """
-    found = np.zeros(len(calls), dtype=np.int64)
+    held_ns = np.zeros(len(calls), dtype=np.int64)
     own_start = work.own_start(-1)
     copies = (calls.waits == Waits.COPY) & (own_start >= 0)
     until = np.where(copies, np.minimum(own_start, calls.ends), 0)
@@ -38,14 +38,14 @@ def held_streams(
     until = np.where(behind & (until == 0), calls.ends, until)
     members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
     if not len(members):
-        return found
+        return held_ns
     numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
     begins, until = calls.begins[members], until[members]
     busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]
     held = until - begins - busy
     kept = held >= OVERLAP_SHARE * calls.excess[members]
-    found[members[kept]] = held[kept]
-    return found
+    held_ns[members[kept]] = held[kept]
+    return held_ns
 
 
 def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) -> int:

@@ -72,7 +72,7 @@ def nobody() -> Iterable[OtherWork]:
 
 def user_of(others: Iterable[OtherWork], device: int, begin_ns: int, end_ns: int) -> str:
     """Whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
-    times = [(one.during(device, begin_ns, end_ns), one) for one in others]
+    times = [(work.during(device, begin_ns, end_ns), work) for work in others]
     ns, user = max(times, key=lambda each: (each[0], each[1].process), default=(0, None))
     if not ns or user is None:
         return ""

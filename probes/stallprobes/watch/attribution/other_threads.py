@@ -42,14 +42,14 @@ class CulpritCalls:
         new = np.append(True, (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0))[: len(places)]
         groups = np.empty(len(places), dtype=np.int64)
         groups[order] = np.cumsum(new) - 1
-        known, begins, ends = keys[:, order[new]], calls.begins[places], calls.ends[places]
+        group, begins, ends = keys[:, order[new]], calls.begins[places], calls.ends[places]
         return cls(
             places=places,
             groups=groups,
             members=GroupMembers(groups, begins, ends),
-            holds=known[0],
-            thread=known[1],
-            context=known[2],
+            holds=group[0],
+            thread=group[1],
+            context=group[2],
             intervals=IntervalGroups(groups, begins, ends),
         )
 

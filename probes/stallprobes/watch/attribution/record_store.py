@@ -59,7 +59,8 @@ class _EngineWork(NamedTuple):
 
     def with_later(self, parts: Sequence[_EngineWork]) -> _EngineWork:
         """It with ``parts``, most of which starts later."""
-        first = self.starts.searchsorted(min((int(of.starts[0]) for of in parts if len(of.starts)), default=_MOST_NS))
+        begins = (int(part.starts[0]) for part in parts if len(part.starts))
+        first = self.starts.searchsorted(min(begins, default=_MOST_NS))
         end = _EngineWork.united((_EngineWork(*(column[first:] for column in self)), *parts))
         return _EngineWork(*(np.concatenate((before[:first], after)) for before, after in zip(self, end, strict=True)))
 
@@ -225,13 +226,13 @@ class RecordStore:
         begins, own = begins[order] - BESIDE_NS, np.unique(correlations)
         new = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         begins, ends = begins[new], ends[np.append(new[1:], len(ends)) - 1]
-        found = []
+        kept_rows = []
         for batch in self._batches:
             kept = batch.beside(begins, ends, own)
             if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            found.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
-        return joined(_RECORD, found)
+            kept_rows.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
+        return joined(_RECORD, kept_rows)
 
     def tenures(self, last: bool = False) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock; ``last``: no reading follows."""
@@ -245,7 +246,7 @@ class RecordStore:
         only = next(iter(devices)) if len(devices) == 1 else -1
         of_switch = int64s([self._devices.get(context, only) for context in self._switches["context"].tolist()])
         self.unplaced = int(np.count_nonzero(of_switch < 0))
-        found = {}
+        tenures_by_device = {}
         for device in sorted(devices):
             switches, mine = self._switches[of_switch == device], work.on(device)
             tenures, clock = tenures_of(
@@ -257,20 +258,20 @@ class RecordStore:
                 self.realtime_ns,
             )
             self.unplaced += tenures.unplaced
-            found[device] = tenures
+            tenures_by_device[device] = tenures
             if clock is not None:
                 self._clocks[device] = clock
-        self._tenures, self._tried = found, self.switches
-        return found
+        self._tenures, self._tried = tenures_by_device, self.switches
+        return tenures_by_device
 
     def _engine_work(self) -> _EngineWork:
         """The work on the graphics engine of all records, and of some that were dropped."""
         count = len(self._batches)
         new = [batch.engine for batch in islice(self._batches, max(count - self._new, 0), count)]
-        for of in new:
-            self._devices.update(of.devices_by_context())
+        for work in new:
+            self._devices.update(work.devices_by_context())
         starts = (batch.engine.starts for batch in self._batches)
-        oldest = min((int(of[0]) for of in starts if len(of)), default=_MOST_NS)
+        oldest = min((int(times[0]) for times in starts if len(times)), default=_MOST_NS)
         self._engine, self._new = self._engine.since(oldest).with_later(new), 0
         return self._engine
 
@@ -284,7 +285,7 @@ class RecordStore:
         kernel &= np.isin(keys, new)
         kernels, keys = rows_where(rows, kernel), keys[kernel]
         order = np.argsort(kernels["start"], kind="stable")
-        found, places = np.unique(keys[order], return_index=True)
+        launched, places = np.unique(keys[order], return_index=True)
         for row in kernels[order[places]]:
             self.first_launches[int(row["context"]), int(row["name"])] = int(row["correlation"])
-        self._launched = np.union1d(self._launched, found)
+        self._launched = np.union1d(self._launched, launched)

@@ -83,11 +83,11 @@ class StreamNumbers:
         self._looked_for = rows_where(rows, rest)
 
     def _note(self, key: _Key, since_ns: int, number: int) -> None:
-        known = self._numbers.setdefault(key, [])
-        if known and (since_ns < known[-1][0] or known[-1][1] == number):
+        entries = self._numbers.setdefault(key, [])
+        if entries and (since_ns < entries[-1][0] or entries[-1][1] == number):
             return
-        known.append((since_ns, number))
-        del known[:-_NUMBERS_OF_HANDLE]
+        entries.append((since_ns, number))
+        del entries[:-_NUMBERS_OF_HANDLE]
         while len(self._numbers) > _MOST_STREAMS:
             del self._numbers[next(iter(self._numbers))]
 
@@ -96,10 +96,10 @@ class StreamNumbers:
 
         None if it is not known.
         """
-        known = self._numbers.get(_key(context, handle, thread, function))
-        if not known:
+        entries = self._numbers.get(_key(context, handle, thread, function))
+        if not entries:
             return None
-        return next((number for since_ns, number in reversed(known) if since_ns <= at_ns), known[0][1])
+        return next((number for since_ns, number in reversed(entries) if since_ns <= at_ns), entries[0][1])
 
 
 def _key(context: int, handle: int, thread: int, function: str) -> _Key:
@@ -123,10 +123,10 @@ def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
         some = places
         handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
     kept, places = changes[-_MOST_CHANGES:], some
-    found, places = np.zeros(len(kept), _SUBMITTED), places[kept]
-    found["handle"], found["context"], found["thread"] = handles[kept], contexts[kept], threads[kept]
-    found["began_ns"], found["correlation"] = calls["began_ns"][places], calls["correlation"][places]
-    return found
+    submitted, places = np.zeros(len(kept), _SUBMITTED), places[kept]
+    submitted["handle"], submitted["context"], submitted["thread"] = handles[kept], contexts[kept], threads[kept]
+    submitted["began_ns"], submitted["correlation"] = calls["began_ns"][places], calls["correlation"][places]
+    return submitted
 
 
 def _streams_of(
@@ -167,9 +167,9 @@ def _found(calls: Rows, records: NDArray[Any]) -> tuple[NDArray[np.intp], Int64s
     A graph's first work is in the stream in which it was launched.
     """
     order = np.argsort(calls["correlation"], kind="stable")
-    known = calls["correlation"][order]
-    at = np.minimum(np.searchsorted(known, records["correlation"]), len(order) - 1)
-    hits = np.flatnonzero(known[at] == records["correlation"])
+    numbers_of_calls = calls["correlation"][order]
+    at = np.minimum(np.searchsorted(numbers_of_calls, records["correlation"]), len(order) - 1)
+    hits = np.flatnonzero(numbers_of_calls[at] == records["correlation"])
     places, records = order[at[hits]], rows_at(records, hits)
     same = np.isin(records["kind"], _WORK) & (records["context"] == calls["context"][places])
     places, records = places[same], rows_where(records, same)

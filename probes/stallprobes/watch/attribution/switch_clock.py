@@ -122,18 +122,18 @@ def find_offset(
     least = max(LEAST_SAMPLES, LEAST_RIVAL * int(counts.max()))
     later = slice(int(to[0]), None)
     owners = _Owners(contexts[later], operations[later], gpu_ns[later])
-    found = []
+    offsets = []
     for _ in range(MOST_RIVALS):
         best = int(np.argmax(counts))
         if counts[best] < least:
             break
         offset = int(np.median(differences[best : best + int(counts[best])]))
         if owners.agree(work, starts + offset):
-            found.append((int(counts[best]), offset))
+            offsets.append((int(counts[best]), offset))
         counts[np.abs(differences - differences[best]) <= 2 * width] = 0
-    if not found:
+    if not offsets:
         return None
-    rivals = [offset for count, offset in found if count > MOST_RIVAL * found[0][0]]
+    rivals = [offset for count, offset in offsets if count > MOST_RIVAL * offsets[0][0]]
     chosen = _most_even(rivals, (switched_to, switched), (work, starts))
     return None if chosen is None else ClockOffset(chosen, int(switched[len(switched) // 2]))
 
@@ -154,8 +154,8 @@ def near_offset(
     owners, begins = contexts[to], gpu_ns[to] - expected_ns
     stops = np.append(gpu_ns, _NEVER + expected_ns)[to + 1] - expected_ns
     latest_ns = max(int(work[2].max(initial=0)), int(gpu_ns[-1]) - expected_ns)
-    known = (work[1] > begins[0]) & (work[2] < latest_ns - DELIVERED_NS)
-    mine, starts, ends = (column[known][-COMPARED_NEAR:] for column in work)
+    inside = (work[1] > begins[0]) & (work[2] < latest_ns - DELIVERED_NS)
+    mine, starts, ends = (column[inside][-COMPARED_NEAR:] for column in work)
     if len(mine) < LEAST_FITTING:
         return None
     lows, highs = [], []
@@ -177,11 +177,11 @@ def near_offset(
     offsets = [_within_span(*span) for span in spans if span[1] - span[0] <= WIDEST_NS]
     if len(offsets) < len(spans) or not offsets:
         return None
-    found = _most_even(offsets, (owners, begins), waiting_starts(mine, starts, ends))
-    if found is None and len(mine) <= MOST_WITH_IDLE:
+    chosen = _most_even(offsets, (owners, begins), waiting_starts(mine, starts, ends))
+    if chosen is None and len(mine) <= MOST_WITH_IDLE:
         idle = [_idle_tenures((owners, begins - offset, stops - offset), (mine, starts, ends)) for offset in offsets]
-        found = offsets[idle.index(min(idle))] if idle.count(min(idle)) == 1 else None
-    return None if found is None else ClockOffset(expected_ns + found, int(gpu_ns[to[len(to) // 2]]))
+        chosen = offsets[idle.index(min(idle))] if idle.count(min(idle)) == 1 else None
+    return None if chosen is None else ClockOffset(expected_ns + chosen, int(gpu_ns[to[len(to) // 2]]))
 
 
 def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tuple[Int64s, Int64s]) -> int | None:
@@ -193,18 +193,18 @@ def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tu
         return offsets[0]
     spreads = []
     for offset in offsets:
-        found = []
+        changes = []
         for context in np.unique(work[0]).tolist():
             switches, starts = switched[1][switched[0] == context], work[1][work[0] == context] + offset
             # CUPTI's conversion of a start may be off, to before the switch.
             at = np.searchsorted(switches, starts + MOST_SPREAD_NS, "right") - 1
             lags, at = (starts - switches[np.maximum(at, 0)])[at >= 0], at[at >= 0]
-            found.append(np.abs(np.diff(lags))[np.diff(at) == 1])
-        differences = np.concatenate(found) if found else NONE
+            changes.append(np.abs(np.diff(lags))[np.diff(at) == 1])
+        differences = np.concatenate(changes) if changes else NONE
         spreads.append(float(np.median(differences)) if len(differences) >= LEAST_SAMPLES else np.inf)
     best, second = np.argsort(spreads)[:2].tolist()
-    known = spreads[second] < np.inf
-    return offsets[best] if known and spreads[best] * MORE_EVEN <= spreads[second] else None
+    comparable = spreads[second] < np.inf
+    return offsets[best] if comparable and spreads[best] * MORE_EVEN <= spreads[second] else None
 
 
 def _within_span(low: int, high: int) -> int:
@@ -241,11 +241,11 @@ def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
     good = np.flatnonzero(counts > best - max(LEAST_WORSE, LEAST_WORSE_SHARE * times))
     # Neighbours are one: the best of them counts.
     apart = np.flatnonzero(np.diff(at[good]) > WIDEST_NS) + 1
-    found = []
+    spans = []
     for group in np.split(good, apart):
         chosen = group[counts[group] == counts[group].max()]
-        found.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
-    return found
+        spans.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
+    return spans
 
 
 class _Owners:
@@ -256,8 +256,8 @@ class _Owners:
 
     def agree(self, contexts: Int64s, starts: Int64s) -> bool:
         """Whether work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
-        known = (starts >= self._times[0]) & (starts <= self._times[-1])
-        contexts, starts = contexts[known], starts[known]
+        inside = (starts >= self._times[0]) & (starts <= self._times[-1])
+        contexts, starts = contexts[inside], starts[inside]
         # CUPTI's conversion of a start may be off, to before the switch.
         right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
         return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= CONSISTENT * len(starts))
@@ -268,7 +268,7 @@ class _Owners:
 
 def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:
     """The offset that some switches show near ``offset``; None if too few do, or they disagree."""
-    found = []
+    errors_of_contexts = []
     for context in np.unique(contexts).tolist():
         starts = starts_of.get(context)
         if starts is None:
@@ -278,8 +278,8 @@ def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], of
         left, right = starts[np.maximum(places - 1, 0)], starts[np.minimum(places, len(starts) - 1)]
         nearest = np.where(np.abs(expected - left) <= np.abs(right - expected), left, right)
         errors = expected - nearest
-        found.append(errors[np.abs(errors) <= allowed])
-    errors = np.concatenate(found) if found else NONE
+        errors_of_contexts.append(errors[np.abs(errors) <= allowed])
+    errors = np.concatenate(errors_of_contexts) if errors_of_contexts else NONE
     if len(errors) < LEAST_FOLLOWED:
         return None
     low, middle, high = np.percentile(errors, (25, 50, 75))
@@ -294,7 +294,7 @@ def follow(
     Some switches at a time confirm the offset or move it.
     """
     starts_of = {int(context): starts[work == context] for context in np.unique(work).tolist()}
-    found = [known]
+    offsets = [known]
     for first in range(0, len(switched), FOLLOWED):
         part = slice(first, first + FOLLOWED)
         at = int(switched[part][0])
@@ -302,8 +302,8 @@ def follow(
         offset = _sample(switched[part], contexts[part], starts_of, known.offset_ns, allowed)
         if offset is not None:
             known = ClockOffset(offset, at)
-            found.append(known)
-    return tuple(sorted(found, key=lambda one: one.gpu_ns))
+            offsets.append(known)
+    return tuple(sorted(offsets, key=lambda entry: entry.gpu_ns))
 
 
 def tenures_of(
@@ -333,8 +333,8 @@ def tenures_of(
     if known is None or not len(switched):
         return Tenures(NONE, NONE, NONE, np.zeros(0, dtype=np.bool_), len(gpu_ns)), known
     offsets = follow(known, switched, switched_to, waiting, starts)
-    times = np.array([one.gpu_ns for one in offsets], dtype=np.int64)
-    values = np.array([one.offset_ns for one in offsets], dtype=np.int64)
+    times = np.array([entry.gpu_ns for entry in offsets], dtype=np.int64)
+    values = np.array([entry.offset_ns for entry in offsets], dtype=np.int64)
     places = np.maximum(np.searchsorted(times, gpu_ns, "right") - 1, 0)
     valid = np.abs(gpu_ns - times[places]) <= VALID_NS
     host_ns = gpu_ns - values[places]
