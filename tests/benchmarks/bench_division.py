@@ -57,7 +57,7 @@ def measure(rate: int, threads: int, seconds: int) -> float:
     divider, taken = ProcessDivider(), 0.0
     for number in range(READINGS * seconds):
         batches = reading(number, rate // READINGS // 2, threads)
-        read = replace(process(now=0), started=replace(process().started, monotonic_ns=BASE_NS))
+        read = process(now=0).changed(started=replace(process().started, monotonic_ns=BASE_NS))
         before = time.thread_time()
         divider.feed(
             read, *batches, BASE_NS + (number + 1) * SECOND // READINGS, ended=number == READINGS * seconds - 1

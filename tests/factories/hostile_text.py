@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from stallprobes.latency.histogram import Histogram
+from stallprobes.watch.reading.call_stack import CallStack
 
 # Escape sequences of C0 and C1, a bell, BS, CR, a forged line; direction, zero width, separators, tags, a lone
 # surrogate; markup of Textual and HTML; a wide character and a combining one.
@@ -50,6 +51,8 @@ def poisoned(value: _Value, keep: Iterable[str] = (), hostile: str = HOSTILE) ->
             return type(one)(*map(of, one))
         if isinstance(one, (tuple, frozenset, list)):
             return type(one)(map(of, one))
+        if isinstance(one, CallStack):
+            return CallStack(of(one.python), of(one.native), one.complete)
         if isinstance(one, Struct):
             return structs.replace(one, **{name: of(getattr(one, name)) for name in one.__struct_fields__})
         if is_dataclass(one) and not isinstance(one, type):

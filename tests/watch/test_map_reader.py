@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from factories.watch_files import APIS, COPIES, LAUNCHES, PARTS, SECOND, write_watch_file
 from factories.watched_folders import activity_records, read_folder
@@ -85,6 +86,9 @@ def texts(value: Any) -> Iterator[str]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from texts(item)
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from texts(getattr(value, name))
     elif is_dataclass(value):
         for field in fields(value):
             yield from texts(getattr(value, field.name))
