@@ -63,12 +63,12 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# Records of a call arrive within this time after its end; then its cause is final.
+# Longest time (ns) from the end of a call to its records; then its cause is final.
 SETTLED_NS = 2_000_000_000
 SETTLED_TOGETHER_NS = 1_000_000_000
-# Explained calls that are kept one by one; what older ones lost is still in the sums.
+# Largest number of explained calls that are kept one by one; the sums include older ones.
 MOST_CALLS = 10_000
-# Readings for which a thread may be missing, while another takes its place over.
+# Number of readings for which a thread may be missing, while another takes its place over.
 _FORGET_READINGS = 64
 
 

@@ -11,9 +11,9 @@ from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
 
-# Places that are kept apart; further ones are left out.
+# Largest number of places that are kept apart; further ones are left out.
 MOST_SITES = 4096
-# A function's calls of one size, in which those without a stack are spread over the places of the others.
+# Function, size and blocking of calls; those without a stack are spread over the places of the others.
 _KindKey = tuple[str, int | None, bool]
 
 
@@ -70,9 +70,9 @@ class SiteSums:
         site.add(call, call.stack)
 
     def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
-        """The places, the most time lost first. ``unkept`` slow calls of each function are known by their number only.
+        """Places, the most time lost first. Of ``unkept`` slow calls of each function, only the number is known.
 
-        What has no stack is spread over the places of its kind, and what was not kept over those of its function.
+        Calls without a stack are spread over the places of their kind, unkept calls over those of their function.
         """
         recorded: Counter[_KindKey] = Counter()
         for (kind, _), site in self.sites.items():
@@ -89,7 +89,7 @@ class SiteSums:
 
 
 def _site(kind: _KindKey, site: _SiteSum, times: float) -> CallSite:
-    """``times``: each call with a stack stands for so many."""
+    """Place whose calls with a stack stand for ``times`` calls each."""
     function, size, blocking = kind
     return CallSite(
         stack=site.stack,

@@ -33,9 +33,9 @@ from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
 
-# Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
+# Largest number of samples of the run delay of a thread: a slow call is explained within seconds.
 MOST_SAMPLES = 256
-# The part of a ring that may be filled between two readings.
+# Share of a ring that may be filled between two readings.
 _ROOM = 0.4
 
 
@@ -44,7 +44,7 @@ ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
 
 @dataclass
 class _ReadFile:
-    """What is known of one file."""
+    """State of one file."""
 
     analysis: ProcessAnalysis
     inspector: ProcessInspector
@@ -103,7 +103,7 @@ class FolderAnalysis:
 
     @property
     def room_s(self) -> float:
-        """The time (s) from now until a part of a ring of a running process is filled, as quickly as before its last
+        """Time (s) from now until the share _ROOM of a ring of a running process is filled, at the rate of its last
         reading."""
         now_ns = time.monotonic_ns()
         left = (file.room_s - (now_ns - file.last_ns) / 1e9 for file in self._readings.values() if not file.ended)
@@ -157,23 +157,20 @@ class FolderAnalysis:
         return watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
 
     def _skipped(self) -> Iterable[str]:
-        """What of the processes' names and files exceeded the limits of reading."""
+        """Sentences about names and files of the processes that exceeded the limits of reading."""
         names = self._parser.skipped.get(ParserRequest.NAMES, 0) - self._skipped_before
         files = {file for reading in self._readings.values() for file in reading.stacks.skipped_files}
         return skipped_texts(names, len(files))
 
     def _with_ranks(self, processes: tuple[ProcessFindings, ...]) -> tuple[ProcessFindings, ...]:
-        """``processes`` with what is known of their communication."""
+        """``processes`` with their communication."""
+        files = self._readings.values()
         begins = {
             file.key: file.analysis.steady_ns or file.process.started.monotonic_ns
-            for file in self._readings.values()
+            for file in files
             if file.process is not None
         }
-        ranks = {
-            file.key: file.rank
-            for file in self._readings.values()
-            if file.process is not None and file.rank is not None
-        }
+        ranks = {file.key: file.rank for file in files if file.process is not None and file.rank is not None}
         return self._rank_findings.of(processes, ranks, begins)
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
@@ -239,7 +236,7 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
 
 
 def _last_sign(process: WatchedProcess) -> int:
-    """The last time at which a process that has ended is known to have run."""
+    """Last known time at which an ended process ran."""
     times = [process.clocks.monotonic_ns, process.started.monotonic_ns]
     for thread in process.threads:
         times += [thread.started_ns, thread.ended_ns or 0]

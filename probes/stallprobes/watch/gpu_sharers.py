@@ -12,11 +12,11 @@ from stallprobes.machine.gpus import processes_on
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Others' time-slices of this share of a sequence's time have somebody who takes them.
+# Smallest share of a sequence's time in time-slices of others for which their process is named.
 LEAST_SHARE = 0.05
-# NVML takes milliseconds, and processes come and go slowly.
+# Time (ns) between two questions to NVML, which take milliseconds; processes come and go slowly.
 PAUSE_NS = 5_000_000_000
-# Nobody shares a GPU with a process that had fewer context switches.
+# Context switches below which nobody shares the GPU of a process.
 LEAST_SWITCHES = 64
 
 
@@ -29,7 +29,7 @@ class GpuSharers:
         self._seen: dict[int, dict[int, str]] = {}
 
     def look(self, pids: Sequence[int], now_ns: int) -> None:
-        """Ask NVML, if it is time for it, who is on the GPUs of the running processes ``pids``."""
+        """Ask NVML which processes are on the GPUs of the running processes ``pids``, unless it was just asked."""
         if not pids or now_ns < self._due_ns:
             return
         self._due_ns = now_ns + PAUSE_NS
@@ -45,7 +45,7 @@ class GpuSharers:
                 self._seen.setdefault(pid, {}).update(others)
 
     def named(self, processes: Iterable[ProcessFindings]) -> tuple[ProcessFindings, ...]:
-        """``processes``, those of which others take time-slices with the names of these."""
+        """``processes`` with the names of those that take time-slices of them."""
         every = tuple(processes)
         return tuple(each.changed(sharers=self._of(each, every)) if is_shared(each) else each for each in every)
 
@@ -58,7 +58,7 @@ class GpuSharers:
 
 
 def is_shared(process: ProcessFindings) -> bool:
-    """Whether others' time-slices take a part of the time of one of the process's sequences."""
+    """Whether time-slices of others take a part of the time of a sequence of the process."""
     return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 

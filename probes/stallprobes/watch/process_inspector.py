@@ -16,9 +16,9 @@ from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads
 from stallprobes.watch.reading.source import WatchSource
 from stallprobes.watch.thread_names import ThreadNames
 
-# A call that has been in flight for this long is inspected.
+# Age (ns) from which a call in flight is inspected.
 LOOK_AFTER_NS = 50_000_000
-# Between two runs of py-spy on one process.
+# Time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000
 
 

@@ -33,15 +33,15 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Waits that take a smaller share of the time are not reported.
+# Smallest share of the time of waits that are reported.
 _LEAST_SHARE = 0.005
-# A rank is blamed for that share of another one's time, and for so many times what it waits for that one.
+# Smallest share of another rank's time for which a rank is blamed, and factor over what it waits for that rank.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# A rank is late because of what makes up that part of what it did for longer, in rounds with that part of the waits.
+# Smallest share of a late rank's extra time for its reason, and share of the waits in the rounds with known parts.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# A line or a kernel is named if it has that part of it.
-_LEAST_NAMED = 0.3
-# A kernel of which that part is a wait for another rank says so.
+# Smallest share of the additional time at which a line or kernel is named.
+_MIN_NAMED_SHARE = 0.3
+# Smallest share of a kernel that is a wait for another rank, for the kernel to say so.
 _LEAST_OF_WORK = 0.1
 # The verdict that says of what a part of the time is; the others say nothing of why a rank is late.
 _BOUNDS = {
@@ -123,7 +123,7 @@ class RankFindings:
     def _with_ranks(
         self, call: ExplainedCall, streams: Mapping[int, SequenceKey], names: Mapping[SequenceKey, str]
     ) -> ExplainedCall:
-        """A slow call, of whose work kernels that waited for another rank say so."""
+        """A slow call; kernels of its work that waited for another rank name that rank."""
         described = []
         for work in call.evidence.work:
             key = streams.get(work.stream)
@@ -141,7 +141,7 @@ class RankFindings:
         return call.changed(evidence=call.evidence.changed(work=tuple(described)))
 
     def _is_open(self, call: ExplainedCall, process: ProcessKey) -> bool:
-        """Whether waits of a call's work may become known yet."""
+        """Whether further waits of a call's work may become known."""
         streams = {work.stream for work in call.evidence.work if is_nccl(work.name)}
         keys = [key for key in self._book.sequences if key.process == process] if streams else []
         return any(self._book.until_ns(key, stream) < call.end_ns for key in keys for stream in streams)
@@ -178,7 +178,7 @@ def _ranks(sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey
 
 
 def _name(key: SequenceKey, other: _Sequence, mine: SequenceKey, ranks: Mapping[ProcessKey, Rank]) -> str:
-    """How a sentence about ``mine`` names another sequence."""
+    """Name of another sequence in a sentence about ``mine``."""
     if key.process == mine.process:
         return f"GPU {key.device}"
     rank = ranks.get(key.process)
@@ -188,7 +188,7 @@ def _name(key: SequenceKey, other: _Sequence, mine: SequenceKey, ranks: Mapping[
 def _waits(
     sequence: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]
 ) -> Mapping[RankWait, PairFigures]:
-    """What a sequence waits for, the most time first, each with its figures."""
+    """Sequences for which a sequence waits, the longest wait first, each with its figures."""
     back = {
         key: next((pair for pair in other.figures.pairs if pair.late == sequence.figures.key), None)
         for key, other in sequences.items()
@@ -218,7 +218,7 @@ def _waits(
 
 
 def _share(sequence: _Sequence, part: NDArray[np.int64]) -> Figure:
-    """The share of a sequence's time that a part (int64[seconds], ns) of its rounds is."""
+    """Share of a sequence's time that a part (int64[seconds], ns) of its rounds takes."""
     series = [(sums, member) for sums, member in sequence.figures.series if member is not None]
     length = max([len(part), *(len(member) for _, member in series)])
     whole = np.zeros(length, dtype=np.int64)
@@ -294,7 +294,7 @@ def _delay(
     book: RankBook,
     blamed: Mapping[SequenceKey, RankWait | None],
 ) -> RankDelay:
-    """What ``late`` did for longer than ``waiting`` between their collectives."""
+    """Reason why ``late`` is late: what it did longer than ``waiting`` between their collectives."""
     more = pair.sums[:, WAITS_OF_PARTS + 1 :].sum(axis=0).tolist()
     waited, compared = int(pair.sums[:, WAITS].sum()), int(pair.sums[:, WAITS_OF_PARTS].sum())
     times: dict[Bound | None, int] = {}
@@ -329,17 +329,17 @@ def _kernel(waiting: _Sequence, late: _Sequence, book: RankBook) -> str:
     }
     longer = sum(share for share in more.values() if share > 0)
     most = max(more, key=lambda name: more[name], default="")
-    return most if most and more[most] >= _LEAST_NAMED * longer > 0 else ""
+    return most if most and more[most] >= _MIN_NAMED_SHARE * longer > 0 else ""
 
 
 def _line(waiting: _Sequence, late: _Sequence, bound: Bound) -> tuple[StackFrame | None, str]:
-    """The line at which ``late`` has most time more than ``waiting``, and the function there; None where none has."""
+    """Line and function with the largest excess of ``late`` over ``waiting``; None without one."""
     usual = {line.place: _time(line, bound) for line in waiting.division.lines}
     lines = (line for line in late.division.lines if line.place is not None)
     more = {line: _time(line, bound) - usual.get(line.place, 0.0) for line in lines}
     longer = sum(share for share in more.values() if share > 0)
     most = max(more, key=lambda line: more[line], default=None)
-    if most is None or not more[most] >= _LEAST_NAMED * longer > 0:
+    if most is None or not more[most] >= _MIN_NAMED_SHARE * longer > 0:
         return None, ""
     time = most.between if bound is Bound.HOST else most.waits if bound is Bound.COPY else most.calls
     return most.place, time.function

@@ -25,7 +25,7 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
 MAIN_THREAD = "MainThread"
 POOL = "ThreadPoolExecutor"
-# Between two readings of the system's names of threads that had none.
+# Time (ns) between two readings of the system's names of threads without one.
 PAUSE_NS = 1_000_000_000
 _LONGEST_NAME = 64
 # Names of the system's, of which it keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
@@ -39,18 +39,18 @@ _SYSTEM_ROLES = (
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
-# Functions that a thread of a library's runs, with the end of their file.
+# Functions that threads of libraries run, with the ends of their files.
 _FUNCTION_ROLES = {
     ("_worker", "/concurrent/futures/thread.py"): POOL,
     ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
     ("_thread_worker_loop", "/torch/utils/data/_utils/worker.py"): "data loader (worker)",
 }
-# What a thread has that nobody named: PyTorch names the main thread when it is imported, and threads that it starts
+# Name of a thread that nobody named: PyTorch names the main thread at its import, and the threads that it starts
 # inherit that.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
-# What Python calls a thread that the program does not name; the system cuts it off.
+# Name that Python gives a thread without one; the system cuts it off.
 _DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
-# Functions that only call another one: the next inner one says what the thread runs.
+# Functions that only call another one: the next inner frame says what the thread runs.
 _WRAPPERS = frozenset(
     {
         "", "<lambda>", "_call_impl", "_fn", "_inner", "_wrapped", "_wrapped_call_impl", "_wrapper",
@@ -58,11 +58,11 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Functions that many threads have: the name of the file says more.
+# Functions of many threads: the name of the file says more.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
 _MODULE = "<module>"
 _THREADING = "/threading.py"
-# Its id and when it began, since the system uses ids again.
+# Id of a thread and its begin, since the system reuses ids.
 _ThreadKey = tuple[int, int]
 
 
@@ -94,7 +94,7 @@ class ThreadNames:
         self._certain: dict[_ThreadKey, str] = {}
 
     def look(self, process: WatchedProcess, now_ns: int, folder_of: Callable[[int, int], Path | None]) -> None:
-        """Read the system's names of threads of ``process``, which runs, that had none of the program's so far.
+        """Read the system's names of the threads of ``process``, which runs, that have none of the program's yet.
 
         ``folder_of`` is the folder in /proc of a thread by the numbers of its process and its own, None if not known.
         """
@@ -121,7 +121,7 @@ class ThreadNames:
         return tuple(thread for thread, name in names if _is_inherited(name, inherited))
 
     def _named_by_default(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
-        """Those, and the ones with a name that Python made."""
+        """The threads of ``nameless``, and those with a name that Python made."""
         inherited = self._inherited(process)
         names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
         return tuple(thread for thread, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
@@ -166,7 +166,7 @@ class ThreadNames:
         return self._system.get(_key(thread), thread.name)
 
     def _inherited(self, process: WatchedProcess) -> Set[str]:
-        """The names of the process and of its main thread: a thread has that of the one that made it."""
+        """Names of the process and of its main thread: a thread inherits the name of the thread that made it."""
         mains = {self._system_name(thread) for thread in process.threads if process.python and thread.id == process.pid}
         return {"", process.name, *mains}
 

@@ -20,9 +20,9 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
-# it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
-# it takes to wake up: 60 to 350 µs in launches beside pageable copies on an H200's virtual machine.
+# Smallest shares of a call's excess: of its own records as the cause, and of simultaneous events, which end with it
+# (ns). A thread that waits for another thread returns later by its wake-up time: 60 to 350 µs in launches beside
+# pageable copies on an H200's virtual machine.
 DIRECT_SHARE = 0.5
 OVERLAP_SHARE = 0.8
 SAME_END_NS = 50_000
@@ -134,9 +134,9 @@ def _of_scope(
     of_context: Callable[[Int64s], Int64s],
     otherwise: Int64s,
 ) -> Int64s:
-    """What each call has of the stream for which it waits, else of the context; ``otherwise`` without either.
+    """Values of the stream for which each call waits, else of its context; ``otherwise`` without either.
 
-    What no call waits for is not looked at: it takes as long for one call.
+    A scope for which no call waits is skipped: it takes as long for one call as for many.
     """
     values = otherwise
     for numbers, value in ((whole, of_context), (stream, of_stream)):
@@ -146,7 +146,7 @@ def _of_scope(
 
 
 def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which calls are copies with pageable memory at one end, and which of the copies block."""
+    """Flags of the calls that copy with pageable memory at one end, and of the copies that block."""
     copies = calls.waits == Waits.COPY
     pageable = np.zeros(len(calls), dtype=np.bool_)
     if not copies.any():
@@ -181,7 +181,7 @@ def _stream_by_handle(
 ) -> None:
     """Sets the streams that are still unknown, by calls with the same handle whose work has a record.
 
-    Those are among all calls, or, where these were not read, among the slow ones.
+    The handles are those of all calls, or of the slow ones where all calls were not read.
     """
     owned = np.flatnonzero(own_stream >= 0).tolist()
     numbers = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
@@ -231,15 +231,15 @@ def _add_staged_work(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None
 
 
 def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: Int64s) -> Mapping[int, Int64s]:
-    """The rows of work, by call, for which a synchronization waits because of a staged copy; most calls have none.
+    """Rows of work, by call, for which a synchronization waits because of a staged copy; most calls have none.
 
-    These are the parts in other contexts of copies in its stream or context, what is in front of these parts, and what
-    that waits for in turn. ``streams`` and ``contexts`` are the numbers of what each call waits for, or -1.
+    The rows are the parts in other contexts of copies of its stream or context, the work in front of the parts, and the
+    work for which that waits in turn. ``streams`` and ``contexts`` are the numbers of the awaited ones of each call, or
+    -1.
 
-    Without peer access a copy from one GPU to another is a copy to the host in the call's stream and a copy from the
-    host in a stream that the driver has in the target's context. That stream runs its copies in order, so that one
-    which waits holds up all later ones, of whatever stream. Both parts have the call's correlation number (observed on
-    two H200).
+    Without peer access, a copy from one GPU to another is a copy to the host in the call's stream and a copy from the
+    host in a stream of the driver in the target's context. That stream runs its copies in order: a copy that waits
+    holds up all later copies, of whatever stream. Both parts have the call's correlation number (observed on two H200).
     """
     homes = _homes(work)
     parts = np.flatnonzero(homes != np.arange(len(work)))

@@ -28,7 +28,7 @@ _WORK = sorted(int(kind) for kind in GPU_WORK)
 
 
 class PriorEnds:
-    """The latest end of the work of a group that was submitted before a call."""
+    """Latest end of the work of a group that was submitted before a call."""
 
     def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
         # As one number, which NumPy sorts in two thirds of the time; orders have 32 bits.
@@ -37,7 +37,7 @@ class PriorEnds:
         self._ends = running_maximum(groups[place], ends[place])
 
     def before(self, groups: Int64s, orders: Int64s, otherwise: Int64s) -> Int64s:
-        """The end for each group and call; ``otherwise`` where nothing of the group was submitted before."""
+        """End for each group and call; ``otherwise`` where nothing of the group was submitted before."""
         places = self._orders.last(groups, orders - 1)
         return np.where(places >= 0, self._ends[places], otherwise) if len(self._ends) else otherwise
 

@@ -1,4 +1,4 @@
-"""Streams that wait for something that is no work of the GPU: for how long calls waited for them."""
+"""Streams that wait for something other than GPU work, and how long calls waited for them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 
 def may_hold_streams(functions: Iterable[str]) -> bool:
-    """Whether a program that calls ``functions`` can make a stream wait for something that is no work of the GPU."""
+    """Whether a program that calls ``functions`` can make a stream wait for something other than GPU work."""
     return any(function_of(name).role in _HOLDERS for name in functions)
 
 
 def held_streams(
     calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_], behind: NDArray[np.bool_]
 ) -> Int64s:
-    """For how long (ns) the stream of each of the ``asked`` calls was held; 0 where it was not.
+    """Time (ns) for which the stream of each of the ``asked`` calls was held; 0 where it was not.
 
-    A blocking copy whose own work began late, or a synchronization with work in front of it that did, or one that
-    is ``behind`` a call that holds its stream, while no work of the context ran.
+    A held call is a blocking copy whose own work began late, a synchronization with work in front of it that began
+    late, or a call ``behind`` one that holds its stream, while no work of the context ran.
     """
     held_ns = np.zeros(len(calls), dtype=np.int64)
     own_start = work.own_start(-1)

@@ -23,18 +23,18 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
+# Largest number of records that are held; work and switches that are held at any age, to find the offset of the clocks.
 MOST_RECORDS = 1 << 20
 LEAST_WORK = 4096
 LEAST_SWITCHES = 512
-# Records this long before and after a call may say something of it; so many are kept in any case.
+# Time (ns) around a call whose records may explain it; number of records that are kept in any case.
 BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
-# No time of a real program is as large.
+# Bound above every time (ns) of a real program.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Readings after which switches that could not be placed are tried again, at most.
+# Largest number of readings after which switches that could not be placed are tried again.
 _MOST_PAUSE = 7
 
 
@@ -48,29 +48,29 @@ class _EngineWork(NamedTuple):
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> _EngineWork:
-        """That among records."""
+        """Work of the engine among records."""
         chosen = needs_engine(rows)
         return cls(*(int64s(rows[name][chosen]) for name in ("device", "context", "start", "end")))._in_order()
 
     @classmethod
     def united(cls, parts: Iterable[_EngineWork]) -> _EngineWork:
-        """That of all ``parts``."""
+        """Work of all ``parts``."""
         return cls(*map(np.concatenate, zip(_NO_WORK, *parts, strict=True)))._in_order()
 
     def with_later(self, parts: Sequence[_EngineWork]) -> _EngineWork:
-        """It with ``parts``, most of which starts later."""
+        """Work with that of ``parts``, most of which starts later."""
         begins = (int(part.starts[0]) for part in parts if len(part.starts))
         first = self.starts.searchsorted(min(begins, default=_MOST_NS))
         end = _EngineWork.united((_EngineWork(*(column[first:] for column in self)), *parts))
         return _EngineWork(*(np.concatenate((before[:first], after)) for before, after in zip(self, end, strict=True)))
 
     def since(self, time_ns: int) -> _EngineWork:
-        """What starts at a time or later."""
+        """Work that starts at a time or later."""
         first = self.starts.searchsorted(time_ns)
         return _EngineWork(*(column[first:] for column in self))
 
     def on(self, device: int) -> _EngineWork:
-        """That of one GPU."""
+        """Work of one GPU."""
         here = self.devices == device
         return self if here.all() else _EngineWork(*(column[here] for column in self))
 
@@ -214,9 +214,9 @@ class RecordStore:
         self._switches = rows_where(self._switches, kept)
 
     def beside(self, calls: Sequence[SlowDriverCall]) -> NDArray[Any]:
-        """The records that may say something of ``calls``, in the layout of the file.
+        """Records that may explain ``calls``, in the layout of the file.
 
-        Those of their times, their own, and some more: that there was work at all is evidence too.
+        They are their own records, those at their times, and a few more: any work at all is evidence too.
         """
         begins, durations, correlations = (
             column_of(calls, name) for name in ("begin_ns", "duration_ns", "correlation")

@@ -16,7 +16,7 @@ from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Memory
 
-# Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
+# Number of correlation numbers: they have 32 bits and start again. Numbers of one time differ by less than half of it.
 _WRAP = 1 << 32
 _HALF = 1 << 31
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
@@ -80,7 +80,7 @@ class CallTable:
         return int64s([value(function) for function in self.functions])[self.numbers]
 
     def nested(self) -> NDArray[np.bool_]:
-        """Which calls another slow call of their thread contains."""
+        """Flags of the calls that another slow call of their thread contains."""
         order = np.lexsort((-self.ends, self.begins, self.threads))
         _, groups = np.unique(self.threads[order], return_inverse=True)
         groups, ends = groups.reshape(-1), self.ends[order]
@@ -107,10 +107,10 @@ class CallTable:
 
 
 def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) -> Sequence[SlowDriverCall]:
-    """``calls``, of which an end that the library took for pageable has the kind of memory that the driver recorded.
+    """``calls`` with the kind of memory that the driver recorded, for ends that the library took for pageable.
 
-    The library takes host memory for pageable that it never saw allocated or registered, such as that of cuMemCreate
-    and of memory pools. ``records`` are in the layout of the file.
+    The library takes host memory for pageable if it saw neither its allocation nor its registration, such as memory of
+    cuMemCreate and of memory pools. ``records`` are in the layout of the file.
     """
     asked = {call.correlation: at for at, call in enumerate(calls) if call.pageable}
     copies = records[np.isin(records["kind"], _COPIES)] if asked else records[:0]

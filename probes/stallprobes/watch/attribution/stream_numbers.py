@@ -1,8 +1,8 @@
-"""The streams of a process by the handles with which its calls name them.
+"""Streams of a process by the handles with which its calls name them.
 
-Records of the GPU's work have CUPTI's number of its stream, calls have the driver's handle. Where a call submits work,
-its record says which number the handle has. So a call that waits for a stream needs no record of its own: with those
-(CUPTI's synchronization records) each launch takes 0.2 to 0.4 us longer (H100, CUPTI 13.5, 2026-11-26).
+Records of GPU work have CUPTI's number of its stream, calls have the driver's handle. The record of a call that submits
+work shows which number its handle has. A call that waits for a stream then needs no record of its own: with CUPTI's
+synchronization records, each launch takes 0.2 to 0.4 us longer (H100, CUPTI 13.5, 2026-11-26).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# The handles of the default stream that all threads share (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
+# Handles of the default stream of all threads (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
 LEGACY = (0, 1)
 _PER_THREAD = 2
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Calls of each stream and reading whose records are looked for, and how long: records come within a second or two.
+# Calls of each stream and reading whose records are awaited, and longest wait (ns): they come within two seconds.
 _CALLS_OF_STREAM = 4
 _LOOKED_FOR_NS = 3_000_000_000
-# Of a reading, the calls with another stream than the call before that are looked at, the last ones.
+# Largest number of calls of a reading with another stream than the call before, the last ones.
 _MOST_CHANGES = 1 << 14
-# Where threads take turns, the last calls have as many: so many are looked at first.
+# Calls that are searched first, the last ones: where threads take turns, they have as many changes.
 _LAST_LOOKED_AT = 1 << 15
 _MOST_LOOKED_FOR = 1 << 15
 _MOST_STREAMS = 1 << 16
-# A handle is used again once its stream was destroyed: so many numbers of each are kept.
+# Largest number of streams of a handle that are kept: it is used again once its stream is destroyed.
 _NUMBERS_OF_HANDLE = 8
 
 # Calls that submitted work: when they began, and their stream as in ``_Key``.
@@ -109,7 +109,7 @@ def _key(context: int, handle: int, thread: int, function: str) -> _Key:
 
 
 def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
-    """The calls that submit work to another stream than the one before, and the first and last, as _SUBMITTED."""
+    """Calls that submit work to another stream than the call before, and the first and last one, as _SUBMITTED."""
     tables = np.zeros((2, max(submits, default=0) + 1), np.bool_)
     for number, flags in submits.items():
         tables[:, number] = flags
@@ -132,7 +132,8 @@ def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
 def _streams_of(
     calls: Rows, places: NDArray[np.intp], own_by_default: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any], NDArray[np.intp]]:
-    """Handles, contexts and threads of the streams of some calls, and which have another one than the call before."""
+    """Handles, contexts and threads of the streams of some calls, and the places of those with another stream than the
+    call before."""
     handles, contexts = calls["stream"][places], calls["context"][places]
     own = (handles == _PER_THREAD) | ((handles == 0) & own_by_default[calls["function"][places]])
     handles = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))

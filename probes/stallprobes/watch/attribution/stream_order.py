@@ -1,5 +1,5 @@
-"""What streams wait for beside their own work: events that were recorded in other streams, host functions, values, and
-the legacy default stream, which waits for all streams of its context that were not created as non-blocking, as these
+"""Dependencies of streams beside their own work: events recorded in other streams, host functions, values, and the
+legacy default stream. That stream waits for all streams of its context that were not created as non-blocking, and they
 wait for it (CUDA's documentation, "Stream synchronization behavior")."""
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# So long calls are kept: what a slow call waits for was mostly submitted just before.
+# Age (ns) and number of calls that are kept: a slow call mostly waits for what was submitted just before.
 KEPT_NS = 10_000_000_000
 MOST_KEPT = 1 << 17
-# Dependencies that are followed from one stream, the last ones, and how far.
+# Largest number of dependencies of a stream that are followed, the last ones, and largest depth.
 MOST_OF_STREAM = 4
 DEEPEST = 8
-# Streams that wait for the legacy default stream, and how many of them are followed, those that were created last.
+# Largest numbers of streams that wait for the legacy default stream, and of followed ones, the last created.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# From this role on, a call says what a stream or a thread waits for.
+# First role of the calls that say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS
 
 
 @dataclass(frozen=True)
 class Behind:
-    """What is in front of a call in other streams than its own, and what holds those and its own.
+    """Work in front of a call in other streams than its own, and the calls that hold those streams and its own.
 
     ``scopes`` are streams, by context and CUPTI's number, each with the correlation number before which their work was
     submitted. ``through`` is the legacy default stream of a context, likewise, with the blocking streams for whose work
-    its last one waits. ``holders`` are rows of calls (DRIVER_CALL) after which a stream waits for something that is no
-    work of the GPU, the last one first; ``functions`` are their names.
+    its last one waits. ``holders`` are rows of calls (DRIVER_CALL), the last first, after which a stream waits for
+    something other than GPU work; ``functions`` are their names.
     """
 
     scopes: tuple[tuple[int, int, int], ...] = ()
@@ -50,7 +50,7 @@ NOTHING_BEHIND = Behind()
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found so far: as ``Behind`` has it, ``holders`` and the calls that were ``seen`` by their places."""
+    """State of a search: what ``Behind`` has, and the places of the calls that were ``seen``."""
 
     scopes: dict[tuple[int, int], int] = field(default_factory=dict)
     through: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class StreamOrder:
         )
 
     def _follow(self, front: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
-        """Follow what a stream waits for of the calls before a time."""
+        """Follow the calls before a time that say what a stream waits for."""
         rows = self._rows
         mine = np.isin(self._roles, (StreamRole.WAITS, StreamRole.HOLDS)) & (rows["stream"] == stream)
         mine &= (rows["context"] == context) & (rows["began_ns"] < before_ns)
@@ -166,7 +166,7 @@ class StreamOrder:
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
     def _follow_event(self, front: _Found, event: int, before_ns: int, depth: int) -> None:
-        """Follow what an event waits for, as it was recorded last before a time."""
+        """Follow the dependencies of an event, as it was last recorded before a time."""
         at = self._last(StreamRole.RECORDS, before_ns, event=event)
         if at is None or at in front.seen:
             return
@@ -214,5 +214,5 @@ def rows_behind(
 
 
 def _before(stream: int | None, limit: int, streams: NDArray[np.int64], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which work of a stream was submitted before a place in the order."""
+    """Flags of the work of a stream that was submitted before a place in the order."""
     return (streams == stream) & (orders < limit) if stream is not None else np.zeros(len(streams), np.bool_)

@@ -1,11 +1,11 @@
-"""Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
+"""Context switches on the host's clock; CUPTI reports them on the GPU's own clock.
 
 The GPU's clock is near CLOCK_REALTIME: 0.06 and 3 ms from it on H200s, 0.34 and 1.5 ms on H100s. No work starts or ends
-while another context has the engine, and the engine is given to contexts that have work, which leaves few offsets near
-it (``near_offset``). Where none of them fits, the clock may have been set since: work that waited for its context
-starts a constant time after the switch to it, so switches and starts of work show the offset anywhere
-(``find_offset``). Switches at regular times agree with several offsets. Nothing is placed where none is left, or
-another one agrees with nearly as many.
+while another context has the engine, and the engine is given to contexts with work: few offsets near that clock are
+left (``near_offset``). Where none fits, the clock may have been set since. Work that waited for its context starts a
+constant time after the switch to it, so switches and starts of work show an offset anywhere (``find_offset``). Switches
+at regular times agree with several offsets. Nothing is placed without an offset, or if another one agrees with nearly
+as many switches.
 """
 
 from __future__ import annotations
@@ -18,46 +18,50 @@ import numpy as np
 from stallprobes.native.layouts.cupti import SwitchOperation
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
-# From the switch to a context until its waiting work starts, on an H200.
+# Time (ns) from a switch to the start of the work that waited for it, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Offsets of one moment differ by the microseconds that CUPTI's own conversion of the work's times is off.
+# Largest spread (ns) of the offsets of one moment: the error of CUPTI's own conversion of the work's times.
 MOST_SPREAD_NS = 8_000
-# Two clocks of one machine drift by less.
+# Largest drift (ppm) of two clocks of one machine.
 DRIFT_PER_MILLION = 50
-# How far a start may be from its place by the last offset.
+# Largest distance (ns) of a start from its place by the last offset: at first, and at all.
 ERROR_NS = 30_000
 MOST_ERROR_NS = 1_000_000
-# Switches that show an offset for the first time, of so many that are compared with so many starts of work.
+# Smallest number of switches that show an offset for the first time; then the numbers of switches, of starts of work,
+# and of starts near an expected offset that are compared.
 LEAST_SAMPLES = 16
 COMPARED = 128
 COMPARED_STARTS = 2_048
 COMPARED_NEAR = 8_192
-# Offsets that are compared: those that agree with at least this share of the switches of the best. The second best of
-# those that remain agrees for at most that share of the switches of the best.
+# Smallest share of the switches of the best offset with which another one is compared, the largest number of those, and
+# the largest share that the second best may have.
 LEAST_RIVAL = 0.25
 MOST_RIVALS = 64
 MOST_RIVAL = 0.75
-# The share of the starts that must lie in tenures of their context; the records of switches may have gaps.
+# Smallest share of the starts that lie in tenures of their context: the records of switches may have gaps.
 CONSISTENT = 0.95
-# Switches that confirm an offset, and how long it is valid without.
+# Number of switches that confirm an offset together, smallest number of them that must, and time (ns) for which it is
+# valid.
 FOLLOWED = 32
 LEAST_FOLLOWED = 8
 VALID_NS = 20_000_000_000
-# Work may have waited for its context if another context's started before it, or its own did nothing for this long.
+# Shortest pause (ns) of a context before work that may have waited for the engine, as work behind another context may.
 IDLE_NS = 50_000
-# How far from CLOCK_REALTIME the GPU's clock is looked for.
+# Largest distance (ns) from CLOCK_REALTIME at which the GPU's clock is searched.
 NEAR_NS = 10_000_000
-# Switches are known so long after they happened.
+# Longest time (ns) until a switch is known.
 DELIVERED_NS = 500_000_000
-# Work of which the times have to fit, and the widest span of offsets that counts as one.
+# Smallest number of pieces of work whose times have to fit, and widest span (ns) of offsets that counts as one.
 LEAST_FITTING = 8
 WIDEST_NS = 200_000
-# How much less a second span of offsets must fit than the best: so many times of work, or their share.
+# Smallest lead of the best span of offsets over the second: a number of times of work, or their share.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# With the right offset, work follows its switch within 20 to 50 ns of the lag of the work before, with one that is off
-# by a period within 850 to 1 000 ns: measured with two processes on an H200, whose switches came every 1.66 ms.
+# Factor in the spread of the lags by which the best offset must be better: with the right offset the lag of work behind
+# its switch varies by 20 to 50 ns, with one that is off by a period by 850 to 1 000 ns (two processes on an H200 with
+# switches every 1.66 ms).
 MORE_EVEN = 4
-# Of offsets that fit alike, that is right with which the fewest tenures are idle; of more work, chance has some.
+# Largest number of pieces of work for which, among offsets that fit alike, the one with the fewest idle tenures is
+# right; with more work, some tenures are idle by chance.
 MOST_WITH_IDLE = 128
 _NEVER = 2**61
 _START = int(SwitchOperation.START)
@@ -103,7 +107,7 @@ def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int6
 def find_offset(
     contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s
 ) -> ClockOffset | None:
-    """The offset that the last switches show without an earlier one; None if they show none, or several.
+    """Offset that the last switches show without an earlier one; None if they show none, or several.
 
     ``contexts``, ``operations`` and ``gpu_ns`` are those of the switches in order of time; ``work`` the contexts of
     waiting work, with its ``starts``.
@@ -141,7 +145,7 @@ def find_offset(
 def near_offset(
     switches: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s], expected_ns: int
 ) -> ClockOffset | None:
-    """The offset near ``expected_ns`` with which all work begins and ends in tenures of its context.
+    """Offset near ``expected_ns`` with which all work begins and ends in tenures of its context.
 
     ``switches`` are their contexts, operations and times in order, ``work`` contexts, starts and ends. None if too
     little work shows it, or several offsets fit.
@@ -185,7 +189,7 @@ def near_offset(
 
 
 def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tuple[Int64s, Int64s]) -> int | None:
-    """The offset with which the lag of work behind its switch varies least; None if that is nearly so with another.
+    """Offset with which the lag of work behind its switch varies least; None if another one is nearly as even.
 
     ``switched`` are contexts that got the engine, and when; ``work`` contexts and starts of waiting work, in order.
     """
@@ -213,7 +217,7 @@ def _within_span(low: int, high: int) -> int:
 
 
 def _idle_tenures(tenures: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s]) -> int:
-    """The tenures (contexts, begins, ends) of contexts in which none of their work runs, though some has before."""
+    """Number of tenures (contexts, begins, ends) in which no work of their context runs, although some ran before."""
     count = 0
     for owner in np.unique(work[0]).tolist():
         begins, ends = (column[tenures[0] == owner] for column in tenures[1:])
@@ -228,9 +232,9 @@ def _idle_tenures(tenures: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, In
 
 
 def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
-    """The spans of offsets that lie in nearly as many of the spans from ``lows`` to ``highs`` as the best.
+    """Spans of offsets that lie in nearly as many of the spans from ``lows`` to ``highs`` as the best.
 
-    ``times`` are those of which each has a span for every tenure. Empty if none lies in enough.
+    ``times`` is the number of times of work; each has a span for every tenure. Empty if no offset lies in enough.
     """
     order = np.argsort(np.concatenate((lows, highs)), kind="stable")
     at = np.concatenate((lows, highs))[order]
@@ -249,7 +253,7 @@ def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
 
 
 class _Owners:
-    """Who had the engine when, by switches in order of time."""
+    """Contexts that had the engine, by switches in order of time."""
 
     def __init__(self, contexts: Int64s, operations: Int64s, gpu_ns: Int64s) -> None:
         self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
@@ -267,7 +271,7 @@ class _Owners:
 
 
 def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:
-    """The offset that some switches show near ``offset``; None if too few do, or they disagree."""
+    """Offset that some switches show near ``offset``; None if too few do, or they disagree."""
     errors_of_contexts = []
     for context in np.unique(contexts).tolist():
         starts = starts_of.get(context)
@@ -289,9 +293,9 @@ def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], of
 def follow(
     known: ClockOffset, switched: Int64s, contexts: Int64s, work: Int64s, starts: Int64s
 ) -> tuple[ClockOffset, ...]:
-    """The offsets that are valid for the switches at ``switched``, in order of time, beginning with ``known``.
+    """Offsets that are valid for the switches at ``switched``, in order of time, beginning with ``known``.
 
-    Some switches at a time confirm the offset or move it.
+    Each group of switches confirms the offset or moves it.
     """
     starts_of = {int(context): starts[work == context] for context in np.unique(work).tolist()}
     offsets = [known]

@@ -15,7 +15,7 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# Slices that are kept where nobody takes them.
+# Largest number of slices that are kept where nobody takes them.
 _MOST_BATCHES = 64
 _PARTS = len(ORDER)
 # ``name`` is the place of the kernel's name in its file. ``parts`` are sums (ns) since the first slice with such
@@ -57,7 +57,7 @@ class CollectiveLog:
         return np.sort(int64s(ends[(ends > begin_ns) & (ends <= until_ns)]))
 
     def add(self, rows: Rows, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
-        """Add a slice, of whose ``instants`` none contains one of its ``ends``."""
+        """Add a slice; no span of its ``instants`` contains one of its ``ends``."""
         inside = rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))
         mine = rows_where(inside, inside["kind"] == COMMUNICATION)
         if not len(mine) and self._sums is None:
@@ -87,7 +87,7 @@ class CollectiveLog:
         )
 
     def take(self) -> CollectiveBatch | None:
-        """What came since the last time that this was asked; None without anything."""
+        """Batch of everything since the last call; None without kernels that communicate."""
         batches = list(self._batches)
         self._batches.clear()
         if not batches:

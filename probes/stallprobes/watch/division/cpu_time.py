@@ -17,7 +17,7 @@ CpuSamples = Mapping[int, Int64s]
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 _BETWEEN, _LEAST, _MOST, _COLUMNS = range(4)
-# An interval that is wider says nothing.
+# Widest interval (as a share) of the result that still says something.
 _WIDEST = 0.3
 
 
@@ -30,8 +30,8 @@ class CpuSums:
     def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
         """Add the time from ``begin_ns`` to ``end_ns``.
 
-        Calls that do not wait are taken to have a CPU. Those that wait have one or not, by how the program has the
-        driver wait: so the CPU time between calls has a least and a most.
+        Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
+        has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
         used = [_cpu_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [ns for ns in used if ns is not None]

@@ -59,44 +59,43 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
-# Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
+# Longest time (ns) from the end of work to its record in the file: CUPTI's buffers are emptied ten times a second.
 LAG_NS = 1_000_000_000
-# New kernels are known a flush and a reading after they have run.
+# Longest time (ns) until a new kernel is known: a flush and a reading.
 _EVENT_LAG_NS = 300_000_000
-# A slice of time is at least as long, except the last.
+# Shortest slice of time (ns) but the last.
 LEAST_SLICE_NS = 900_000_000
-# A gap that is open for so long is divided before it is known which operation ends it.
-MOST_OPEN_NS = 10_000_000_000
-# So long other threads' calls and work are kept for a sequence whose gap is open.
+# Longest wait (ns) for the operation that ends a gap; a longer gap is divided without it.
+MAX_OPEN_GAP_NS = 10_000_000_000
+# Age (ns) of other threads' calls and work that are kept for a sequence whose gap is open.
 KEPT_NS = 1_000_000_000
-# A call that may create a context has done so if it took as long.
+# Shortest duration (ns) with which a call that may create a context has created one.
 _CREATES_NS = 1_000_000
-# With fewer context switches in all, no other process had much of the GPU.
+# Context switches below which time-slices of other processes are ignored.
 _FEW_SWITCHES = 64
-# Sequences that are kept, those with most calls.
+# Largest number of sequences that are kept, those with most calls.
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# So many times as many calls put a sequence before another one.
-_MORE_CALLS = 1.25
+# Factor in calls by which a sequence must lead to come before one that began earlier.
+_DISPLACING_FACTOR = 1.25
 
 
 class _Beside(NamedTuple):
-    """What other threads of the process do: when their work runs on the GPU, in the order of its starts, and their
-    calls."""
+    """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts."""
 
     starts: Int64s
     ends: Int64s
     threads: Sequence[ThreadCalls]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
-        """When their work runs in a time."""
+        """Times of the work between two times."""
         before = int(self.starts.searchsorted(end_ns, "left"))
         kept = self.ends[:before] > begin_ns
         return Spans.united(self.starts[:before][kept], self.ends[:before][kept])
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
-        """Their calls for which others may wait, in a time."""
+        """Calls between two times for which other threads may wait."""
         holding = [NO_HOLDING]
         for calls in (thread.during(begin_ns, end_ns) for thread in self.threads):
             chosen = calls.holds > 0
@@ -106,7 +105,7 @@ class _Beside(NamedTuple):
 
 
 class _Batches:
-    """Rows of several readings, each with a begin and an end, and which are taken: those that begin before a time."""
+    """Rows of several readings; those that begin before ``until_ns`` are selected."""
 
     def __init__(self, batches: Sequence[Rows], begin: str, end: str, until_ns: int) -> None:
         self._batches = batches
@@ -117,13 +116,12 @@ class _Batches:
 
     @property
     def count(self) -> int:
-        """The number of those that are taken."""
+        """Number of selected rows."""
         return sum(int(np.count_nonzero(taken)) for taken in self._taken)
 
     def later(self) -> list[Rows]:
-        """Those that begin from ``until_ns`` on."""
-        masks = zip(self._batches, self._begun, strict=True)
-        return [rows_where(rows, ~mask) for rows, mask in masks if not mask.all()]
+        """Rows that begin from ``until_ns`` on."""
+        return [rows_where(rows, ~old) for rows, old in zip(self._batches, self._begun, strict=True) if not old.all()]
 
     def choose(
         self,
@@ -131,8 +129,8 @@ class _Batches:
         begin_ns: int,
         beside: Callable[[Rows, Int64s, Int64s], Flags] | None = None,
     ) -> None:
-        """Take only what reaches into ``times`` or begins before ``begin_ns``, and what is ``beside``, by rows, begins
-        and ends."""
+        """Select only what reaches into ``times`` or begins before ``begin_ns``, and what ``beside`` selects by rows,
+        begins and ends."""
         self._taken = []
         for rows, begins, begun in zip(self._batches, self._begins, self._begun, strict=True):
             ends = column(rows, self._end)
@@ -142,7 +140,7 @@ class _Batches:
             self._taken.append(begun & kept)
 
     def taken(self) -> list[Rows]:
-        """The rows that are taken."""
+        """The selected rows."""
         masks = zip(self._batches, self._taken, strict=True)
         return [rows if mask.all() else rows_where(rows, mask) for rows, mask in masks]
 
@@ -375,7 +373,7 @@ class ProcessDivider:
         self._keep(calls, operations, overheads)
 
     def _take_new(self, begin: int, until: int, beside: Iterable[float]) -> None:
-        """Take what begins before ``until`` of what was read, as far as its time is divided."""
+        """Take the new rows that begin before ``until``, as far as their time is divided."""
         calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
         records = _Batches(self._new_records, "start", "end", until + 1)
         self._new_calls, self._new_records = calls.later(), records.later()
@@ -510,7 +508,7 @@ class ProcessDivider:
         sequence.advance(starts, ends, until)
 
     def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
-        """The begin of the gap that reaches over ``until``, if one does and is not very long.
+        """Begin of the gap that reaches over ``until``; ``until`` without one, or if it is very long.
 
         An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
         records is not known in any case.
@@ -520,7 +518,7 @@ class ProcessDivider:
             return until
         before = ends[: int(starts.searchsorted(until, "left"))]
         last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
-        return until if last >= until or until - last > MOST_OPEN_NS else max(last, sequence.done_ns)
+        return until if last >= until or until - last > MAX_OPEN_GAP_NS else max(last, sequence.done_ns)
 
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
@@ -564,31 +562,28 @@ class ProcessDivider:
 
 
 def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[int, int]]:
-    """The sequences, those with most calls first; those with about as many stay in the order in which they began.
+    """Sequences by their number of calls, the most first; with about as many, by their begins.
 
-    Else threads of a server would change places with every reading.
+    Otherwise threads of a server would change places with every reading.
     """
     ordered: list[tuple[int, int]] = []
     for key in sorted(sequences, key=lambda key: (sequences[key].began_ns, key)):
         place = len(ordered)
-        while place and sequences[key].calls > _MORE_CALLS * sequences[ordered[place - 1]].calls:
+        while place and sequences[key].calls > _DISPLACING_FACTOR * sequences[ordered[place - 1]].calls:
             place -= 1
         ordered.insert(place, key)
     return ordered
 
 
 def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
-    """The calls in flight of a reading that have not returned meanwhile: they are not among ``calls`` (CALL), nor among
-    ``new_calls`` (DRIVER_CALL)."""
+    """Calls in flight of a reading that had not returned later: neither ``calls`` (CALL) nor ``new_calls``
+    (DRIVER_CALL) contain them."""
     if not len(flying):
         return flying
     returned: set[tuple[int, int]] = set()
-    for threads, began in [
-        (calls["thread"], calls["begin"]),
-        *((threads_of(new), new["began_ns"]) for new in new_calls),
-    ]:
+    for ids, began in [(calls["thread"], calls["begin"]), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
         some = np.isin(began, flying["begin"])
-        returned.update(zip(threads[some].tolist(), began[some].tolist(), strict=True))
+        returned.update(zip(ids[some].tolist(), began[some].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
 
@@ -607,8 +602,8 @@ def _in_order_of_starts(operations: Rows) -> Rows:
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
-    """Times before ``begin_ns`` that work had which is new among ``rows``: when each began, and how much of it (ns) no
-    work covers that was known."""
+    """Late work: times before ``begin_ns`` of new operations among ``rows``. Returns their begins, and the times (ns)
+    that no known work covers."""
     starts, ends = column(rows, "start"), np.minimum(column(rows, "end"), begin_ns)
     late = ~rows["seen"] & (starts < begin_ns)
     if not late.any():

@@ -1,7 +1,7 @@
-"""The part of each instant of one sequence on one GPU, for many calls and operations at once.
+"""Parts of the instants of one sequence on one GPU, for many calls and operations at once.
 
-Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. The rules
-are those of ``Part``; ``tests/factories/divided_instants.py`` states them once more, instant by instant.
+Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. ``Part``
+defines the rules; ``tests/factories/divided_instants.py`` states them again, instant by instant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, exp
 Flags = NDArray[np.bool_]
 # What an operation does on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
-# Of no operation, and of no call.
+# Time of no operation and of no call.
 _NEVER = 2**62
 _PARTS = len(ORDER)
 # Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
@@ -155,7 +155,7 @@ NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
 
 
 class CoveredTime:
-    """How much time some spans cover, asked for many times: int64[n], ns."""
+    """Time that some spans cover, for many questions: int64[n], ns."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
@@ -302,7 +302,7 @@ class _CallTable(NamedTuple):
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
     def held(self, at: Int64s, rows: Int64s) -> Flags:
-        """Which of the calls in ``rows`` wait for calls of other threads, at times that ascend."""
+        """Flags of the calls in ``rows`` that wait for calls of other threads, at ascending times."""
         held = np.zeros(rows.shape, dtype=np.bool_)
         for context, spans in self.holding.items():
             held |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
@@ -376,10 +376,10 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
 def _elementary(
     times: SequenceTimes, begin_ns: int, end_ns: int, calls: _CallTable, others: tuple[list[Spans], Spans, Int64s]
 ) -> Spans:
-    """The spans between any two neighbouring times at which the part of an instant, or a flag of it, may change.
+    """Spans between neighbouring times at which the part of an instant, or a flag of it, may change.
 
-    ``others`` are the times in which each kind of work runs, those of copies, and further borders. Of what other
-    threads do and of wake-ups, only that has borders which changes something: inside of calls that wait or block.
+    ``others`` are the times in which each kind of work runs, those of copies, and further borders. What other threads
+    do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
     """
     (unions, copied, borders), work, limits = others, times.work, times.limits
     working = [union for union in unions if len(union.begins)]

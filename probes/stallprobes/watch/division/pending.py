@@ -18,14 +18,14 @@ from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Fla
 from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Calls whose work may not have run yet.
+# Largest number of calls that are kept because their work may not have run yet.
 MOST_SUBMITTED = 1 << 19
 _THREADS = 0x7FFFFFFF
-# Overheads of a thread, not of a call: some are looked up one by one.
+# Largest number of overheads with a thread in place of a call: they are looked up one by one.
 _MOST_OF_THREADS = 1000
-# CUPTI converts the times of work from the GPU's clock, and may be off by microseconds.
+# Largest error (ns) of the times of work: CUPTI converts them from the GPU's clock, off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
-# NCCL's and NVSHMEM's kernels by their names.
+# Beginnings of the names of kernels of NCCL and NVSHMEM.
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 _LATEST_NS = np.iinfo(np.int64).max
@@ -73,8 +73,8 @@ def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) ->
 
 
 def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: Iterable[tuple[int, int]]) -> Flags:
-    """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
-    start when one has ended; ``starts`` and ``ends`` are their columns."""
+    """Flags of the records of work that surround ``chosen`` times: the last of each stream that ends until the begin,
+    and the first that starts after the end. ``starts`` and ``ends`` are their columns."""
     nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
     places = slice(None) if work.all() else np.flatnonzero(work)
     starts, ends = starts[places], ends[places]
@@ -172,7 +172,7 @@ class SubmittedCalls:
             self._count -= len(self._chunks.pop().begins)
 
     def note_callers(self, operations: Rows) -> None:
-        """Note who submitted the ``operations`` that have no caller yet, where that is known."""
+        """Note the callers of the ``operations`` without one, where they are known."""
         missing = np.flatnonzero(operations["returned"] < 0)
         numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
         for calls in self._chunks:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
-# two again above twice as much.
+# Largest overlap of the calls of two threads of one sequence, as a share of the time inside calls of the less busy
+# thread. Above twice as much, they are two sequences again.
 MOST_OVERLAP = 0.05
-# Threads that are compared, the last ones that made calls, and slices in which all are; later every so many.
+# Largest number of compared threads, the last to make calls; slices in which all are, later one of so many.
 MOST_THREADS = 64
 _FIRST_SLICES, _EVERY = 8, 8
 

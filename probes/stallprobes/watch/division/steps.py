@@ -17,14 +17,15 @@ from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
-# A call is regular if so many of the times from one to the next, of at least so many, are so near their median.
+# Smallest number of steps, largest distance from their median (as a share), and smallest share so near: then calls are
+# regular.
 LEAST_STEPS = 20
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shorter steps are parts of one.
+# Shortest step (ns): shorter ones are parts of a step.
 LEAST_NS = 100_000
-# Ranges that have so much of the time of those with most of it are around them, or inside.
+# Smallest share of the time of the longest regular range for a range around it, or inside.
 LEAST_INSIDE = 0.9
-# Calls that are compared, the first ones of a program, by thread, function and size.
+# Largest number of kinds of calls (thread, function, size) that are compared, the first ones of a program.
 MOST_CALLS = 64
 # Buckets of times, 16 in each octave: 4 % wide.
 _IN_OCTAVE = 16

@@ -61,10 +61,10 @@ class WaitSums:
 
 
 def limited(waits: Sequence[WaitShare], price_ns: float) -> tuple[WaitShare, ...]:
-    """``waits`` of which none has more of the price (ns) of all of them than its time.
+    """``waits`` with prices that exceed the time of none; the price (ns) of all together is ``price_ns``.
 
-    What is more is spread over the others in proportion to what their time leaves: a copy that blocks is work of the
-    GPU itself, so that its weight says nothing of what the program loses in it.
+    The rest is spread over the other waits in proportion to the time that their prices leave: a blocking copy is work
+    of the GPU itself, and its weight says nothing about what the program loses in it.
     """
     prices = [min(wait.share * price_ns, wait.ns) for wait in waits]
     left = [wait.ns - price for wait, price in zip(waits, prices, strict=True)]

@@ -1,4 +1,4 @@
-"""Calls that a call of another thread holds up, by the log of calls: which are unusually long beside which."""
+"""Calls that a call of another thread holds up, by the log of calls: unusually long ones beside it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A call is unusually long if it blocked and took so many times as long as the median of its function in the reading.
+# Factor in the median of its function in the reading from which a blocking call is unusually long.
 _UNUSUAL = 10
-# Calls of a function in a reading by which that is known.
+# Smallest number of calls of a function in a reading that show its median.
 _LEAST_CALLS = 20
-# The part of a long call that one of another thread covers to hold it up.
+# Smallest share of a long call that a call of another thread covers to hold it up.
 _LEAST_COVERED = 0.5
-# Long calls beside a function's that are evidence, and how many times as often as others the calls beside it are long.
+# Smallest number of long calls beside a function's calls that is evidence, and factor in how often they are long.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Of a reading, those that took longest.
+# Largest numbers of long calls and of holding calls of a reading, the longest ones.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Different pairs of a second, and calls that may hold up others.
+# Largest number of pairs of a second, and of calls that may hold up others.
 _MOST_PAIRS = 1024
 
 
@@ -105,10 +105,10 @@ class HeldCalls:
                     second.pairs[key] = HeldSum(before.calls + 1, before.ns + int(covered[best]))
 
     def since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """The calls that were held up since a time, by function and thread, where the log is evidence for it.
+        """Held calls since a time, by function and thread, where the log is evidence for them.
 
-        A call that is in a function for most of the time is beside all that is long. So calls that begin beside it have
-        to be long ten times as often as others.
+        A call that takes most of the time is beside all long calls. Calls that begin beside it therefore have to be
+        long ten times as often as others.
         """
         first = (begin_ns - self._began_ns) // SECOND_NS
         chosen = [entry for second, entry in self._seconds.items() if second >= min(first, MOST_SECONDS)]
@@ -133,7 +133,7 @@ class HeldCalls:
 
 
 def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
-    """Those of some places at which calls took many times as long as the median of their function."""
+    """Places, among ``places``, of calls that took many times as long as the median of their function."""
     functions = calls.functions[places]
     limits = np.zeros(len(places), dtype=np.int64)
     for function in np.unique(functions).tolist():
@@ -142,7 +142,7 @@ def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
 
 
 def _longest(places: Int64s, lengths: Int64s, most: int) -> Int64s:
-    """Some places of calls, at most so many, those that took longest."""
+    """Places of the longest calls, at most ``most``."""
     return places[np.argsort(-lengths[places], kind="stable")[:most]]
 
 

@@ -21,18 +21,18 @@ from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
-# Lines of a sequence that are kept, those that cost most.
+# Largest number of lines of a sequence that are kept, the most expensive ones.
 MOST_LINES = 50
-# Of the normal distribution, for an interval of 95 %.
+# Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96
-# The sorts of time at a line.
+# Sorts of time at a line.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
-# that is not known.
+# Verdicts with which all time counts alike: the GPU or its other users are the limit, so that host time costs nothing
+# by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Samples with a stack by which the place of those without one is known.
+# Smallest number of samples with a stack that show the places of samples without one.
 _LEAST_KNOWN = 10
-# Inner places of a line, and the least part of its cost.
+# Largest number of inner places of a line, and smallest share of its cost.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -92,7 +92,7 @@ def lines_of(
 
 
 def count_alike(division: SequenceDivision) -> bool:
-    """Whether the lines of a sequence are ordered by all of their time, not by what they cost."""
+    """Whether the lines of a sequence are ordered by all of their time, not by their cost."""
     return division.verdict in _COUNT_ALIKE
 
 
@@ -179,8 +179,8 @@ class _Read:
         )
 
     def _placed(self, mine: Iterable[_KeyedSum]) -> Iterator[_KeyedSum]:
-        """The sums of some threads, of which those without a stack are spread over the stacks of the same thread,
-        function and sort of time: that a stack was too dear at some moment says nothing of where."""
+        """Sums of some threads; sums without a stack are spread over the stacks of the same thread, function and sort
+        of time: a stack was too expensive at some moment, which is no evidence of its place."""
         placed: dict[SampleKey, list[_KeyedSum]] = {}
         unplaced = []
         for key, sample in mine:
@@ -199,7 +199,7 @@ class _Read:
                 yield other, sample.times(sums.ns / whole)
 
     def _callers(self, mine: Iterable[_KeyedSum]) -> list[_Caller]:
-        """The lines of the program before whose calls the threads of a sequence spend their time, and their shares."""
+        """Lines of the program before whose calls the threads of a sequence spend their time, with their shares."""
         times: dict[StackFrame, Counter[int]] = {}
         for key, sample in mine:
             place = place_of(self._stacks.get(key.stack)) if key.kind == BETWEEN else None
@@ -274,7 +274,7 @@ def _line(
 
 
 def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) -> tuple[InnerPlace, ...]:
-    """The innermost frames at a line that cost most; none if that is the line itself."""
+    """Most expensive innermost frames at a line; none if the line itself is the only one."""
     costs: Counter[StackFrame] = Counter()
     for number, cost_ns in line.costs.items():
         stack = stacks.get(number)

@@ -20,17 +20,16 @@ from stallprobes.watch.lines.logged_calls import WAITING, Reading, Sequences, is
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# No sample stands for more.
+# Longest time (ns) that a sample stands for.
 _MOST_NS = 2.0**55
 
 
 class SampleSums:
-    """The samples of a process that began at ``began_ns``, in the seconds in which its steady state may begin.
+    """Samples of a process that began at ``began_ns``, in the seconds in which its steady state may begin.
 
-    The log of calls says how long each thread was inside calls of each function and before them, and the samples at
-    which places: that some points of a thread's time get a sample less often than others then moves no time from one
-    thread or function to another. ``functions`` are the names of functions by their numbers; ``samples`` were added,
-    and ``missed`` ones overwritten before they were read.
+    The log of calls gives the time of each thread inside and before calls of each function; the samples give the
+    places. Points that are sampled less often than others then move no time between threads or functions. ``functions``
+    are names by number; ``samples`` were added, ``missed`` ones overwritten before they were read.
     """
 
     def __init__(self, began_ns: int) -> None:
@@ -85,10 +84,10 @@ class SampleSums:
         return {key: sample_sum.times(factors.get(key.without_stack, 1.0)) for key, sample_sum in sums.items()}
 
     def waits_since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, float]:
-        """The number of waits of each key since a time, as ``since``; without a stack those that have no sample.
+        """Number of waits of each key since a time, as ``since``; without a stack those that have no sample.
 
-        Their number is that of the log. Where they were made is by the waits that were sampled, or else by the samples
-        of their time: the shorter a sampled wait, the more of them it stands for.
+        The log gives their number. Their places come from the waits that were sampled, or else from the samples of
+        their time: the shorter a sampled wait, the more waits it stands for.
         """
         apart = self._log.ended if ended else frozenset()
         counted, estimated = self._counted.since(begin_ns, apart), self._estimated.since(begin_ns, apart)
@@ -106,7 +105,7 @@ class SampleSums:
         return waits
 
     def held_since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """The calls since a time that calls of other threads held up."""
+        """Calls since a time that calls of other threads held up."""
         return self._held_calls.since(begin_ns)
 
     def seconds_since(self, begin_ns: int) -> float:

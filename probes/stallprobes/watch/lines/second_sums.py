@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Different keys of a second, and of the time after the last second in which a steady state may begin; further samples
-# are summed up without a stack, and beyond twice as many left out.
+# Largest number of keys of a second, and of the time after the last second in which a steady state may begin. Further
+# samples are summed up without a stack, and left out beyond twice as many.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Sequences whose tails are apart.
+# Largest number of sequences with a tail.
 _MOST_TAILS = 256
-# Numbers of kinds are smaller, and begin at -1.
+# Number of kinds, which begin at -1, at most.
 _KINDS = 16
 
 
@@ -44,11 +44,11 @@ class SampleSum(NamedTuple):
     squares: float = 0.0
 
     def plus(self, other: SampleSum) -> SampleSum:
-        """Both together."""
+        """Sum of both."""
         return SampleSum(self.samples + other.samples, self.ns + other.ns, self.squares + other.squares)
 
     def times(self, factor: float) -> SampleSum:
-        """As many samples that stand for ``factor`` times as long."""
+        """As many samples, for ``factor`` times as much time."""
         return SampleSum(self.samples, round(self.ns * factor), self.squares * factor**2)
 
 
@@ -71,7 +71,7 @@ class KeyedTimes(NamedTuple):
     ends: Int64s
 
     def where(self, chosen: NDArray[np.bool_]) -> KeyedTimes:
-        """Some of them."""
+        """The chosen times."""
         return KeyedTimes(*(column[chosen] for column in self))
 
 
@@ -82,7 +82,8 @@ _Made = tuple[bool, int, SampleKey, SampleSum]
 
 
 class SecondSums:
-    """The sums of a process that began at ``began_ns``. What follows the last work of a sequence is its tail, apart."""
+    """Sums of a process that began at ``began_ns``. The time after the last work of a sequence is its tail, kept
+    apart."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns

@@ -29,26 +29,26 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# So many kernels, and such a share of them, must match for two series to be one communicator; below the last share they
-# are none any more.
+# Smallest number and share of matching kernels for two series to be one communicator, and share to remain one.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# It is sure from that share on, and once so many rounds had to wait. Fewer than the other number show nothing.
+# Smallest share of matching kernels, and number of rounds with a wait, of a sure match; fewer rounds than the last
+# number show nothing.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Another series that matches nearly as well leaves a doubt.
+# Smallest lead in that share over another series that leaves no doubt.
 _CLEARLY = 0.2
-# Evidence of so many kernels counts, older one less and less.
+# Largest number of kernels that count as evidence: older evidence counts less and less.
 _MOST_EVIDENCE = 4096
-# A process of which nothing new becomes known for so long (ns) holds the others up no longer.
+# Longest time (ns) for which a process without news holds the others up.
 _MOST_BEHIND_NS = 15_000_000_000
-# Rounds are counted when so much more time (ns) is known of all.
+# Shortest additional time (ns) known of all members with which their rounds are counted.
 _LEAST_NS = 900_000_000
 _FOREVER = 2**62
-# Waits of a series that are kept one by one.
+# Largest number of waits of a series that are kept one by one.
 MOST_WAITS = 1 << 15
-# A series without partners is tried again after twice as many updates each time, up to so many.
+# Longest pause (updates) between two attempts to match a series without partners; it doubles each time.
 _MOST_UPDATES = 32
-# Columns of the sums of a pair: the time (ns) of the waits while no other kernel runs, their number, and the time of
-# those in rounds of which it is known what both did; then the parts that the late one did for longer.
+# Columns of the sums of a pair: time (ns) of the waits while no other kernel runs, number of waits, and time of waits
+# in rounds where the parts of both are known; then the time of each part that the late sequence spent longer.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 PAIR_COLUMNS = 3 + len(ORDER)
 # Columns of the sums of a member: the time of its kernels in rounds while no other kernel runs, of that waiting, and
@@ -212,9 +212,9 @@ class RankBook:
         return self._tracks[key]
 
     def waits_in(self, key: SequenceKey, stream: int, begin_ns: int, end_ns: int) -> tuple[SequenceKey, int] | None:
-        """For which sequence a stream of another one waited longest between two times, and for how long (ns).
+        """Sequence for which a stream of another one waited longest between two times, and the time (ns) of the wait.
 
-        None without a wait that is known, among the last ones.
+        None without a known wait, among the last ones.
         """
         waits = self._waits.get(SeriesKey(key, stream))
         waited = {} if waits is None else waits.during(begin_ns, end_ns)
@@ -222,7 +222,7 @@ class RankBook:
         return None if late is None or not waited[late] else (self._late[late], waited[late])
 
     def until_ns(self, key: SequenceKey, stream: int) -> int:
-        """Until when the waits of a stream are known; -1 where none are."""
+        """Time until which the waits of a stream are known; -1 where none are."""
         series = SeriesKey(key, stream)
         return max((each.until_ns for each in self._communicators if series in each.members), default=-1)
 
@@ -293,7 +293,7 @@ class RankBook:
                 self._communicators.append(communicator)
 
     def _unite(self) -> bool:
-        """Make one communicator of two whose first series match; False without any such two.
+        """Unite two communicators whose first series match; False without such a pair.
 
         Both began before they knew of each other.
         """
@@ -433,7 +433,7 @@ class RankBook:
 
 
 def _is_one(match_: Match) -> bool:
-    """Whether two series are one communicator."""
+    """Whether a match shows that two series are one communicator."""
     return match_.eligible >= LEAST_MATCHED and match_.share >= LEAST_SHARE and not match_.ambiguous
 
 

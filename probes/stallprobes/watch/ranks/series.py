@@ -19,9 +19,9 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
-# Kernels of a series that are kept, and for how long (ns) those that have been matched.
+# Largest number of kernels of a series that are kept, and time (ns) for which matched ones are kept.
 MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
-# Further from the begin and the end of what is recorded, the partner of a kernel is recorded too.
+# Distance (ns) from the borders of recorded time beyond which a kernel's partner is recorded too.
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
 # Columns of the sums of a series: the time in which only its kernels run, and their number.
 EXPOSED, COUNT = range(2)
@@ -130,7 +130,7 @@ class SequenceTrack:
         return CoveredTime(self._recorded)
 
     def knows(self, times: Int64s) -> Flags:
-        """Which times lie far enough inside what is recorded, so that a partner's time does too."""
+        """Flags of the times that lie far enough inside recorded time for a partner's time to do so too."""
         places = self._recorded.place(times - _MARGIN_NS)
         return np.asarray((places >= 0) & (places == self._recorded.place(times + _MARGIN_NS)), dtype=np.bool_)
 
