@@ -41,7 +41,7 @@ from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
 _ANSWER_S = 0.05
-# How often descendants of the process are looked for.
+# Time (s) between two searches for descendants of the process.
 _CHILDREN_S = 1.0
 _MOST_NAMED = 8
 _PY_SPY_S = 5.0
@@ -185,7 +185,7 @@ class AttachedWatch:
         return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:
-        """What is waited for, or that the processes have ended; "" for nothing."""
+        """What the watch waits for, or that the processes have ended; "" for nothing."""
         # Another thread may add some.
         attached = list(self._attachments.values())
         if all(attachment.has_ended for attachment in attached):
@@ -200,7 +200,7 @@ class AttachedWatch:
         self._report_wanted = True
 
     def poll(self) -> float:
-        """Read what is new; how long (s) to rest then."""
+        """Read what is new. Returns the pause (s) until the next poll."""
         begun_s = time.thread_time()
         if not self.failures:
             with kept(self.failures):
@@ -217,7 +217,7 @@ class AttachedWatch:
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def look_for_children(self) -> None:
-        """Attach to descendants that began to use CUDA, if that is wanted and the last look is some time ago."""
+        """Attach to descendants that began to use CUDA, if that is wanted and the last search is some time ago."""
         if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
             self._attach_children()
 
@@ -269,7 +269,7 @@ class AttachedWatch:
         ]
 
     def remove(self) -> None:
-        """Give up what was taken for the processes."""
+        """Release everything that was taken for the processes."""
         self._processes.close()
 
     def _blocked(self) -> list[ThreadInDriver]:

@@ -21,7 +21,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Without them, the error message of a program that failed would be lost with the screen.
+# Lines of the output printed after the screen: the error message of a program that failed would be lost with it.
 _LAST_LINES = 20
 
 

@@ -48,9 +48,9 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Often enough that no ring of slow calls or records is overwritten before it is read, except by a burst.
+# Time (s) between two readings: no ring of slow calls or records is overwritten before, except by a burst.
 POLL_S = 0.1
-# The time in which a signal is answered between two readings of a folder.
+# Longest time (s) until a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
 _READING = "reading what the program recorded"
 # Usual ways to end a program: no message names these signals.
@@ -108,7 +108,7 @@ def print_asleep_environment(options: WatchOptions) -> None:
 def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
     """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
 
-    Where its processes run and there is a recording, that is once none does, or after a signal.
+    With a recording, the report follows the end of all its processes, or a signal.
     """
     with ExitStack() as held:
         held.callback(FolderLock.join(folder).release)
@@ -291,7 +291,7 @@ class ProgramWatch:
         )
 
     def poll(self, progress: Callable[[float], None] = lambda _: None) -> float:
-        """Read what is new; how long (s) to rest then.
+        """Read what is new. Returns the pause (s) until the next poll.
 
         ``progress`` is called with the share (0 to 1) of the files that are read.
         """

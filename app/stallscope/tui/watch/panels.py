@@ -22,9 +22,9 @@ from stallscope.tui.sources.pane_program import ShownOutput
 
 _LEAST_SHARE = 0.005
 _HEAD = 12
-# More fit on no screen.
+# Largest number of slow calls that any screen shows.
 _MOST = 200
-# The newest ones.
+# Number of newest calls that are drawn bright.
 _BRIGHT = 3
 
 

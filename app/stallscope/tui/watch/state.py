@@ -38,24 +38,24 @@ class WatchScreenState(MovingState):
     enlarged: bool = False
 
     def on_row_of(self, moment: WatchMoment) -> WatchScreenState:
-        """With the row that lost most time selected, until somebody selects another one."""
+        """State with the row that lost most time selected, until somebody selects another one."""
         if not moment.rows or (self.chosen and (self.row(moment) or self.line(moment)) is not None):
             return self
         return replace(self, selected=moment.rows[0].key, chosen=False)
 
     def selecting(self, key: WatchRowKey | LineKey) -> WatchScreenState:
-        """With a row or a line selected by somebody."""
+        """State with a row or a line that somebody selected."""
         return replace(self, selected=key, chosen=True)
 
     def stepped(self, keys: Sequence[WatchRowKey | LineKey], by: int, around: bool) -> WatchScreenState:
-        """With that of ``keys`` selected that is ``by`` places further; ``around``: after the last comes the first."""
+        """State with the selection ``by`` places further among ``keys``; ``around``: the first follows the last."""
         if not keys:
             return self
         place = (keys.index(self.selected) if self.selected in keys else 0) + by
         return self.selecting(keys[place % len(keys) if around else min(max(place, 0), len(keys) - 1)])
 
     def with_gpu(self, gpu: tuple[TelemetrySnapshot | None, str]) -> WatchScreenState:
-        """With the present values of the GPU, unless the view is frozen."""
+        """State with the present values of the GPU, unless the view is frozen."""
         if self.frozen is not None:
             return self
         utilization, telemetry = self.utilization, gpu[0]

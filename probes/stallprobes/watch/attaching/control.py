@@ -26,7 +26,7 @@ from stallprobes.watch.reading.lack_text import lack_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAKE = 1
-# The library itself tries the lock for a moment now and then.
+# Number of tries of the lock, and pause (s) between them: the library itself holds it for a moment now and then.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 _LOOK_S = 0.002
 # Time (s) between two looks at which program the process executes.

@@ -64,7 +64,7 @@ def threads_in_driver(target: Target, image: ProcessImage, pointers: Mapping[int
 
 
 def described(target: Target, threads: list[int]) -> list[ThreadInDriver]:
-    """The threads of a process with their names and where they wait."""
+    """``threads`` of a process with their names and the places where they wait."""
     waiting = []
     for thread in sorted(threads):
         folder = target.folder / "task" / str(thread)

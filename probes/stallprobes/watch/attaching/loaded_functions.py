@@ -11,9 +11,9 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
-# Where they are: dlopen in a library of its own before glibc 2.34.
+# Libraries with the functions: before glibc 2.34, dlopen is in one of its own.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
-# "syscall; ret", and what the C library returns from a signal by: "mov $15, %rax; syscall".
+# Code of "syscall; ret", and of "mov $15, %rax; syscall", by which the C library returns from a signal.
 _SYSCALL = b"\x0f\x05\xc3"
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 _PT_DYNAMIC = 2

@@ -218,7 +218,7 @@ def _ptrace_scope(target: Target, memory: Sequence[Mapping]) -> str | None:
 
 
 def _filtered(target: Target, memory: Sequence[Mapping]) -> str | None:
-    """A filter of the program itself may end it for a system call. That of a container only forbids some."""
+    """Refusal because of the program's own system call filter; a container's filter only forbids calls."""
     mode, filters = target.field("Seccomp"), target.numbers("Seccomp_filters")
     if mode in ("", "0"):
         return None

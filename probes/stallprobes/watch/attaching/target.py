@@ -106,9 +106,9 @@ class Target:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is no such process any more.
+        """Whether the process has ended.
 
-        While other threads run, it has not ended: the first one may have, or just gives its number to another one that
+        It has not while other threads run: its first thread may have ended, or may just be replaced by one that
         executes another program.
         """
         fields = self._stat()
@@ -195,7 +195,7 @@ class Target:
         return {Target(int(name), tasks).own_pid: int(name) for name in os.listdir(tasks)}
 
     def first_of_namespace(self) -> Target | None:
-        """The first process (number 1) of its PID namespace; None where it is not seen."""
+        """First process (number 1) of its PID namespace; None where it is not visible."""
         with suppress(OSError):
             space = os.readlink(self.folder / "ns" / "pid")
             for pid in pids():
@@ -212,7 +212,7 @@ def replaced_sentence(title: str) -> str:
 
 
 def family(pid: int) -> list[int]:
-    """A process, and those that it has started, directly or by others."""
+    """A process and its descendants."""
     parents: dict[int, int] = {}
     for each in pids():
         with suppress(OSError, IndexError, ValueError):
@@ -241,7 +241,7 @@ def group_name(number: int) -> str:
 
 
 def remedy_for_rights() -> str:
-    """How this process gets the right to trace others; root may lack it in a container."""
+    """Remedy that gives this process the right to trace others; root may lack it in a container."""
     if os.geteuid():
         return "run stallscope with sudo"
     return "root needs CAP_SYS_PTRACE here, as `docker run --cap-add SYS_PTRACE` gives it"

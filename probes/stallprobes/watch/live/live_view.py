@@ -17,9 +17,9 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHead, WatchedProcess, WatchedThread
 
-# Rows at most, those with the most time lost and used: each holds two histograms of 18 KiB.
+# Largest number of rows, those with the most time lost and used: each holds two histograms of 18 KiB.
 MOST_ROWS = 400
-# The time between two readings of which the difference is the last second.
+# Time (ns) between two readings whose difference is the last second.
 WINDOW_NS = 1_000_000_000
 
 
@@ -64,7 +64,7 @@ class WatchRow:
 
 @dataclass(frozen=True)
 class WatchedProgram:
-    """What is known of the program itself: title, words of its command, process id, and its end.
+    """The program itself: title, words of its command, process id, and its end.
 
     ``pid`` is None where it was started elsewhere, ``exit_code`` None until it has ended (-n by signal n).
     ``problem`` says why nothing is recorded, "" if all is well.
@@ -79,7 +79,7 @@ class WatchedProgram:
 
 @dataclass(frozen=True, eq=False)
 class WatchMoment:
-    """What is known of a watched program at ``at_ns`` (CLOCK_MONOTONIC), which is ``wall_s`` since 1970.
+    """State of a watched program at ``at_ns`` (CLOCK_MONOTONIC), which is ``wall_s`` since 1970.
 
     ``findings`` may be older by the time between two analyses. ``rows`` are in their order on the screen; ``hidden``
     rows beyond MOST_ROWS are left out.
@@ -101,12 +101,12 @@ class WatchMoment:
 NO_FINDINGS = WatchFindings(began_at_ns=0, began_ns=0, duration_ns=0, processes=())
 
 
-# What a row is made of: its figures, with their process and thread.
+# Source of a row: its key, process, thread and figures.
 _Source = tuple[WatchRowKey, ProcessHead, WatchedThread | ThreadFindings, CallFigures]
 
 
 class LiveRows:
-    """The rows of processes that are read again and again; a row's order follows its time lost and used.
+    """Rows of processes that are read repeatedly, in the order of their time lost and used.
 
     The order changes with the findings only, so that no row moves while it is read.
     """
@@ -198,13 +198,13 @@ def _end_ns(findings: WatchFindings) -> int:
 
 
 def _same_or_new(earlier: Histogram | None, later: Histogram) -> Histogram:
-    """``later``, or ``earlier`` where no call was added: percentiles are kept with their histogram."""
+    """``later``, or ``earlier`` without new calls: percentiles are kept with their histogram."""
     same = earlier is not None and (earlier.count, earlier.max_ns) == (later.count, later.max_ns)
     return earlier if earlier is not None and same else later
 
 
 def _difference(later: Histogram, earlier: Histogram) -> Histogram:
-    """The calls between two readings; all of the later one where another thread has taken the place over."""
+    """Calls between two readings; all of the later one where another thread has taken the place over."""
     if later.count == earlier.count:
         return Histogram.empty()
     try:

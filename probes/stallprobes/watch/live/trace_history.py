@@ -32,11 +32,11 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
 KEEP_NS = 12_000_000_000
-# Of each process.
+# Largest numbers of records and calls of each process.
 MOST_RECORDS = MOST_CALLS = 500_000
-# Of a trace: the codec's limits.
+# Largest numbers of threads and functions of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
-# Contexts of several processes have the same numbers.
+# Distance of the numbers of contexts of two processes, which have the same ones.
 _CONTEXTS = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 _MOST_BYTES = 1 << 53
@@ -75,7 +75,8 @@ class _Chunks:
             self.chunks.append((now_ns, rows))
 
     def drop(self, before_ns: int) -> int:
-        """Drop what was read before ``before_ns``, and what is too much: the last time of that, 0 for none."""
+        """Drop rows read before ``before_ns``, and rows beyond the limit. Returns the last time of those, 0 for
+        none."""
         count, left_out_ns = sum(len(rows) for _, rows in self.chunks), 0
         while self.chunks and (self.chunks[0][0] < before_ns or count > self.most):
             at_ns, rows = self.chunks.popleft()
@@ -90,7 +91,7 @@ class _Chunks:
 
 @dataclass
 class _Kept:
-    """What is kept of a process: records, calls, and the names of kernels and functions."""
+    """Kept data of a process: records, calls, and the names of kernels and functions."""
 
     process: WatchedProcess
     records: _Chunks = field(default_factory=lambda: _Chunks(MOST_RECORDS))
@@ -103,8 +104,8 @@ class _Kept:
 class WatchTraceHistory:
     """The last ``keep_ns`` of all processes, from which traces are cut; None keeps everything, within limits.
 
-    ``last_ns`` is the time of the last reading.
-    ``left_out_ns`` is the time up to which something was dropped because there was too much, 0 for none.
+    ``last_ns`` is the time of the last reading. ``left_out_ns`` is the time up to which rows were too many and dropped,
+    0 for none.
     """
 
     def __init__(self, keep_ns: int | None = KEEP_NS) -> None:

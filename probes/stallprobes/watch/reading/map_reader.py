@@ -1,8 +1,8 @@
-"""Reader of the file of one watched process, also while it is being written.
+"""Reader of the file of a watched process, also while it is written.
 
-The file may be damaged, or made by a program that means harm: every number is held against its limit before it is used.
-It is read by system calls, not mapped, since another process may cut a mapped file off under its reader. Words with a
-sequence number beside them are read again if they changed meanwhile.
+The file may be damaged, or made by a hostile program: every number is checked against its limit before it is used.
+System calls read it: another process could cut a mapped file off under its reader. Words beside a sequence number that
+changed meanwhile are read again.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import STATES, ProcessState
 
-# PID-NUMBER.watch; of a process that has no room for its file PID-NUMBER.LACK.NEEDED.AVAILABLE.watch.
+# Name of a file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch of a process without room for it.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
-# Attempts to read what is being changed.
+# Largest number of attempts to read words that change meanwhile.
 ATTEMPTS = 16
-# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact, as do sums of
-# the sizes of records.
+# Bound above every time (ns) and count of a real program. Sums of so many counts stay exact in a histogram, as do sums
+# of the sizes of records.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
-# Samples that threads may be writing.
+# Largest number of samples that threads are writing.
 _OPEN_SAMPLES = 16
-# A sample stands for no longer time (ns) than a year; sums of a ring of them stay exact.
+# Longest time (ns) that a sample stands for, a year; sums of a ring of samples stay exact.
 MOST_OF_SAMPLE = 2**55
 _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
@@ -75,16 +75,16 @@ _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecor
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
-# A function whose name is not yet in the file, with its number.
+# Beginning of the name of a function whose name is not in the file yet; its number follows.
 _UNNAMED = "function "
 
 
 class IncompleteFile(WatchError):
-    """The file is still being made, or its process ended while it made it."""
+    """The file is still being made, or its process ended before it was."""
 
 
 class CallPosition:
-    """What has been read of the log of all calls of one file."""
+    """Position in the log of all calls of a file."""
 
     def __init__(self) -> None:
         # By block: its number, and the calls that have been read of it.
@@ -330,12 +330,12 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     @property
     def record_places(self) -> int:
-        """How many records the file keeps."""
+        """Number of records that the file keeps."""
         return self._places
 
     @property
     def calls_kept(self) -> int:
-        """How many calls the log of the file keeps."""
+        """Number of calls that the log of the file keeps."""
         return self._blocks_kept * layout.BLOCK_CALLS
 
     def _damaged(self, what: str) -> WatchError:
@@ -366,7 +366,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return header
 
     def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
-        """Each slot's use, with its thread."""
+        """Use of each slot, with its thread."""
         slots = self._limited(int(header["slots"]), layout.SLOTS, "number of slots")
         owners: set[int] = set()
         # A library that gave CUPTI up learns of no end of a call.
@@ -563,7 +563,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return rows
 
     def _ring(self, form: np.dtype[Any], at: int, places: int, first: int, end: int) -> NDArray[Any]:
-        """The entries from number ``first`` to ``end`` of a ring of ``places`` that lies ``at`` an offset."""
+        """Entries from number ``first`` to ``end`` of a ring of ``places`` at the offset ``at``."""
         parts = []
         while first < end:
             place = first % places

@@ -12,7 +12,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# The end and the settling of a window that are not known.
+# End and settling of a window that are unknown.
 NEVER = int(np.iinfo(np.int64).max)
 
 

@@ -11,9 +11,9 @@ from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Windows that are looked at, the last ones: the records of older ones have come.
+# Number of windows that are searched, the last ones: the records of older ones have come.
 LOOKED_AT = 16
-# Beyond the number of any call.
+# Number above that of any call.
 _NO_CALL = 2**32 - 1
 
 
