@@ -92,7 +92,7 @@ class ProcessAnalysis:
         self._known = known
         self._store = RecordStore()
         self._held: list[_HeldCall] = []
-        # Those calls as they are explained by the present reading; None until they are.
+        # The held calls as the present reading explains them; None until it does.
         self._present: tuple[ExplainedCall, ...] | None = None
         # The calls of the last readings by thread, begin, duration and correlation, and those of as many before.
         self._read: set[tuple[int, int, int, int]] = set()
@@ -282,7 +282,7 @@ class ProcessAnalysis:
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
         self._present = None
-        # Several at a time: finding the causes takes as long for one call.
+        # Several at a time: the search for causes takes as long for one call as for many.
         if any(held.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
             self._present, final = self._explained(self._process), []
             for held, call in zip(self._held, self._present, strict=True):
@@ -336,14 +336,14 @@ class ProcessAnalysis:
         return tuple(_with_stack(call, held.stack) for call, held in zip(explained, self._held, strict=True))
 
     def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: CallSums, end_ns: int) -> ThreadFindings:
-        # Of the first owner nobody knows when it began.
+        # The begin of the first owner is unknown.
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
         last_ns = thread.ended_ns or end_ns
         rows = [
             _row(name, thread.figures.get(name, NO_FIGURES), process.slow_limit_ns, sums.kept_of(thread.slot, name))
             for name in thread.functions
         ]
-        # Of slow calls that were not kept, no cause is known.
+        # The causes of slow calls that were not kept are unknown.
         unkept = (TimeLost(WaitCause.UNATTRIBUTED, None, "", row.unkept, row.unkept_ns, 0) for row in rows)
         return ThreadFindings(
             id=thread.id,

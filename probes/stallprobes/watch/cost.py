@@ -95,7 +95,7 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
     rates = (
         thread.calls / max((thread.ended_ns or now_ns) - thread.started_ns, 1)
         for thread in process.threads
-        # Of a row that several threads share nobody knows whose they are.
+        # The calls of a row that several threads share have no known owner.
         if thread.owners < 2
     )
     return max(rates, default=0.0)

@@ -52,7 +52,7 @@ class ProcessInspector:
         self._kernel_waits = {
             key: kernel_wait(self._source.thread(process.pid, call.thread)) for key, call in old.items()
         }
-        # Those that have returned are in the next reading of the file at the latest.
+        # Calls that have returned are in the next reading of the file at the latest.
         for key in self._stacks.keys() - old.keys() - self._in_flight:
             del self._stacks[key]
         self._in_flight = set(old)

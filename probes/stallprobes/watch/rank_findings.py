@@ -114,7 +114,7 @@ class RankFindings:
                     calls[owner, id(call)] = before or (call, self._with_ranks(call, streams, names))
                 made = made.changed(slow_calls=tuple(calls[owner, id(call)][1] for call in process.slow_calls))
             results.append(made)
-        # Those whose waits are not known yet are looked at again.
+        # Calls with unknown waits are described again.
         self._calls = {
             key: (call, new) for key, (call, new) in calls.items() if call is not new or not self._is_open(call, key[0])
         }
@@ -132,7 +132,7 @@ class RankFindings:
                 if key is not None and is_nccl(work.name)
                 else None
             )
-            # A wait of microseconds is none worth a word.
+            # A wait of microseconds is not worth a word.
             if wait is not None and wait[0] in names and wait[1] >= _LEAST_OF_WORK * work.overlap_ns:
                 work = work.changed(rank=printable(names[wait[0]]), rank_ns=min(wait[1], work.overlap_ns))
             described.append(work)
@@ -210,7 +210,7 @@ def _waits(
             rounds=int(pair.sums[:, ROUNDS].sum()),
             back=returned,
             sure=pair.sure,
-            # Others may be late as well, at times: the first one is the one that counts.
+            # Other ranks may be late at times: only the first counts.
             blamed=not waits and share.share >= LEAST_BLAMED and share.share >= _TIMES_BACK * returned,
         )
         waits[wait] = pair

@@ -85,7 +85,7 @@ def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
     for waits in sorted(by_rank.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
         waits.sort(key=lambda item: (item[0].rank is None, 0 if item[0].rank is None else item[0].rank.number))
         names = list(dict.fromkeys(printable(rank_name(process)) for process, _ in waits))
-        # Of several, the one that waits most says most of what makes the rank late.
+        # The longest wait says most of what makes the rank late.
         wait = max(
             waits, key=lambda item: (item[1].delay is not None and item[1].delay.bound is not None, item[1].share.share)
         )[1]

@@ -342,7 +342,7 @@ class ProgramWatch:
         return code or (WatchExit.FAILED if self._failures else 0)
 
     def _failureskept(self) -> AbstractContextManager[None]:
-        # Of any kind: after a defect the program still needs its signals and its terminal.
+        # Any error: after a defect the program still needs its signals and its terminal.
         return kept(self._failures)
 
     def _print(self, findings: WatchFindings) -> None:

@@ -62,7 +62,7 @@ class Control:
     def _taken(cls, target: Target, number: int) -> Control | None:
         descriptor = memory_files.take(target, number, os.O_RDWR)
         try:
-            # Of another size, or without its seals, the memory could be cut off while it is read.
+            # With another size, or without its seals, the memory could be cut off while it is read.
             is_sealed = memory_files.seals(descriptor) & fcntl.F_SEAL_SHRINK
             if os.fstat(descriptor).st_size != _SIZE or not is_sealed:
                 raise WatchError(f"the library in {target.title} is of another version of stallscope: restart it.")

@@ -81,7 +81,7 @@ class WorkTable:
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
         owned = np.flatnonzero(owners >= 0)
         first, last = np.full(len(calls), -1, dtype=np.int64), np.full(len(calls), -1, dtype=np.int64)
-        # Of several values for one place, the last one that is written stays.
+        # The last value that is written to a place stays.
         first[owners[owned[::-1]]], last[owners[owned]] = owned[::-1], owned
         return cls(
             rows=rows,

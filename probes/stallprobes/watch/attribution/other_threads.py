@@ -85,7 +85,7 @@ def culprits_of(
     kept &= culprit_calls.thread[groups] != calls.threads[at]
     at, groups = at[kept], groups[kept]
     covered = culprit_calls.intervals.covered(groups, calls.begins[at], calls.ends[at])
-    # Of two calls that may wait for each other, the one that began first did not wait.
+    # The first of two calls that may wait for each other did not wait.
     began_before = culprit_calls.intervals.covered(groups, calls.begins[at] - 1, calls.begins[at]) > 0
     kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (began_before | (holds[at] == 0))
     at, groups, covered = at[kept], groups[kept], covered[kept]

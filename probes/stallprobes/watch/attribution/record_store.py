@@ -87,7 +87,7 @@ class _EngineWork(NamedTuple):
     def _in_order(self) -> _EngineWork:
         if (self.starts[1:] >= self.starts[:-1]).all():
             return self
-        # Most is in order, of which only a stable sort makes use.
+        # Most work is in order: only a stable sort uses that.
         order = np.argsort(self.starts, kind="stable")
         return _EngineWork(*(column[order] for column in self))
 
@@ -136,7 +136,7 @@ class _Batch:
             return np.ones(len(rows), dtype=np.bool_)
         kept = np.zeros(len(rows), dtype=np.bool_)
         if self.last_ns >= begins[0]:
-            # Of the spans that begin before a record ends, one reaches into it if the last one does.
+            # If any span that begins before a record ends reaches into it, the last one does.
             at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
             kept |= (at >= 0) & (ends[at] >= int64s(rows["start"]))
         if own[-1] >= self.least and own[0] <= self.most:
@@ -157,7 +157,7 @@ class RecordStore:
     """
 
     def __init__(self) -> None:
-        # As they came: to join them takes as long as everything else, and is rarely needed.
+        # As they came: a join takes as long as everything else, and is rarely needed.
         self._batches: deque[_Batch] = deque()
         # The work on the graphics engine of those that were there when it was asked for, and the number of new ones.
         self._engine, self._new = _NO_WORK, 0
@@ -236,7 +236,7 @@ class RecordStore:
 
     def tenures(self, last: bool = False) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock; ``last``: no reading follows."""
-        # What could not be placed may be by later work, which is tried less and less often.
+        # Later work may place the other switches; that is tried less and less often.
         pause = 0 if last else self._pause
         if self.switches == self._tried and (not self.unplaced or self._new <= pause):
             return self._tenures

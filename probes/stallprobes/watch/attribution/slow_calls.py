@@ -97,7 +97,7 @@ class CallTable:
         if least > 0 and most - least < len(correlations):
             # What is outside has the first place of the table or the last one.
             table = np.full(most - least + 3, -1, dtype=np.int64)
-            # Of several values for one place, the last one that is written stays.
+            # The last value that is written to a place stays.
             table[self.correlations[::-1] - (least - 1)] = np.arange(len(self))[::-1]
             return table.take(correlations - (least - 1), mode="clip")
         order = np.argsort(self.correlations, kind="stable")

@@ -60,7 +60,7 @@ class StreamNumbers:
         # The times (ns) since when each handle had a number, and the number, ascending.
         self._numbers: dict[_Key, list[tuple[int, int]]] = {}
         self._looked_for: Rows = np.zeros(0, _SUBMITTED)
-        # Of each function: whether it submits work, and whether its handle 0 is the default stream of its thread.
+        # By function: whether it submits work, and whether its handle 0 is the default stream of its thread.
         self._submits: dict[int, tuple[bool, bool]] = {}
 
     def add(self, calls: CallBatch, records: NDArray[Any]) -> None:

@@ -113,7 +113,7 @@ def _parts(facts: Facts, at: int) -> list[PartOfWait]:
         (WaitCause.OTHER_PROCESS, int(waits.process[at])),
     ]
     left, parts = facts.excess[at], []
-    # Of equal times, the first cause.
+    # The first cause of equal times wins.
     for cause, ns in sorted(times, key=lambda time: -time[1]):
         ns = min(ns, left)
         left -= ns

@@ -49,7 +49,7 @@ class BinnedSums:
         self._sums[first : first + len(sums)] += sums
 
     def since(self, begin_ns: int) -> Int64s:
-        """The bins that begin at or after a time."""
+        """Bins that begin at or after a time."""
         return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
 
     def _widen(self) -> None:

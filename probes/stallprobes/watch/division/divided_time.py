@@ -65,7 +65,7 @@ class DividedTime:
         larger ones; a slice may have none.
         """
         length_ns = until_ns - begin_ns
-        # Of a program that runs for less than a second, everything is.
+        # A program that runs for less than a second is divided in full.
         seconds = max(length_ns, SECOND_NS) / SECOND_NS
         most = most_of_each((events / seconds, *beside), self._most) * seconds
         share = (most / events) ** _POWER if events > most else 1.0

@@ -155,7 +155,7 @@ class ProcessDivider:
         # Calls and operations a second of the last slice.
         self.rate = 0.0
         self._process: WatchedProcess | None = None
-        # What was read and begins after the last slice (DRIVER_CALL, and records), and what is kept of those before.
+        # New rows, which begin after the last slice (DRIVER_CALL, and records); kept rows of the slices before.
         self._new_calls: list[Rows] = []
         self._new_records: list[NDArray[Any]] = []
         self._calls: Rows = np.zeros(0, CALL)
@@ -367,7 +367,7 @@ class ProcessDivider:
                 _Beside(starts[others], ends[others], [made for thread, made in threads.items() if thread not in own]),
             )
         begun["seen"] = True
-        # Of a call in flight, it is not known when it returns.
+        # The return of a call in flight is unknown.
         begun["returned"][unknown] = begun["thread"][unknown] = -1
         self._done_ns = until
         self._keep(calls, operations, overheads)
@@ -379,15 +379,15 @@ class ProcessDivider:
         self._new_calls, self._new_records = calls.later(), records.later()
         events = calls.count + records.count
         self.rate = events / max((until - begin) / SECOND_NS, 1.0)
-        # What two ranks do at a time is compared.
+        # Ranks are compared by what they do at one time.
         self._time.choose(begin, until, events, self._ended, beside, compared=bool(self._communication))
         chosen = self._time.within(begin, until)
-        # Of what began before the slice, little is new.
+        # Few rows that began before the slice are new.
         if partly := begin < until and chosen != [(begin, until)]:
             calls.choose(chosen, begin)
         outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
-            # Where the first gap begins and the last one ends, and whether a copy has blocked, shows in other work.
+            # Other work shows the begin of the first gap, the end of the last gap, and whether a copy blocked.
             copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
             records.choose(
                 chosen,
@@ -464,13 +464,13 @@ class ProcessDivider:
         for thread in own:
             sequence.note_thread(thread)
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
-        # Calls that reach over the border of two slices count twice, which changes no order.
+        # A call that reaches over the border of two slices counts twice; no order changes by that.
         parts = self._time.within(begin, until)
         whole = parts == [(begin, until)]
-        # Without a part it has hardly any calls that are known.
+        # Hardly any call is known outside the parts.
         share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
         sequence.calls += round(sum(len(made.spans.within(begin, until).begins) for made in own.values()) / share)
-        # Of a new one, calls before the first part are not known, but work may be.
+        # Calls of a new sequence before the first part are unknown; its work may be known.
         if whole or begin > sequence.began_ns:
             sequence.note_late(*_late(rows, begin))
         starts, ends = column(rows, "start"), column(rows, "end")
@@ -523,7 +523,7 @@ class ProcessDivider:
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
         oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
-        # Whether a copy that reaches over the border has blocked shows in when its work ended.
+        # The end of its work shows whether a copy blocked that reaches over the border.
         before = self._limits.blocked_ns
         kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
         # A sequence whose gap has been open for longer needs its own calls alone.

@@ -29,7 +29,7 @@ _PARTS = len(ORDER)
 WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
 COLUMNS = _PARTS + 3
 
-# Of several, the first one counts.
+# Part of each kind of work; the first kind that runs counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
 # By the number of the kind; the last one is that of no call.
 _PART_OF_KIND = np.array(
@@ -83,7 +83,7 @@ class Spans(NamedTuple):
         if not len(begins):
             return NO_SPANS
         if (begins[1:] < begins[:-1]).any():
-            # Most are in order, of which only a stable sort makes use.
+            # Most are in order: only a stable sort uses that.
             order = np.argsort(begins, kind="stable")
             begins, ends = begins[order], ends[order]
         ends = np.maximum.accumulate(ends)
@@ -91,14 +91,14 @@ class Spans(NamedTuple):
         return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
 
     def place(self, times: Int64s) -> Int64s:
-        """The span that contains each time, -1 without one."""
+        """Number of the span that contains each time, -1 without one."""
         if not len(self.begins):
             return np.full(len(times), -1, dtype=np.int64)
         places = np.searchsorted(self.begins, times, "right") - 1
         return np.where((places >= 0) & (self.ends[places] > times), places, -1)
 
     def contain(self, times: Int64s) -> Flags:
-        """Which times lie in a span."""
+        """Flags of the times that lie in a span."""
         return np.asarray(self.place(times) >= 0, dtype=np.bool_)
 
     def place_ascending(self, times: Int64s) -> Int64s:
@@ -107,7 +107,7 @@ class Spans(NamedTuple):
         return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
 
     def within(self, begin_ns: int, end_ns: int) -> Spans:
-        """What of them lies in a time."""
+        """Parts of the spans between two times."""
         first, end = self._reaching(begin_ns, end_ns)
         return Spans(np.maximum(self.begins[first:end], begin_ns), np.minimum(self.ends[first:end], end_ns))
 
@@ -117,7 +117,7 @@ class Spans(NamedTuple):
         return first, max(int(self.begins.searchsorted(end_ns, "left")), first)
 
     def inside(self, times: Int64s) -> Int64s:
-        """Those of ``times``, which ascend, that lie in a span and not at its border."""
+        """Ascending ``times`` that lie in a span, not at its border."""
         _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
         return times[places]
 
@@ -383,7 +383,7 @@ def _elementary(
     """
     (unions, copied, borders), work, limits = others, times.work, times.limits
     working = [union for union in unions if len(union.begins)]
-    # Of the operations, only those that end a gap show in it when they were submitted.
+    # Only an operation that ends a gap shows in the gap when it was submitted.
     whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
     returned = work.returned[np.searchsorted(work.starts, whole.begins)]
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
@@ -401,7 +401,7 @@ def _elementary(
         edges += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
     every = np.concatenate(edges)
     every = every[(every >= begin_ns) & (every <= end_ns)]
-    # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
+    # A stable sort uses that each part is in order; NumPy's function for unique values does not.
     every.sort(kind="stable")
     kept = every[1:] > every[:-1]
     return Spans(every[:-1][kept], every[1:][kept])
@@ -421,7 +421,7 @@ def _gaps(
     ended = (following == none) & (until >= _NEVER) & times.ended
     open_ = (starts > until) | (following == none)
     returned = np.append(work.returned, -1)[following]
-    # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
+    # The call of the thread that submits it, else the call of another thread of the sequence.
     call = active[0]
     owner = np.where(open_, -1, np.append(work.threads, -1)[following])
     if len(active) > 1:
@@ -440,7 +440,7 @@ def _gaps(
         blocked = waits & (parts == NUMBERS[Part.BLOCKED])
         if blocked.any() and len(times.other_work.begins):
             parts[blocked & times.other_work.contain_ascending(at)] = NUMBERS[Part.OTHER_WORK]
-        # The call of the next operation waits for that, not for what has ended.
+        # The call of the next operation waits for that operation, not for work that has ended.
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
         parts[woken] = NUMBERS[Part.WAKE_UP]

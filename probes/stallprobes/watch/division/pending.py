@@ -83,7 +83,7 @@ def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: I
     for times, beside in ((times, at) for begin, end in chosen for times, at in ((-ends, -begin), (starts, end))):
         nearest = np.full(len(keys), _LATEST_NS)
         there = times >= beside
-        # Most streams have work close by: all other rows are looked at for the rest alone.
+        # Most streams have work close by: only the rest need a search of all rows.
         for near in (there & (times < beside + _CLOSE_NS), there):
             rows = np.flatnonzero(near & (nearest == _LATEST_NS)[codes])
             np.minimum.at(nearest, codes[rows], times[rows])
@@ -180,7 +180,7 @@ class SubmittedCalls:
                 return
             here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
             places = np.searchsorted(calls.correlations, numbers[here])
-            # A number starts again after 2**32 calls: the call of another one began later than this work did.
+            # Numbers start again after 2**32 calls: a call that began after this work is of another round.
             same = calls.correlations[places] == numbers[here]
             same &= calls.begins[places] <= starts[here] + _CLOCK_ERROR_NS
             matched, places = here[same], places[same]
@@ -253,7 +253,7 @@ def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
     for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
         begin, end = begins[first:last], ends[first:last]
-        # A call of which nobody noted that it was made in another one begins where that ends.
+        # A nested call without the note that it is nested begins where the outer call ends.
         begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
         kept: Any = end > begin
         kept = slice(None) if kept.all() else kept

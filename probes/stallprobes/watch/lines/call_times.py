@@ -186,7 +186,7 @@ class CallLog:
         for thread, own_ns in owned.items():
             if thread in self._on_cpu and own_ns:
                 on_cpu = self._on_cpu[thread] * (self._read_ns - self._before_ns)
-                # It may have spent all of it in its calls.
+                # The thread may have spent all of its CPU time in its calls.
                 if own_ns - on_cpu > _MOST_ASLEEP * own_ns:
                     slept[thread] = own_ns - on_cpu
                 worked[thread] = max(on_cpu - own_ns - int(inside[places_of[thread]].sum()), 0.0)

@@ -83,7 +83,7 @@ class HeldCalls:
         second.long += len(long)
         if not len(holding):
             return
-        # Most are in order, of which only a stable sort makes use.
+        # Most are in order: only a stable sort uses that.
         times = np.sort(begins[usual], kind="stable")
         for holder, mine in _by_holder(threads, functions, holding):
             spans = Spans.united(begins[mine], ends[mine])

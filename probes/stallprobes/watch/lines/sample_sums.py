@@ -70,7 +70,7 @@ class SampleSums:
         sampled: Counter[SampleKey] = Counter()
         for key, total in sums.items():
             sampled[key.without_stack] += total.ns
-        # Of each thread, what the log has, and what of it is of functions with samples.
+        # Time of each thread in the log, and the part of it in functions with samples.
         logged: Counter[int] = Counter()
         placed: Counter[int] = Counter()
         for key, total in times.items():
@@ -137,7 +137,7 @@ class SampleSums:
             kinds[part][logged] = kinds_of_ends
         kinds[between] = BETWEEN
         waits, lengths, weights = is_waiting(kinds), np.maximum(at - since, 1), rows["ns"]
-        # Waits stand for their number of times as long as the one that was sampled.
+        # A sampled wait stands for its number of waits of the same duration.
         whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
         times = int64s(whole)
         for thread, part in parts:
@@ -147,7 +147,7 @@ class SampleSums:
                     times[places] = weigh(thread, since[places], at[places], times[places])
         owners = [self._log.owner(thread) for thread in samples]
         numbers = np.repeat(np.arange(len(owners)), counts)
-        # Of each thread, the time between calls first.
+        # The time between calls of each thread comes first.
         twice = [owner for owner in owners for _ in range(2)]
         made = KeyedTimes(2 * numbers + ~between, int64s(rows["stack"]), functions, kinds, times, at)
         self._sums.add(twice, made.where(~counted | waits))

@@ -165,7 +165,7 @@ class RankBook:
         self._waits: dict[SeriesKey, RankWaits] = {}
         self._late: list[SequenceKey] = []
         self._updates = 0
-        # Of series without partners: the update in which they are tried next, and after how many others then.
+        # Next update in which a series without partners is tried, and the pause (updates) after it.
         self._tries: dict[SeriesKey, tuple[int, int]] = {}
 
     def add(
@@ -276,7 +276,7 @@ class RankBook:
             choices = [*known, *(each for each in others if not _has(each, series.key))]
             ranked = sorted(
                 ((match_, each) for each in choices if (match_ := self._match(each.reference, series.key)) is not None),
-                # Of those that match as well, the one with most members.
+                # Among equal matches, the communicator with most members.
                 key=lambda item: (-round(item[0].share, 2), -len(item[1].members), abs(item[0].offset_ns)),
             )
             if not ranked or not _is_one(ranked[0][0]):
@@ -311,7 +311,7 @@ class RankBook:
                     member.offset_ns += match_.offset_ns
                 other.members[key].note(match_)
                 first.members.update(other.members)
-                # What either has counted is not counted again.
+                # Rounds that either has counted are not counted again.
                 first.until_ns = max(first.until_ns, other.until_ns)
                 self._communicators.remove(other)
                 return True
@@ -405,7 +405,7 @@ class RankBook:
         values = np.zeros((len(ends), PAIR_COLUMNS), dtype=np.int64)
         values[waited, WAITS] = rounds.exposed[number][waited]
         values[waited, ROUNDS] = 1
-        # What was late in one round may show in the next ones, of which none waits for it.
+        # A delay in a round may show in later rounds without a wait.
         neither = (rounds.waits[number] == 0) & (rounds.waits[late] == 0) & rounds.present[late]
         compared = (waited | (chosen & neither)) & rounds.whole[number] & rounds.whole[late]
         values[compared, WAITS_OF_PARTS] = values[compared, WAITS]

@@ -84,7 +84,7 @@ def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match 
     pairs = _pairs(first, second, mine, others, apart, offset)
     if not len(pairs[0]):
         return None
-    # Of the process with fewer of them: the other one may also communicate with others.
+    # The process with fewer kernels counts: the other one may also communicate with others.
     fewer = int(int(second.eligible.sum()) < int(first.eligible.sum()))
     counted = (first, second)[fewer].eligible
     eligible, matched = int(counted.sum()), int(counted[pairs[fewer]].sum())

@@ -87,7 +87,7 @@ class CallPosition:
     """Position in the log of all calls of a file."""
 
     def __init__(self) -> None:
-        # By block: its number, and the calls that have been read of it.
+        # Number of each block, and number of its calls that have been read.
         self.numbers = np.zeros(0, np.uint64)
         self.read = np.zeros(0, np.uint32)
         # By slot: the calls that have been made, as far as its blocks show, and those that have been read.

@@ -34,7 +34,7 @@ class WindowSettler:
     """
 
     def __init__(self) -> None:
-        # By the begin of the window; those that are looked at no more, as int64[n] of begins and starts.
+        # Windows by begin; then those that are no longer searched, as int64[n] of begins and starts.
         self._windows: dict[int, _Window] = {}
         self._older = np.zeros((2, 0), dtype=np.int64)
 
