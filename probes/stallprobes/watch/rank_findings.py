@@ -217,9 +217,9 @@ def _waits(
     return waits
 
 
-def _share(sequence: _Sequence, part: NDArray[np.int64]) -> Figure:
+def _share(own: _Sequence, part: NDArray[np.int64]) -> Figure:
     """Share of a sequence's time that a part (int64[seconds], ns) of its rounds takes."""
-    series = [(sums, member) for sums, member in sequence.figures.series if member is not None]
+    series = [(sums, member) for sums, member in own.figures.series if member is not None]
     length = max([len(part), *(len(member) for _, member in series)])
     whole = np.zeros(length, dtype=np.int64)
     for _, member in series:
@@ -231,9 +231,8 @@ def _share(sequence: _Sequence, part: NDArray[np.int64]) -> Figure:
     parts[: len(part)] = part
     share = figure(parts, whole, min(int(whole.sum()) / every, 1.0))
     # Kernels of several streams may communicate at once. Those that end after a divided time are not among them.
-    most = sequence.division.share(Part.COMMUNICATION)
-    exposed = sum(exposed_ns(sums) for sums, _ in sequence.figures.series)
-    scale = max(every / sequence.division.steady_ns, most * every / exposed)
+    most = own.division.share(Part.COMMUNICATION)
+    scale = max(every / own.division.steady_ns, most * every / sum(exposed_ns(sums) for sums, _ in own.figures.series))
     return Figure(*(min(bound * scale, most) for bound in (share.share, share.low, share.high)))
 
 

@@ -141,8 +141,7 @@ class _Batches:
 
     def taken(self) -> list[Rows]:
         """The selected rows."""
-        masks = zip(self._batches, self._taken, strict=True)
-        return [rows if mask.all() else rows_where(rows, mask) for rows, mask in masks]
+        return [rows if on.all() else rows_where(rows, on) for rows, on in zip(self._batches, self._taken, strict=True)]
 
 
 class ProcessDivider:
