@@ -23,7 +23,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
-from stallprobes.watch.division.divider import LAG_NS, MOST_OPEN_NS, MOST_SEQUENCES, ProcessDivider
+from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
     COPY,
     KERNEL,
@@ -646,7 +646,7 @@ def test_a_gap_is_open_until_an_operation_ends_it_or_for_long() -> None:
         divider.feed(*reading)
         done.append(divider.done_ns)
     assert done[1:3] == [at(3)] * 2
-    assert done[3] == at(125) - LAG_NS > at(3) + MOST_OPEN_NS
+    assert done[3] == at(125) - LAG_NS > at(3) + MAX_OPEN_GAP_NS
 
 
 def using(tenures: EngineTenures) -> Callable[[], EngineUse]:

@@ -9,7 +9,7 @@ from stallscope.report.columns import display_width
 
 # Text and its style.
 Run = tuple[str, str]
-# Parts below it are in the bar alone.
+# Smallest share of a part in the legend; smaller parts are in the bar alone.
 _LEAST_NAMED = 0.005
 _GAP = "  "
 
@@ -30,16 +30,16 @@ def bar(sequence: SequenceDivision, width: int) -> list[Run]:
 def legend(sequence: SequenceDivision, width: int) -> list[list[Run]]:
     """The parts of a bar with their marks and shares, the largest first, in lines of at most ``width`` columns."""
     lines: list[list[Run]] = [[]]
-    taken = 0
+    used = 0
     named = [(part, text) for part, text in parts_text(sequence) if sequence.share(part) >= _LEAST_NAMED]
     for part, text in sorted(named, key=lambda item: -sequence.parts[item[0]]):
         size = display_width(text) + 2
-        if taken and taken + len(_GAP) + size > width:
+        if used and used + len(_GAP) + size > width:
             lines.append([])
-            taken = 0
-        if taken:
+            used = 0
+        if used:
             lines[-1].append((_GAP, ""))
-            taken += len(_GAP)
+            used += len(_GAP)
         lines[-1] += [(f"{part.traits.mark} ", part.traits.style), (text, "")]
-        taken += size
+        used += size
     return lines

@@ -67,15 +67,15 @@ from stallscope.report.text import TextWriter
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
 _WIDEST_BAR = 80
-# Sentences of a list, and tables or rows of one.
+# Largest numbers of sentences in a list, and of tables, or rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Lines and places of waits of the first sequence, and of each other one.
+# Largest numbers of lines and of places of waits of the first sequence, and of each other one.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
-# Calls that hold up those of other threads.
+# Largest number of sentences about calls that hold up those of other threads.
 _MOST_HOLDING = 3
-# Lines of text for those of a sequence, so that a report about one fits a screen of 40.
+# Lines of text for the lines of a sequence, so that a report about one sequence fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
-# Threads that lost less are in the tables alone.
+# Smallest share of lost time of a thread that is shown outside the tables.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
     TableColumn("cause"),
@@ -90,7 +90,7 @@ _ROW_COLUMNS = (
 )
 
 
-# A thread with its process.
+# Thread with its process.
 _Place = tuple[ThreadFindings, ProcessFindings]
 
 
@@ -108,8 +108,8 @@ def show_watch(
 ) -> None:
     """``findings`` about the program ``title``.
 
-    ``full``: with the time lost by cause and place, the slow calls one by one, and a table of functions per thread.
-    A program without a steady state, which its lines say little of, has the first two in any case.
+    ``full`` adds the time lost by cause and place, the slow calls one by one, and a table of functions per thread. A
+    program without a steady state gets the first two in any case: its lines say little of it.
     """
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
@@ -180,7 +180,7 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         for holding in holding_calls(process)[:_MOST_HOLDING]:
             text = process_prefix(process, several) + holding_text(holding, process)
             out.paragraph(text, indent="  ", first="", style="warn")
-        others += sum(len(one.threads) for one in sequences[_MOST_HEADLINES:])
+        others += sum(len(each.threads) for each in sequences[_MOST_HEADLINES:])
         last = (
             start_up_text(process.division, process.ended),
             end_text(sequences[0]) if sequences else "",
@@ -245,31 +245,31 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
 def _causes(out: TextWriter, processes: Sequence[ProcessFindings]) -> None:
     """Time lost by cause over all processes, each with what helps."""
     lost = united(loss for process in processes for loss in process.lost)
-    total = sum(one.ns for one in lost)
+    total = sum(loss.ns for loss in lost)
     if not total:
         return
     rows = [
         (
-            loss_text(one),
-            format_count(one.calls),
-            in_ms(one.ns),
-            _percent(one.ns / total),
-            "–" if one.cause is WaitCause.UNATTRIBUTED else _percent(one.proven_ns / one.ns),
+            loss_text(loss),
+            format_count(loss.calls),
+            in_ms(loss.ns),
+            _percent(loss.ns / total),
+            "–" if loss.cause is WaitCause.UNATTRIBUTED else _percent(loss.proven_ns / loss.ns),
         )
-        for one in lost[:_MOST_ROWS]
+        for loss in lost[:_MOST_ROWS]
     ]
     out.line()
     out.paragraph("Time lost by cause", style="strong")
     out.table(_CAUSE_COLUMNS, rows)
     if rest := lost[_MOST_ROWS:]:
-        time = duration_ns(sum(one.ns for one in rest))
+        time = duration_ns(sum(loss.ns for loss in rest))
         out.paragraph(f"{plural(len(rest), 'more cause')}, {time} in all", style="dim")
     for text in remedies(lost, [call for process in processes for call in process.slow_calls]):
         out.paragraph(text, indent="    ", first="  ", style="dim")
 
 
 def remedies(lost: Iterable[TimeLost], calls: Sequence[ExplainedCall], thread: int | None = None) -> list[str]:
-    """What helps against each cause of ``lost`` by the slow ``calls``, of one ``thread`` or of all."""
+    """Remedies for each cause of ``lost`` by the slow ``calls``, of one ``thread`` or of all."""
     causes = [cause_of(cause) for cause in dict.fromkeys(loss.cause for loss in lost)]
     return [
         f"{cause.word}: {with_code(*cause.helps(function_of(calls, cause.name, thread)))}"
@@ -280,10 +280,10 @@ def remedies(lost: Iterable[TimeLost], calls: Sequence[ExplainedCall], thread: i
 
 def _sites(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
     """The places in the program that made slow calls, the most time lost first."""
-    found = [(site, process) for process in processes for site in process.sites if site.lost_ns]
-    found.sort(key=lambda item: -item[0].lost_ns)
-    left = f" (the {_MOST_LISTED} of {format_count(len(found))} that lost most)" if len(found) > _MOST_LISTED else ""
-    texts = (process_prefix(process, several) + _site(site) for site, process in found[:_MOST_LISTED])
+    places = [(site, process) for process in processes for site in process.sites if site.lost_ns]
+    places.sort(key=lambda item: -item[0].lost_ns)
+    left = f" (the {_MOST_LISTED} of {format_count(len(places))} that lost most)" if len(places) > _MOST_LISTED else ""
+    texts = (process_prefix(process, several) + _site(site) for site, process in places[:_MOST_LISTED])
     out.section(f"Slow calls by place in the program{left}", texts)
 
 
@@ -294,20 +294,20 @@ def _site(site: CallSite) -> str:
 
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
-    found = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
-    left = f" (the slowest {_MOST_LISTED} of {format_count(len(found))})" if len(found) > _MOST_LISTED else ""
+    calls = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
+    left = f" (the slowest {_MOST_LISTED} of {format_count(len(calls))})" if len(calls) > _MOST_LISTED else ""
     texts = (
         f"{process_prefix(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
-        for call, process in found[:_MOST_LISTED]
+        for call, process in calls[:_MOST_LISTED]
     )
     out.section(f"Slow calls{left}", texts)
 
 
 def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
     """What watching cost the processes that it cost most."""
-    found = [(process.cost, process) for process in processes if process.cost is not None and process.calls]
-    found.sort(key=lambda item: -item[0].high)
-    texts = (process_prefix(process, several) + cost_text(cost) for cost, process in found[:_MOST_HEADLINES])
+    costs = [(process.cost, process) for process in processes if process.cost is not None and process.calls]
+    costs.sort(key=lambda item: -item[0].high)
+    texts = (process_prefix(process, several) + cost_text(cost) for cost, process in costs[:_MOST_HEADLINES])
     if several:
         out.section("Cost of watching", texts)
         return
@@ -317,13 +317,13 @@ def _costs(out: TextWriter, processes: Sequence[ProcessFindings], several: bool)
 
 
 def _in_flight(out: TextWriter, findings: WatchFindings, several: bool) -> None:
-    found = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
+    calls = sorted(calls_in_flight(findings), key=lambda item: -item[0].age_ns)
     texts = (
-        process_prefix(process, several) + in_flight_text(call, process.ended) for call, process in found[:_MOST_LISTED]
+        process_prefix(process, several) + in_flight_text(call, process.ended) for call, process in calls[:_MOST_LISTED]
     )
     out.section("Calls in flight", texts)
-    if len(found) > _MOST_LISTED:
-        out.paragraph(f"{len(found) - _MOST_LISTED} more.", indent="  ", style="dim")
+    if len(calls) > _MOST_LISTED:
+        out.paragraph(f"{len(calls) - _MOST_LISTED} more.", indent="  ", style="dim")
 
 
 def _tables(out: TextWriter, places: Sequence[_Place], several: bool) -> None:

@@ -63,12 +63,12 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# Records of a call arrive within this time after its end; then its cause is final.
+# Longest time (ns) from the end of a call to its records; then its cause is final.
 SETTLED_NS = 2_000_000_000
 SETTLED_TOGETHER_NS = 1_000_000_000
-# Explained calls that are kept one by one; what older ones lost is still in the sums.
+# Largest number of explained calls that are kept one by one; the sums include older ones.
 MOST_CALLS = 10_000
-# Readings for which a thread may be missing, while another takes its place over.
+# Number of readings for which a thread may be missing, while another takes its place over.
 _FORGET_READINGS = 64
 
 
@@ -92,7 +92,7 @@ class ProcessAnalysis:
         self._known = known
         self._store = RecordStore()
         self._held: list[_HeldCall] = []
-        # Those calls as they are explained by the present reading; None until they are.
+        # The held calls as the present reading explains them; None until it does.
         self._present: tuple[ExplainedCall, ...] | None = None
         # The calls of the last readings by thread, begin, duration and correlation, and those of as many before.
         self._read: set[tuple[int, int, int, int]] = set()
@@ -168,7 +168,7 @@ class ProcessAnalysis:
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
-                in_flight = {one.id: one.in_flight[0].begin_ns for one in process.threads if one.in_flight}
+                in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
                 self._samples.add(samples, calls, self._divider, in_flight)
         self._settle()
 
@@ -185,7 +185,7 @@ class ProcessAnalysis:
         sums.add(recent)
         end_ns = process.ended_ns or self._now_ns
         threads = [self._thread(process, thread, sums, end_ns) for thread in process.threads]
-        lost = united(one for thread in threads for one in thread.lost)
+        lost = united(loss for thread in threads for loss in thread.lost)
         calls = sorted((*self._final, *(call for _, call in recent)), key=lambda call: call.end_ns)
         division, sequences = self._sequences(process)
         return ProcessFindings(
@@ -228,7 +228,7 @@ class ProcessAnalysis:
             return None, ()
         division, divided = divider.division() or (None, None)
         if self._samples is None:
-            return division, tuple(ProgramSequence(**attributes(one, SequenceDivision)) for one in divided or ())
+            return division, tuple(ProgramSequence(**attributes(each, SequenceDivision)) for each in divided or ())
         begin_ns = divider.steady_ns or process.started.monotonic_ns
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
@@ -267,8 +267,8 @@ class ProcessAnalysis:
 
     def _engine_use(self) -> EngineUse:
         tenures = {
-            device: EngineTenures(one.contexts, one.starts, one.ends, one.joined)
-            for device, one in self._store.tenures(self._ended).items()
+            device: EngineTenures(tenure.contexts, tenure.starts, tenure.ends, tenure.joined)
+            for device, tenure in self._store.tenures(self._ended).items()
         }
         return EngineUse(tenures, self._store.switches)
 
@@ -282,7 +282,7 @@ class ProcessAnalysis:
         assert self._process is not None
         border = self._now_ns - SETTLED_NS
         self._present = None
-        # Several at a time: finding the causes takes as long for one call.
+        # Several at a time: the search for causes takes as long for one call as for many.
         if any(held.end_ns < border - SETTLED_TOGETHER_NS and not held.final for held in self._held):
             self._present, final = self._explained(self._process), []
             for held, call in zip(self._held, self._present, strict=True):
@@ -330,20 +330,20 @@ class ProcessAnalysis:
             others=self.others,
             noted=[held.final for held in self._held],
         )
-        found = attribute(slow, excess, recorded, self._known)
+        explained = attribute(slow, excess, recorded, self._known)
         if not any(held.stack for held in self._held):
-            return found
-        return tuple(_with_stack(call, held.stack) for call, held in zip(found, self._held, strict=True))
+            return explained
+        return tuple(_with_stack(call, held.stack) for call, held in zip(explained, self._held, strict=True))
 
     def _thread(self, process: WatchedProcess, thread: WatchedThread, sums: CallSums, end_ns: int) -> ThreadFindings:
-        # Of the first owner nobody knows when it began.
+        # The begin of the first owner is unknown.
         began_ns = thread.started_ns if thread.owners < 2 else process.started.monotonic_ns
         last_ns = thread.ended_ns or end_ns
         rows = [
             _row(name, thread.figures.get(name, NO_FIGURES), process.slow_limit_ns, sums.kept_of(thread.slot, name))
             for name in thread.functions
         ]
-        # Of slow calls that were not kept, no cause is known.
+        # The causes of slow calls that were not kept are unknown.
         unkept = (TimeLost(WaitCause.UNATTRIBUTED, None, "", row.unkept, row.unkept_ns, 0) for row in rows)
         return ThreadFindings(
             id=thread.id,
@@ -362,15 +362,15 @@ def watch_findings(
     processes: Iterable[ProcessFindings], began_at_ns: int, problems: Iterable[str] = ()
 ) -> WatchFindings:
     """The findings of several processes together. ``began_at_ns`` is the first one's start on CLOCK_REALTIME."""
-    found = tuple(sorted(processes, key=lambda process: (process.began_ns, process.pid)))
-    end_ns = max((process.began_ns + process.duration_ns for process in found), default=0)
-    first_ns = min((process.began_ns for process in found), default=0)
+    ordered = tuple(sorted(processes, key=lambda process: (process.began_ns, process.pid)))
+    end_ns = max((process.began_ns + process.duration_ns for process in ordered), default=0)
+    first_ns = min((process.began_ns for process in ordered), default=0)
     return WatchFindings(
         began_at_ns=began_at_ns,
         began_ns=first_ns,
         duration_ns=end_ns - first_ns,
         problems=tuple(problems),
-        processes=found,
+        processes=ordered,
     )
 
 

@@ -11,9 +11,9 @@ from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
 
-# Places that are kept apart; further ones are left out.
+# Largest number of places that are kept apart; further ones are left out.
 MOST_SITES = 4096
-# A function's calls of one size, in which those without a stack are spread over the places of the others.
+# Function, size and blocking of calls; those without a stack are spread over the places of the others.
 _KindKey = tuple[str, int | None, bool]
 
 
@@ -49,11 +49,11 @@ class SiteSums:
     @property
     def calls(self) -> int:
         """Number of calls with a stack."""
-        return sum(one.calls for one in self.sites.values())
+        return sum(site.calls for site in self.sites.values())
 
     def copy(self) -> SiteSums:
         """A copy that may be changed."""
-        return SiteSums({key: one.copy() for key, one in self.sites.items()}, self.without.copy())
+        return SiteSums({key: site.copy() for key, site in self.sites.items()}, self.without.copy())
 
     def add(self, call: ExplainedCall) -> None:
         """Add a slow call."""
@@ -70,38 +70,38 @@ class SiteSums:
         site.add(call, call.stack)
 
     def sites_by_time(self, unkept: Mapping[str, int]) -> tuple[CallSite, ...]:
-        """The places, the most time lost first. ``unkept`` slow calls of each function are known by their number only.
+        """Places, the most time lost first. Of ``unkept`` slow calls of each function, only the number is known.
 
-        What has no stack is spread over the places of its kind, and what was not kept over those of its function.
+        Calls without a stack are spread over the places of their kind, unkept calls over those of their function.
         """
         recorded: Counter[_KindKey] = Counter()
-        for (kind, _), one in self.sites.items():
-            recorded[kind] += one.calls
+        for (kind, _), site in self.sites.items():
+            recorded[kind] += site.calls
         kept: Counter[str] = Counter()
         for kind, calls in (*recorded.items(), *self.without.items()):
             kept[kind[0]] += calls
-        found = []
-        for (kind, _), one in self.sites.items():
+        sites = []
+        for (kind, _), site in self.sites.items():
             times = 1 + self.without[kind] / recorded[kind]
             times *= 1 + unkept.get(kind[0], 0) / kept[kind[0]]
-            found.append(_site(kind, one, times))
-        return tuple(sorted(found, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
+            sites.append(_site(kind, site, times))
+        return tuple(sorted(sites, key=lambda site: (-site.lost_ns, -site.calls, site.function)))
 
 
-def _site(kind: _KindKey, one: _SiteSum, times: float) -> CallSite:
-    """``times``: each call with a stack stands for so many."""
+def _site(kind: _KindKey, site: _SiteSum, times: float) -> CallSite:
+    """Place whose calls with a stack stand for ``times`` calls each."""
     function, size, blocking = kind
     return CallSite(
-        stack=one.stack,
-        place=one.stack.place,
+        stack=site.stack,
+        place=site.stack.place,
         function=function,
         bytes=size,
         blocking=blocking and family_of(function) is CallFamily.COPY,
-        recorded=one.calls,
-        calls=round(one.calls * times),
-        total_ns=round(one.total_ns * times),
-        lost_ns=round(one.causes.total() * times),
-        first_ns=one.first_ns,
-        last_ns=one.last_ns,
-        cause=one.causes.most_common(1)[0][0],
+        recorded=site.calls,
+        calls=round(site.calls * times),
+        total_ns=round(site.total_ns * times),
+        lost_ns=round(site.causes.total() * times),
+        first_ns=site.first_ns,
+        last_ns=site.last_ns,
+        cause=site.causes.most_common(1)[0][0],
     )

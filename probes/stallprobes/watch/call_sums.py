@@ -46,9 +46,9 @@ class CallSums:
 
     def copy(self) -> CallSums:
         """A copy that may be changed."""
-        found = CallSums()
-        found.sites, found._threads = self.sites.copy(), {slot: one.copy() for slot, one in self._threads.items()}
-        return found
+        copy = CallSums()
+        copy.sites, copy._threads = self.sites.copy(), {slot: thread.copy() for slot, thread in self._threads.items()}
+        return copy
 
     def add(self, calls: Iterable[tuple[int, ExplainedCall]]) -> None:
         """Add calls, each with the slot of its thread."""
@@ -83,4 +83,4 @@ def _add(sums: dict[_Key, list[int]], key: _Key, first: int, second: int, third:
 
 
 def _copied(sums: dict[_Key, list[int]]) -> dict[_Key, list[int]]:
-    return {key: one.copy() for key, one in sums.items()}
+    return {key: figures.copy() for key, figures in sums.items()}

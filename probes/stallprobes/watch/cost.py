@@ -11,17 +11,17 @@ from stallprobes.native.layouts.watch_file import RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Comparisons of windows below which nothing is measured: then the 95 % interval of the median is all of them.
+# Smallest number of compared windows that measure a cost: with fewer, the 95 % interval of the median has all of them.
 LEAST_COMPARED = 6
-# Calls of a window below which it shows no rate.
+# Smallest number of calls of a window that shows a rate.
 LEAST_CALLS = 50
-# What CUPTI itself takes for both callbacks of a call (ns): 0.1 to 0.3 us were measured on H200s (CUPTI 13.0 and 13.5)
-# with a callback that reads the clock twice.
+# Time (ns) that CUPTI itself takes for both callbacks of a call: 0.1 to 0.3 us on H200s (CUPTI 13.0 and 13.5) with a
+# callback that reads the clock twice.
 DISPATCH_NS = (50, 250)
 
 
 class AttachingCost(Document):
-    """What attaching to a process that ran cost it."""
+    """Cost of attaching to a process that ran."""
 
     pid: Unsigned
     stopped_ns: Annotated[
@@ -32,10 +32,10 @@ class AttachingCost(Document):
 
 
 class WatchCost(Document, kw_only=True):
-    """What watching costs a process, as shares of the time of the thread that makes most calls.
+    """Cost of watching a process, as shares of the time of the thread that makes most calls.
 
-    With comparisons, it is the cost since records were off first, after the start of the program. It contains the time
-    of the switches between windows, for which a call may be held up.
+    With comparisons, it is the cost since records were first off, after the start of the program. It includes the
+    switches between windows, which may hold up a call.
     """
 
     low: Share
@@ -69,7 +69,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
 
 
 def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[float, float]:
-    """The least and the most that callbacks and stacks cost, as shares (0 to 1) of the time of the busiest thread."""
+    """Lower and upper bound of the cost of callbacks and stacks, as shares (0 to 1) of the time of the busiest
+    thread."""
     stacks = process.stacks_ns / max(now_ns - process.started.monotonic_ns, 1)
     rate = _most_calls_per_ns(process, since_ns, now_ns)
     low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
@@ -94,19 +95,19 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
     rates = (
         thread.calls / max((thread.ended_ns or now_ns) - thread.started_ns, 1)
         for thread in process.threads
-        # Of a row that several threads share nobody knows whose they are.
+        # The calls of a row that several threads share have no known owner.
         if thread.owners < 2
     )
     return max(rates, default=0.0)
 
 
 def _slowdowns(windows: RecordWindows) -> list[float]:
-    """The share of time that records took in each window with them, by the rates of calls in it and on both sides."""
-    known = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
+    """Share of time that records took in each window with records, by the rates of calls in it and on both sides."""
+    counted = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
     rates = windows.calls / np.maximum(windows.took, 1)
-    at = np.flatnonzero(known[:-2] & known[1:-1] & known[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
-    found: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
-    return found
+    at = np.flatnonzero(counted[:-2] & counted[1:-1] & counted[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
+    slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
+    return slowdowns
 
 
 def _median_interval(values: list[float]) -> tuple[float, float]:

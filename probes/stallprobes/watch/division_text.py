@@ -14,19 +14,20 @@ from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, Process
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
-# Sequences with less of the operations' time than this share of the first one's are counted together.
+# Smallest share of the operations' time of the first sequence with which a sequence is not only counted.
 _LEAST_GPU_SHARE = 0.005
-# So many others are shown, whose time inside calls that block for a cause takes this share of the longest one's.
+# Smallest share of the longest time inside calls that block for a cause with which another sequence is shown, and
+# number of those.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
-# Functions whose waits cost most, of which a sentence names some.
+# Smallest share of the price of waiting of a function that is named, and number of those.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 _MOST_SHARERS = 4
-# Parts of a step that are named, as shares of it.
+# Smallest share of a step of a part that is named.
 _LEAST_OF_STEP = 0.03
-# Time off the CPU that is worth a sentence, as a share of that between calls, which takes at least as much.
+# Smallest share of the time between calls that is off the CPU, and of the time that is between calls, for a sentence.
 _LEAST_OFF_CPU = 0.1
-# An interval that is narrower than a figure's digits is not printed.
+# Narrowest interval that is printed: a figure's digits.
 _LEAST_INTERVAL = 0.005
 
 
@@ -50,13 +51,14 @@ def sequence_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
     names = {thread.id: thread.name for thread in process.threads}
     first = sequence.threads[0] if sequence.threads else 0
     name = names.get(first, "")
-    same = {one.threads[:1] for one in process.sequences if names.get(one.threads[0] if one.threads else 0, "") == name}
+    begins = (each.threads[:1] for each in process.sequences)
+    same = {ids for ids in begins if names.get(ids[0] if ids else 0, "") == name}
     words = [f"thread {first}"] if len(same) > 1 and name else []
     if len(sequence.threads) > 1:
         words.append(f"with {plural(len(sequence.threads) - 1, 'more thread')}")
     text = name or thread_text(first, name)
     text += f" ({', '.join(words)})" if words else ""
-    return text + (f" on GPU {sequence.device}" if len({one.device for one in process.sequences}) > 1 else "")
+    return text + (f" on GPU {sequence.device}" if len({each.device for each in process.sequences}) > 1 else "")
 
 
 def verdict_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
@@ -65,7 +67,7 @@ def verdict_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
 
 
 def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[str, ...]:
-    """The verdict about a sequence in sentences of which each later one is shorter and says less."""
+    """Verdict about a sequence in sentences, each shorter than the one before."""
     who = sequence_text(sequence, process)
     if sequence.verdict is Bound.UNKNOWN:
         share = sequence.share(Part.UNKNOWN)
@@ -88,8 +90,8 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
 
 
 def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
-    """What a sequence waits for in communication, where its verdict does not say it, and what of that is not known; ""
-    where it hardly communicates."""
+    """What a sequence waits for in communication, beyond its verdict, and what is unknown of it; "" where it hardly
+    communicates."""
     texts = []
     blamed = sequence.blamed
     if blamed is not None and sequence.verdict is not Bound.COMMUNICATION:
@@ -101,7 +103,7 @@ def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
 
 
 def figures_text(sequence: SequenceDivision) -> str:
-    """What a verdict stands on, in sentences: g, h and the price of waiting, each with its interval."""
+    """Figures behind a verdict, in sentences: g, h and the price of waiting, each with its interval."""
     works = "The GPU works for it" if sequence.engine_known else "The GPU works for it or for others"
     return (
         f"{works} {figure_text(sequence.gpu)} of the time{_communication(sequence)}; {figure_text(sequence.host)} of "
@@ -122,7 +124,7 @@ def step_text(sequence: SequenceDivision) -> str:
     shares = {part: sequence.share(part) for part in sequence.parts if part is not Part.END}
     parts = ", ".join(
         f"{part.word} {duration_ns(round(share * step.ns))}"
-        for part, share in sorted(shares.items(), key=lambda one: -one[1])
+        for part, share in sorted(shares.items(), key=lambda item: -item[1])
         if share >= _LEAST_OF_STEP
     )
     return f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}: {parts}."
@@ -130,7 +132,7 @@ def step_text(sequence: SequenceDivision) -> str:
 
 def sharers_text(process: ProcessFindings) -> str:
     """The processes that share the GPU, in a sentence: ``On the same GPU: python3 (pid 806).``; "" without any."""
-    named = [f"{one.name} (pid {one.pid})" for one in process.sharers[:_MOST_SHARERS]]
+    named = [f"{sharer.name} (pid {sharer.pid})" for sharer in process.sharers[:_MOST_SHARERS]]
     if len(process.sharers) > _MOST_SHARERS:
         named.append(f"{len(process.sharers) - _MOST_SHARERS} more")
     return f"On the same GPU: {', '.join(named)}." if named else ""
@@ -165,13 +167,13 @@ def shown_sequences(process: ProcessFindings) -> tuple[tuple[ProgramSequence, ..
     if process.division is None:
         return (), 0
     sequences = process.sequences
-    most = max((one.steady_ns for one in sequences), default=0)
-    worth = {id(one) for one in sequences if one.gpu.share * one.steady_ns >= _LEAST_GPU_SHARE * most}
-    others = (one for one in sequences if id(one) not in worth and _blocked_ns(one) >= _LEAST_BLOCKED_SHARE * most)
+    most = max((each.steady_ns for each in sequences), default=0)
+    worth = {id(each) for each in sequences if each.gpu.share * each.steady_ns >= _LEAST_GPU_SHARE * most}
+    others = (each for each in sequences if id(each) not in worth and _blocked_ns(each) >= _LEAST_BLOCKED_SHARE * most)
     worth.update(map(id, islice(others, _MOST_BLOCKED)))
-    shown = tuple(one for one in sequences if id(one) in worth) or sequences[:1]
-    named = {thread for one in shown for thread in one.threads}
-    left_out = {thread for one in sequences for thread in one.threads} - named
+    shown = tuple(each for each in sequences if id(each) in worth) or sequences[:1]
+    named = {thread for each in shown for thread in each.threads}
+    left_out = {thread for each in sequences for thread in each.threads} - named
     return shown, len(left_out) + process.division.other_threads
 
 
@@ -211,13 +213,13 @@ def _waits(sequence: SequenceDivision) -> str:
     """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
     if sequence.price.high < _LEAST_INTERVAL:
         return ""
-    named = [one for one in sequence.waits if one.share >= _LEAST_WAIT][:_MOST_WAITS]
-    parts = [f"{percent(one.share)} of that in {one.function}" for one in named]
+    named = [wait for wait in sequence.waits if wait.share >= _LEAST_WAIT][:_MOST_WAITS]
+    parts = [f"{percent(wait.share)} of that in {wait.function}" for wait in named]
     return f", {' and '.join(parts)}" if parts else ""
 
 
 def _off_cpu(sequence: SequenceDivision) -> str:
-    """How much of the host's time passes without a CPU, in a sentence; "" where it is little or not known."""
+    """Share of the host's time without a CPU, in a sentence; "" where it is little or unknown."""
     off = sequence.off_cpu
     if off is None or off.share < _LEAST_OFF_CPU or sequence.share(Part.HOST) < _LEAST_OFF_CPU:
         return ""

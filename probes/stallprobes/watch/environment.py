@@ -71,7 +71,7 @@ def variables(
         raise WatchError("a call is slow from 0 ns on or more.")
     if not 0 < options.cost <= 1:
         raise WatchError("watching may cost more than 0 % of the program's time, and at most 100 %.")
-    found = {
+    added = {
         INJECTION_VARIABLE: str(library),
         layout.FOLDER_VARIABLE: str(folder),
         layout.SLOW_VARIABLE: str(options.slow_ns),
@@ -82,9 +82,9 @@ def variables(
     }
     if not present.get(NVTX_VARIABLE):
         # Another tool's stays: then the program's ranges are not known.
-        found[NVTX_VARIABLE] = str(library)
+        added[NVTX_VARIABLE] = str(library)
     if cupti is not None:
-        found[layout.CUPTI_VARIABLE] = str(cupti)
+        added[layout.CUPTI_VARIABLE] = str(cupti)
     if options.yield_to_profiler:
         # Preloaded, the library sees the profiler's call before libcupti does.
         loaded = present.get(PRELOAD_VARIABLE, "")
@@ -93,8 +93,8 @@ def variables(
                 f"--yield-to-profiler needs {PRELOAD_VARIABLE}, which takes no path with a space or colon, as"
                 f" {library.parent} is: install stallscope elsewhere."
             )
-        found[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
-    return found
+        added[PRELOAD_VARIABLE] = f"{library}:{loaded}" if loaded else str(library)
+    return added
 
 
 def asleep_variables(library: Path, options: WatchOptions, present: Mapping[str, str]) -> dict[str, str]:
@@ -113,13 +113,13 @@ def find_cupti(driver_version: int) -> Path | None:
     Programs use it that have loaded none, or one that records no context switches.
     """
     try:
-        found = matching(driver_version, found_libraries())
+        libraries = matching(driver_version, found_libraries())
     except TimelineUnavailable:
         return None
-    if len(found) > 1:
+    if len(libraries) > 1:
         # An environment with PyTorch has its libcupti 13.0 too.
-        found.sort(key=lambda one: ask_version(one.path) or 0, reverse=True)
-    return Path(found[0].path)
+        libraries.sort(key=lambda cupti: ask_version(cupti.path) or 0, reverse=True)
+    return Path(libraries[0].path)
 
 
 def named_cupti() -> Path | None:

@@ -33,9 +33,9 @@ from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
 
-# Samples of the run delay that are kept for each thread; a slow call is explained within seconds.
+# Largest number of samples of the run delay of a thread: a slow call is explained within seconds.
 MOST_SAMPLES = 256
-# The part of a ring that may be filled between two readings.
+# Share of a ring that may be filled between two readings.
 _ROOM = 0.4
 
 
@@ -44,7 +44,7 @@ ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
 
 @dataclass
 class _ReadFile:
-    """What is known of one file."""
+    """State of one file."""
 
     analysis: ProcessAnalysis
     inspector: ProcessInspector
@@ -94,19 +94,19 @@ class FolderAnalysis:
     @property
     def processes(self) -> tuple[WatchedProcess, ...]:
         """The last reading of each process."""
-        return tuple(one.process for one in self._readings.values() if one.process is not None)
+        return tuple(file.process for file in self._readings.values() if file.process is not None)
 
     @property
     def running(self) -> tuple[WatchedProcess, ...]:
         """The processes that had not ended at the last reading."""
-        return tuple(one.process for one in self._readings.values() if one.process is not None and not one.ended)
+        return tuple(file.process for file in self._readings.values() if file.process is not None and not file.ended)
 
     @property
     def room_s(self) -> float:
-        """The time (s) from now until a part of a ring of a running process is filled, as quickly as before its last
+        """Time (s) from now until the share _ROOM of a ring of a running process is filled, at the rate of its last
         reading."""
         now_ns = time.monotonic_ns()
-        left = (one.room_s - (now_ns - one.last_ns) / 1e9 for one in self._readings.values() if not one.ended)
+        left = (file.room_s - (now_ns - file.last_ns) / 1e9 for file in self._readings.values() if not file.ended)
         return max(min(left, default=math.inf), 0.0)
 
     def poll(self, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -139,8 +139,9 @@ class FolderAnalysis:
             else:
                 self._problems.pop(path, None)
         self._ranks.update()
-        shared = [one for one in self._readings.values() if not one.ended and one.analysis.switches >= LEAST_SWITCHES]
-        self._sharers.look([one.process.pid for one in shared if one.process is not None], time.monotonic_ns())
+        running = [file for file in self._readings.values() if not file.ended]
+        shared = [file.process for file in running if file.analysis.switches >= LEAST_SWITCHES]
+        self._sharers.look([process.pid for process in shared if process is not None], time.monotonic_ns())
 
     def finish_looking(self, seconds: float) -> None:
         """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""
@@ -150,37 +151,36 @@ class FolderAnalysis:
 
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
-        found = [_findings(one, one.process) for one in self._readings.values() if one.process is not None]
+        findings = [_findings(file, file.process) for file in self._readings.values() if file.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        processes = self._with_ranks(self._sharers.named(found))
+        processes = self._with_ranks(self._sharers.named(findings))
         return watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
 
     def _skipped(self) -> Iterable[str]:
-        """What of the processes' names and files exceeded the limits of reading."""
+        """Sentences about names and files of the processes that exceeded the limits of reading."""
         names = self._parser.skipped.get(ParserRequest.NAMES, 0) - self._skipped_before
         files = {file for reading in self._readings.values() for file in reading.stacks.skipped_files}
         return skipped_texts(names, len(files))
 
     def _with_ranks(self, processes: tuple[ProcessFindings, ...]) -> tuple[ProcessFindings, ...]:
-        """``processes`` with what is known of their communication."""
+        """``processes`` with their communication."""
+        files = self._readings.values()
         begins = {
-            one.key: one.analysis.steady_ns or one.process.started.monotonic_ns
-            for one in self._readings.values()
-            if one.process is not None
+            file.key: file.analysis.steady_ns or file.process.started.monotonic_ns
+            for file in files
+            if file.process is not None
         }
-        ranks = {
-            one.key: one.rank for one in self._readings.values() if one.process is not None and one.rank is not None
-        }
+        ranks = {file.key: file.rank for file in files if file.process is not None and file.rank is not None}
         return self._rank_findings.of(processes, ranks, begins)
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
         """The kernels of the other processes."""
-        others = (one for one in self._readings.values() if one is not reading and one.process is not None)
-        return [one.analysis.kernels() for one in others]
+        others = (other for other in self._readings.values() if other is not reading and other.process is not None)
+        return [other.analysis.kernels() for other in others]
 
     def _rates_beside(self, reading: _ReadFile) -> list[float]:
         """The calls and operations a second of each other process that runs."""
-        return [one.analysis.rate for one in self._readings.values() if one is not reading and not one.ended]
+        return [other.analysis.rate for other in self._readings.values() if other is not reading and not other.ended]
 
     def _read(self, source: WatchSource, path: Path, reading: _ReadFile) -> None:
         with source.open(path) as file:
@@ -230,13 +230,13 @@ class FolderAnalysis:
 
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
-    found = reading.analysis.findings()
+    findings = reading.analysis.findings()
     # A process that was killed has not noted its end.
-    return found.changed(ended=True) if reading.ended and process.ended_ns is None else found
+    return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
 
 
 def _last_sign(process: WatchedProcess) -> int:
-    """The last time at which a process that has ended is known to have run."""
+    """Last known time at which an ended process ran."""
     times = [process.clocks.monotonic_ns, process.started.monotonic_ns]
     for thread in process.threads:
         times += [thread.started_ns, thread.ended_ns or 0]

@@ -12,11 +12,11 @@ from stallprobes.machine.gpus import processes_on
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Others' time-slices of this share of a sequence's time have somebody who takes them.
+# Smallest share of a sequence's time in time-slices of others for which their process is named.
 LEAST_SHARE = 0.05
-# NVML takes milliseconds, and processes come and go slowly.
+# Time (ns) between two questions to NVML, which take milliseconds; processes come and go slowly.
 PAUSE_NS = 5_000_000_000
-# Nobody shares a GPU with a process that had fewer context switches.
+# Context switches below which nobody shares the GPU of a process.
 LEAST_SWITCHES = 64
 
 
@@ -29,7 +29,7 @@ class GpuSharers:
         self._seen: dict[int, dict[int, str]] = {}
 
     def look(self, pids: Sequence[int], now_ns: int) -> None:
-        """Ask NVML, if it is time for it, who is on the GPUs of the running processes ``pids``."""
+        """Ask NVML which processes are on the GPUs of the running processes ``pids``, unless it was just asked."""
         if not pids or now_ns < self._due_ns:
             return
         self._due_ns = now_ns + PAUSE_NS
@@ -45,9 +45,9 @@ class GpuSharers:
                 self._seen.setdefault(pid, {}).update(others)
 
     def named(self, processes: Iterable[ProcessFindings]) -> tuple[ProcessFindings, ...]:
-        """``processes``, those of which others take time-slices with the names of these."""
+        """``processes`` with the names of those that take time-slices of them."""
         every = tuple(processes)
-        return tuple(one.changed(sharers=self._of(one, every)) if is_shared(one) else one for one in every)
+        return tuple(each.changed(sharers=self._of(each, every)) if is_shared(each) else each for each in every)
 
     def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
         watched = [other for other in every if other.pid != process.pid and _share_a_gpu(process, other)]
@@ -58,15 +58,15 @@ class GpuSharers:
 
 
 def is_shared(process: ProcessFindings) -> bool:
-    """Whether others' time-slices take a part of the time of one of the process's sequences."""
+    """Whether time-slices of others take a part of the time of a sequence of the process."""
     return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 
-def _share_a_gpu(one: ProcessFindings, other: ProcessFindings) -> bool:
+def _share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
     """Whether both worked on GPUs with the same number at the same time."""
-    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (one, other))
-    first_ns = max(one.began_ns, other.began_ns)
-    last_ns = min(one.began_ns + one.duration_ns, other.began_ns + other.duration_ns)
+    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (process, other))
+    first_ns = max(process.began_ns, other.began_ns)
+    last_ns = min(process.began_ns + process.duration_ns, other.began_ns + other.duration_ns)
     return bool(own & others) and first_ns < last_ns
 
 
@@ -78,7 +78,7 @@ def _by_gpu(module: Any) -> Iterable[dict[int, str]]:
         return
     for index in range(count):
         try:
-            found = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
+            processes = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
         except module.NVMLError:
             continue
-        yield {process.pid: process.name for process in found}
+        yield {process.pid: process.name for process in processes}

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# Beyond it a sum could leave int64.
+# Largest sum that stays in int64.
 _MOST = 2**62
 _SHORT = 2**15
-# A table of codes has at most so many places for each, and in all.
+# Largest size of a table of codes, for each code and in all.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
@@ -23,8 +23,8 @@ def int64s(values: Any) -> Int64s:
 
 
 def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
-    """The different values in order. Most follow an equal one, or lie close together: NumPy's function makes no use of
-    that."""
+    """Different values in order. Most values equal the one before, or lie close together, which NumPy's function does
+    not use."""
     if not len(values):
         return values
     values = values[np.append(True, values[1:] != values[:-1])]
@@ -33,14 +33,14 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
         return np.unique(values)
     present = np.zeros(most - least + 1, dtype=np.bool_)
     present[values - values.min()] = True
-    found: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
-    return found
+    ordered: NDArray[_Number] = np.flatnonzero(present).astype(values.dtype) + values.min()
+    return ordered
 
 
 def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:
     """The different values in order, and the place of each value among them."""
-    known = distinct(values)
-    return known, int64s(np.searchsorted(known, values))
+    ordered = distinct(values)
+    return ordered, int64s(np.searchsorted(ordered, values))
 
 
 def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
@@ -48,16 +48,16 @@ def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
     most = int(codes.max(initial=0))
     if most > _CODES_EACH * len(codes):
         return numbered(codes)
-    known = np.flatnonzero(np.bincount(codes))
+    present = np.flatnonzero(np.bincount(codes))
     table = np.zeros(most + 1, dtype=np.int64)
-    table[known] = np.arange(len(known))
-    return known, table[codes]
+    table[present] = np.arange(len(present))
+    return present, table[codes]
 
 
 def count_until(values: Int64s, times: Int64s) -> Int64s:
-    """How many of ``values`` are at or before each of ``times``; both ascend.
+    """Number of ``values`` at or before each of ``times``; both ascend.
 
-    As ``np.searchsorted(values, times, "right")``, which looks up each time where this looks up each value.
+    Equals ``np.searchsorted(values, times, "right")``, which searches every time; this searches every value.
     """
     return np.cumsum(np.bincount(np.searchsorted(times, values, "left"), minlength=len(times) + 1)[: len(times)])
 
@@ -83,9 +83,9 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
         offsets = groups * digits - least
         return np.maximum.accumulate(offsets + values) - offsets
     # Too large for a number: their ranks are not.
-    known, ranks = np.unique(values, return_inverse=True)
-    offsets = groups * len(known)
-    return known[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
+    ordered, ranks = np.unique(values, return_inverse=True)
+    offsets = groups * len(ordered)
+    return ordered[np.maximum.accumulate(offsets + ranks.reshape(-1)) - offsets]
 
 
 class GroupedTimes:
@@ -132,7 +132,7 @@ class GroupMembers:
         return self._rows[first:end][self._ends[first:end] > begin_ns]
 
     def during_each(self, groups: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-        """The pairs (number of the span, row) of many spans with the rows of its group that overlap it, in order."""
+        """Pairs (number of the span, row): each span with the rows of its group that overlap it, in order."""
         first = GroupedTimes(self._groups, self._latest).last(groups, begins) + 1
         first = np.where(first > 0, first, self._firsts[groups])
         owners, places = expanded(first, GroupedTimes(self._groups, self._starts).last(groups, ends - 1) + 1)
@@ -162,25 +162,25 @@ class IntervalGroups:
         self._begins = GroupedTimes(self.groups, self.starts)
 
     def covered(self, groups: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
-        """The time (ns) of each span from ``starts`` to ``ends`` that intervals of its group cover.
+        """Time (ns) of each span from ``starts`` to ``ends`` that intervals of its group cover.
 
         0 for a span that ends before it starts, and for an unknown group, such as -1.
         """
-        found = self._until(groups, np.maximum(starts, ends)) - self._until(groups, starts)
-        return np.where(groups >= 0, found, 0)
+        times = self._until(groups, np.maximum(starts, ends)) - self._until(groups, starts)
+        return np.where(groups >= 0, times, 0)
 
     def _until(self, groups: Int64s, times: Int64s) -> Int64s:
-        """The covered time before ``times``, up to a constant of each group."""
+        """Covered time before ``times``, up to a constant of each group."""
         places = self._begins.last(groups, times)
-        found = np.zeros(len(groups), dtype=np.int64)
+        covered_ns = np.zeros(len(groups), dtype=np.int64)
         inside = places >= 0
         at = places[inside]
-        found[inside] = self._before[at] + np.minimum(times[inside], self.ends[at]) - self.starts[at]
+        covered_ns[inside] = self._before[at] + np.minimum(times[inside], self.ends[at]) - self.starts[at]
         outside = ~inside
         if outside.any() and len(self.groups):
             # Before the first interval of the group.
-            found[outside] = self._before[np.searchsorted(self.groups, groups[outside], "left")]
-        return found
+            covered_ns[outside] = self._before[np.searchsorted(self.groups, groups[outside], "left")]
+        return covered_ns
 
 
 def expanded(first: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:

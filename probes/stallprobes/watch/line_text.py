@@ -21,39 +21,39 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# Sorts of time with a smaller part of a line's are not named.
+# Smallest share of a line's time of a sort of time that is named.
 _LEAST_NAMED = 0.1
-# Lines with less of the time are not worth one.
+# Smallest share of the time of a line that is shown.
 _LEAST_SHOWN = 0.01
-# Lines that cost less are not worth a second sentence.
+# Smallest cost of a line with a second sentence.
 _LEAST_WITH_INNER = 0.1
-# Rates below have a decimal.
+# Smallest rate without a decimal.
 _LEAST_RATE = 9.5
-# A price that is no more is as good as none.
+# Price up to which a wait costs nothing.
 _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
-# A thread of PyTorch's that runs the backward pass.
+# Name of a thread of PyTorch's that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
-# Causes of waits against which the remedy of the function is of no use.
+# Causes of waits against which the remedy of the function does not help.
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# Calls of other threads too, against which the remedy of the call that they hold up is of no use.
+# These causes, and calls of other threads: the remedy of the call that they hold up does not help.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
 def place_text(line: ProgramLine, process: ProcessFindings) -> str:
-    """Where a line is: ``train.py:42 in step``; what the thread does where no line of the program is known."""
+    """Place of a line: ``train.py:42 in step``; without a line of the program, the activity of the thread."""
     return _where(line.place, line.thread, process)
 
 
 def what_text(line: ProgramLine, by_time: bool) -> str:
-    """What is done at a line: ``waits in cuStreamSynchronize``, ``host time before cuLaunchKernel 9 %, ...``.
+    """Activity at a line: ``waits in cuStreamSynchronize``, ``host time before cuLaunchKernel 9 %, ...``.
 
     Waits have their price, unless lines are ordered ``by_time``, and their time where it is longer.
     """
@@ -78,20 +78,20 @@ def line_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequ
 
 def inner_text(line: ProgramLine) -> str:
     """Where a line that costs much does so: ``Of it modeling.py:245 in forward 12 %, linear.py:125 in forward 9 %.``"""
-    others = [one for one in line.inner if not _is_line(one.place, line.place)]
+    others = [inner for inner in line.inner if not _is_line(inner.place, line.place)]
     if not others or line.cost.share < _LEAST_WITH_INNER:
         return ""
-    return f"Of it {', '.join(inner_place_text(one, line) for one in line.inner)}."
+    return f"Of it {', '.join(inner_place_text(inner, line) for inner in line.inner)}."
 
 
-def inner_place_text(one: InnerPlace, line: ProgramLine) -> str:
+def inner_place_text(inner: InnerPlace, line: ProgramLine) -> str:
     """An innermost frame of a line with its part of the cost: ``modeling.py:245 in forward 12 %``."""
-    return f"{_inner(one.place, line)} {percent(one.cost)}"
+    return f"{_inner(inner.place, line)} {percent(inner.cost)}"
 
 
 def short_line_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
-    """A line of ``sequence`` in few words, what it costs or its share of the time first:
-    `` 41 % train.py:42 in step: waits in cuStreamSynchronize``."""
+    """Line of ``sequence`` in few words, its cost or its share of the time first: `` 41 % train.py:42 in step: waits in
+    cuStreamSynchronize``."""
     return f"{percent(line.cost.share):>5} {place_text(line, process)}: {what_text(line, count_alike(sequence))}"
 
 
@@ -112,34 +112,34 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequen
 def holding_text(holding: Sequence[HoldingCalls], process: ProcessFindings) -> str:
     """Calls of one function in one thread that hold up those of one or several sequences, in a sentence:
     ``cuMemFree_v2 in server.py:10 in cleaner holds up about 5 calls a second of other threads, 3 % of their time.``"""
-    one = holding[0]
+    first = holding[0]
     rate = sum(each.per_second for each in holding)
     number = f"{rate:.0f}" if rate >= _LEAST_RATE else f"{rate:.1f}"
     share = sum(each.share for each in holding) / len(holding)
     most = max(holding, key=lambda each: each.calls).held
     return (
-        f"{_holder(one, process)} holds up {number} calls a second of other threads, most of them {most}: "
+        f"{_holder(first, process)} holds up {number} calls a second of other threads, most of them {most}: "
         f"{percent(share)} of their time."
     )
 
 
 def holding_calls(process: ProcessFindings) -> list[tuple[HoldingCalls, ...]]:
-    """The calls that hold up those of other threads, each with what it is to every sequence, most time first."""
-    found: dict[tuple[int, str], list[HoldingCalls]] = {}
+    """Calls that hold up those of other threads, each with its effect on every sequence, most time first."""
+    calls: dict[tuple[int, str], list[HoldingCalls]] = {}
     for sequence in process.sequences:
-        for one in sequence.holding:
-            found.setdefault((one.thread, one.function), []).append(one)
-    return sorted(map(tuple, found.values()), key=lambda of: -sum(one.share for one in of))
+        for calling in sequence.holding:
+            calls.setdefault((calling.thread, calling.function), []).append(calling)
+    return sorted(map(tuple, calls.values()), key=lambda group: -sum(each.share for each in group))
 
 
 def shown_waits(sequence: ProgramSequence, most: int) -> tuple[WaitPlace, ...]:
-    """The first waits of a sequence that cost something or are many, at most so many."""
+    """First waits of a sequence that cost something or are many, at most ``most``."""
     named = (waits for waits in sequence.wait_places if waits.place is not None)
     return tuple(waits for waits in named if waits.price >= _LEAST_SHOWN or waits.per_second >= 1)[:most]
 
 
 def shown_lines(sequence: ProgramSequence, most: int) -> tuple[ProgramLine, ...]:
-    """The first lines of a sequence that are worth one, at most so many."""
+    """First lines of a sequence that are worth showing, at most ``most``."""
     return tuple(line for line in sequence.lines if line.cost.share >= _LEAST_SHOWN)[:most]
 
 
@@ -149,13 +149,13 @@ def lines_title(sequence: ProgramSequence) -> str:
 
 
 def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
-    """What helps against the largest cost of a line of ``sequence``, by its cause; "" where nothing is known."""
+    """Remedy for the largest cost of a line of ``sequence``, by its cause; "" where none is known."""
     if line.place is None:
         return ""
-    for one in sequence.holding:
+    for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
-        if inside and one.held == line.calls.function and one.share >= line.calls.share / 2:
-            return f"It waits for {_holder(one, process)}. {_of_call(one.function)}"
+        if inside and holding.held == line.calls.function and holding.share >= line.calls.share / 2:
+            return f"It waits for {_holder(holding, process)}. {_of_call(holding.function)}"
     if sequence.verdict is Bound.GPU:
         # The program is no faster without such a wait, but what comes behind it is.
         by_waits = line.waits.share > max(line.between.share, line.calls.share)
@@ -189,17 +189,17 @@ def _where(place: StackFrame | None, thread: int, process: ProcessFindings) -> s
     return frame_text(place)
 
 
-def _holder(one: HoldingCalls, process: ProcessFindings) -> str:
+def _holder(holding: HoldingCalls, process: ProcessFindings) -> str:
     """``cuMemFree_v2 in server.py:10 in cleaner``, with the thread unless the place has its name."""
-    name = _name_of(one.thread, process) or thread_text(one.thread, "")
-    if one.place is None:
-        return f"{one.function} in {name}"
-    thread = "" if name == one.place.function else f" ({name})"
-    return f"{one.function} in {_where(one.place, one.thread, process)}{thread}"
+    name = _name_of(holding.thread, process) or thread_text(holding.thread, "")
+    if holding.place is None:
+        return f"{holding.function} in {name}"
+    thread = "" if name == holding.place.function else f" ({name})"
+    return f"{holding.function} in {_where(holding.place, holding.thread, process)}{thread}"
 
 
 def _name_of(thread: int, process: ProcessFindings) -> str:
-    return next((one.name for one in process.threads if one.id == thread), "")
+    return next((each.name for each in process.threads if each.id == thread), "")
 
 
 def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]:
@@ -215,7 +215,7 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:
-    """Whether an innermost frame is that of the line: in compiled code another place of the same function is."""
+    """Whether an innermost frame is the line itself; in compiled code, whether it is in the same function."""
     if place is None or inner.kind is not place.kind or inner.kind is FrameKind.PYTHON:
         return inner == place
     same = (inner.file, inner.function, inner.source, inner.line)
@@ -230,13 +230,13 @@ def _inner(place: StackFrame, line: ProgramLine) -> str:
 
 
 def _of_host(line: ProgramLine) -> str:
-    """What helps against host time: where most of it passes in a library that launches kernels, fewer launches."""
-    library = sum(one.cost for one in line.inner if one.place.is_installed) >= line.cost.share / 2
+    """Remedy for host time: fewer launches, where most of it passes in a library that launches kernels."""
+    library = sum(inner.cost for inner in line.inner if inner.place.is_installed) >= line.cost.share / 2
     return _CALLS_REMEDY if library and family_of(line.between.function) is CallFamily.LAUNCH else _BETWEEN_REMEDY
 
 
 def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes: Collection[WaitCause]) -> str:
-    """What helps against most of the slow time of a function at a line, where that has one of ``causes``; else ""."""
+    """Remedy for most of the slow time of a function at a line, where one of ``causes`` has it; else ""."""
     times: Counter[WaitCause] = Counter()
     for site in process.sites:
         if site.function == function and place_of(site.stack) == line.place:

@@ -16,9 +16,9 @@ from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads
 from stallprobes.watch.reading.source import WatchSource
 from stallprobes.watch.thread_names import ThreadNames
 
-# A call that has been in flight for this long is inspected.
+# Age (ns) from which a call in flight is inspected.
 LOOK_AFTER_NS = 50_000_000
-# Between two runs of py-spy on one process.
+# Time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000
 
 
@@ -52,7 +52,7 @@ class ProcessInspector:
         self._kernel_waits = {
             key: kernel_wait(self._source.thread(process.pid, call.thread)) for key, call in old.items()
         }
-        # Those that have returned are in the next reading of the file at the latest.
+        # Calls that have returned are in the next reading of the file at the latest.
         for key in self._stacks.keys() - old.keys() - self._in_flight:
             del self._stacks[key]
         self._in_flight = set(old)
@@ -80,7 +80,7 @@ class ProcessInspector:
 
     def _begin(self, process: WatchedProcess, old: Mapping[CallKey, DriverCall], now_ns: int) -> None:
         """Start py-spy if there is something new for it."""
-        threads = {one.id for one in self.names.nameless(process)}
+        threads = {thread.id for thread in self.names.nameless(process)}
         new_threads = threads - self._named - {process.pid}
         new_calls = old.keys() - self._looked_at
         if not process.python or not (new_calls or new_threads):
@@ -98,23 +98,23 @@ class ProcessInspector:
         """Take what py-spy found, if it has ended."""
         if self._run is None or self._run.found is None:
             return
-        found, self._run = self._run.found, None
-        self._problem = found.problem
-        self.names.python.update(found.names)
-        for key, stack in _stacks_of_calls(process, found):
+        result, self._run = self._run.found, None
+        self._problem = result.problem
+        self.names.python.update(result.names)
+        for key, stack in _stacks_of_calls(process, result):
             self._stacks[key] = stack
             self._in_flight.add(key)
 
 
-def _stacks_of_calls(process: WatchedProcess, found: PythonThreads) -> Iterator[tuple[CallKey, CallStack]]:
+def _stacks_of_calls(process: WatchedProcess, spied: PythonThreads) -> Iterator[tuple[CallKey, CallStack]]:
     """The stacks of calls that were in flight for all of the time in which py-spy read them."""
     for thread in process.threads:
-        stack = found.stacks.get(thread.id)
+        stack = spied.stacks.get(thread.id)
         if stack is None:
             continue
         for call in thread.in_flight[:1]:
-            if call.begin_ns <= found.begin_ns:
+            if call.begin_ns <= spied.begin_ns:
                 yield call.key, stack
         for slow in thread.slow_calls:
-            if slow.begin_ns <= found.begin_ns and slow.end_ns >= found.end_ns and slow.thread == thread.id:
+            if slow.begin_ns <= spied.begin_ns and slow.end_ns >= spied.end_ns and slow.thread == thread.id:
                 yield slow.key, stack

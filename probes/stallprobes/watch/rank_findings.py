@@ -33,15 +33,15 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Waits that take a smaller share of the time are not reported.
+# Smallest share of the time of waits that are reported.
 _LEAST_SHARE = 0.005
-# A rank is blamed for that share of another one's time, and for so many times what it waits for that one.
+# Smallest share of another rank's time for which a rank is blamed, and factor over what it waits for that rank.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# A rank is late because of what makes up that part of what it did for longer, in rounds with that part of the waits.
+# Smallest share of a late rank's extra time for its reason, and share of the waits in the rounds with known parts.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# A line or a kernel is named if it has that part of it.
-_LEAST_NAMED = 0.3
-# A kernel of which that part is a wait for another rank says so.
+# Smallest share of the additional time at which a line or kernel is named.
+_MIN_NAMED_SHARE = 0.3
+# Smallest share of a kernel that is a wait for another rank, for the kernel to say so.
 _LEAST_OF_WORK = 0.1
 # The verdict that says of what a part of the time is; the others say nothing of why a rank is late.
 _BOUNDS = {
@@ -81,68 +81,68 @@ class RankFindings:
         ``ranks`` are by their environments; ``begins`` is when the divided time of each began.
         """
         every, book = tuple(processes), self._book
-        sequences = {one.figures.key: one for process in every for one in _sequences(process, book, begins)}
+        sequences = {each.figures.key: each for process in every for each in _sequences(process, book, begins)}
         if not sequences:
             return every
-        known = _ranks(sequences, ranks)
-        waits = {key: _waits(one, sequences, known) for key, one in sequences.items()}
-        blamed = {key: next((wait for wait in found if wait.blamed), None) for key, found in waits.items()}
-        found, calls = [], {}
+        usable = _ranks(sequences, ranks)
+        waits = {key: _waits(sequence, sequences, usable) for key, sequence in sequences.items()}
+        blamed = {key: next((wait for wait in ordered if wait.blamed), None) for key, ordered in waits.items()}
+        results, calls = [], {}
         for process in every:
             described = {}
-            own = {key: one for key, one in sequences.items() if one.process is process}
-            for key, one in own.items():
-                described[id(one.division)] = SequenceRanks(
-                    partners=_partners(one, sequences, known),
-                    collectives=one.figures.collectives,
-                    matched=one.figures.matched,
-                    waiting=_waiting(one),
+            own = {key: sequence for key, sequence in sequences.items() if sequence.process is process}
+            for key, sequence in own.items():
+                described[id(sequence.division)] = SequenceRanks(
+                    partners=_partners(sequence, sequences, usable),
+                    collectives=sequence.figures.collectives,
+                    matched=sequence.figures.matched,
+                    waiting=_waiting(sequence),
                     waits=tuple(
-                        wait.changed(delay=_delay(one, pair, sequences[pair.late], book, blamed))
+                        wait.changed(delay=_delay(sequence, pair, sequences[pair.late], book, blamed))
                         if wait.blamed
                         else wait
                         for wait, pair in waits[key].items()
                     ),
                 )
-            of = process.pid, process.image
-            made = _described(process, described, known.get(of))
+            owner = process.pid, process.image
+            made = _described(process, described, usable.get(owner))
             if own:
-                names = {key: _name(key, one, next(iter(own)), known) for key, one in sequences.items()}
+                names = {key: _name(key, each, next(iter(own)), usable) for key, each in sequences.items()}
                 streams = {stream: key for key in own for stream in book.track(key).series}
                 for call in process.slow_calls:
-                    before = self._calls.get((of, id(call)))
-                    calls[of, id(call)] = before or (call, self._with_ranks(call, streams, names))
-                made = made.changed(slow_calls=tuple(calls[of, id(call)][1] for call in process.slow_calls))
-            found.append(made)
-        # Those whose waits are not known yet are looked at again.
+                    before = self._calls.get((owner, id(call)))
+                    calls[owner, id(call)] = before or (call, self._with_ranks(call, streams, names))
+                made = made.changed(slow_calls=tuple(calls[owner, id(call)][1] for call in process.slow_calls))
+            results.append(made)
+        # Calls with unknown waits are described again.
         self._calls = {
-            key: (call, one) for key, (call, one) in calls.items() if call is not one or not self._is_open(call, key[0])
+            key: (call, new) for key, (call, new) in calls.items() if call is not new or not self._is_open(call, key[0])
         }
-        return tuple(found)
+        return tuple(results)
 
     def _with_ranks(
         self, call: ExplainedCall, streams: Mapping[int, SequenceKey], names: Mapping[SequenceKey, str]
     ) -> ExplainedCall:
-        """A slow call, of whose work kernels that waited for another rank say so."""
-        work = []
-        for one in call.evidence.work:
-            key = streams.get(one.stream)
-            known = (
-                self._book.waits_in(key, one.stream, call.begin_ns, call.end_ns)
-                if key is not None and is_nccl(one.name)
+        """A slow call; kernels of its work that waited for another rank name that rank."""
+        described = []
+        for work in call.evidence.work:
+            key = streams.get(work.stream)
+            wait = (
+                self._book.waits_in(key, work.stream, call.begin_ns, call.end_ns)
+                if key is not None and is_nccl(work.name)
                 else None
             )
-            # A wait of microseconds is none worth a word.
-            if known is not None and known[0] in names and known[1] >= _LEAST_OF_WORK * one.overlap_ns:
-                one = one.changed(rank=printable(names[known[0]]), rank_ns=min(known[1], one.overlap_ns))
-            work.append(one)
-        if tuple(work) == call.evidence.work:
+            # A wait of microseconds is not worth a word.
+            if wait is not None and wait[0] in names and wait[1] >= _LEAST_OF_WORK * work.overlap_ns:
+                work = work.changed(rank=printable(names[wait[0]]), rank_ns=min(wait[1], work.overlap_ns))
+            described.append(work)
+        if tuple(described) == call.evidence.work:
             return call
-        return call.changed(evidence=call.evidence.changed(work=tuple(work)))
+        return call.changed(evidence=call.evidence.changed(work=tuple(described)))
 
     def _is_open(self, call: ExplainedCall, process: ProcessKey) -> bool:
-        """Whether waits of a call's work may become known yet."""
-        streams = {one.stream for one in call.evidence.work if is_nccl(one.name)}
+        """Whether further waits of a call's work may become known."""
+        streams = {work.stream for work in call.evidence.work if is_nccl(work.name)}
         keys = [key for key in self._book.sequences if key.process == process] if streams else []
         return any(self._book.until_ns(key, stream) < call.end_ns for key in keys for stream in streams)
 
@@ -151,12 +151,12 @@ def _sequences(process: ProcessFindings, book: RankBook, begins: Mapping[Process
     key = process.pid, process.image
     if key not in begins:
         return
-    for known in book.sequences:
-        if known.process == key:
-            same = (one for one in process.sequences if one.device == known.device)
-            division = next((one for one in same if known.leader in one.threads), None)
+    for candidate in book.sequences:
+        if candidate.process == key:
+            same = (each for each in process.sequences if each.device == candidate.device)
+            division = next((each for each in same if candidate.leader in each.threads), None)
             if division is not None and division.steady_ns:
-                yield _Sequence(process, division, book.figures(known, begins[key]))
+                yield _Sequence(process, division, book.figures(candidate, begins[key]))
 
 
 def _ranks(sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]) -> Mapping[ProcessKey, Rank]:
@@ -167,42 +167,42 @@ def _ranks(sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey
     devices: dict[ProcessKey, set[int]] = {}
     for key in sequences:
         devices.setdefault(key.process, set()).add(key.device)
-    found = {key: ranks[key] for key in devices if key in ranks}
-    if not found:
-        single = {key: min(of) for key, of in devices.items() if len(of) == 1}
+    usable = {key: ranks[key] for key in devices if key in ranks}
+    if not usable:
+        single = {key: min(numbers) for key, numbers in devices.items() if len(numbers) == 1}
         if len(devices) > 1 and len(set(single.values())) == len(devices):
             order = sorted(devices, key=lambda key: single[key])
             return {key: Rank(number=number) for number, key in enumerate(order)}
-    counts = Counter(rank.number for rank in found.values())
-    return {key: rank for key, rank in found.items() if counts[rank.number] == 1}
+    counts = Counter(rank.number for rank in usable.values())
+    return {key: rank for key, rank in usable.items() if counts[rank.number] == 1}
 
 
-def _name(key: SequenceKey, of: _Sequence, mine: SequenceKey, ranks: Mapping[ProcessKey, Rank]) -> str:
-    """How a sentence about ``mine`` names another sequence."""
+def _name(key: SequenceKey, other: _Sequence, mine: SequenceKey, ranks: Mapping[ProcessKey, Rank]) -> str:
+    """Name of another sequence in a sentence about ``mine``."""
     if key.process == mine.process:
         return f"GPU {key.device}"
     rank = ranks.get(key.process)
-    return f"{of.process.name or 'process'} (pid {of.process.pid})" if rank is None else f"rank {rank.number}"
+    return f"{other.process.name or 'process'} (pid {other.process.pid})" if rank is None else f"rank {rank.number}"
 
 
 def _waits(
-    one: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]
+    sequence: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]
 ) -> Mapping[RankWait, PairFigures]:
-    """What a sequence waits for, the most time first, each with its figures."""
+    """Sequences for which a sequence waits, the longest wait first, each with its figures."""
     back = {
-        key: next((pair for pair in of.figures.pairs if pair.late == one.figures.key), None)
-        for key, of in sequences.items()
+        key: next((pair for pair in other.figures.pairs if pair.late == sequence.figures.key), None)
+        for key, other in sequences.items()
     }
-    found: dict[RankWait, PairFigures] = {}
-    pairs = [pair for pair in one.figures.pairs if pair.late in sequences]
+    waits: dict[RankWait, PairFigures] = {}
+    pairs = [pair for pair in sequence.figures.pairs if pair.late in sequences]
     for pair in sorted(pairs, key=lambda pair: -int(pair.sums[:, WAITS].sum())):
-        late, share = sequences[pair.late], _share(one, pair.sums[:, WAITS])
+        late, share = sequences[pair.late], _share(sequence, pair.sums[:, WAITS])
         if share.share < _LEAST_SHARE:
             continue
         against = back[pair.late]
         returned = 0.0 if against is None else _share(late, against.sums[:, WAITS]).share
         wait = RankWait(
-            name=_name(pair.late, late, one.figures.key, ranks),
+            name=_name(pair.late, late, sequence.figures.key, ranks),
             pid=late.process.pid,
             image=late.process.image,
             device=pair.late.device,
@@ -210,52 +210,53 @@ def _waits(
             rounds=int(pair.sums[:, ROUNDS].sum()),
             back=returned,
             sure=pair.sure,
-            # Others may be late as well, at times: the first one is the one that counts.
-            blamed=not found and share.share >= LEAST_BLAMED and share.share >= _TIMES_BACK * returned,
+            # Other ranks may be late at times: only the first counts.
+            blamed=not waits and share.share >= LEAST_BLAMED and share.share >= _TIMES_BACK * returned,
         )
-        found[wait] = pair
-    return found
+        waits[wait] = pair
+    return waits
 
 
-def _share(one: _Sequence, part: NDArray[np.int64]) -> Figure:
-    """The share of a sequence's time that a part (int64[seconds], ns) of its rounds is."""
-    series = [(sums, of) for sums, of in one.figures.series if of is not None]
-    length = max([len(part), *(len(of) for _, of in series)])
+def _share(own: _Sequence, part: NDArray[np.int64]) -> Figure:
+    """Share of a sequence's time that a part (int64[seconds], ns) of its rounds takes."""
+    series = [(sums, member) for sums, member in own.figures.series if member is not None]
+    length = max([len(part), *(len(member) for _, member in series)])
     whole = np.zeros(length, dtype=np.int64)
-    for _, of in series:
-        whole[: len(of)] += of[:, COMMUNICATES]
+    for _, member in series:
+        whole[: len(member)] += member[:, COMMUNICATES]
     every = sum(exposed_ns(sums) for sums, _ in series)
     if not every or not whole.any():
         return Figure(0.0, 0.0, 0.0)
     parts = np.zeros(length, dtype=np.int64)
     parts[: len(part)] = part
-    found = figure(parts, whole, min(int(whole.sum()) / every, 1.0))
+    share = figure(parts, whole, min(int(whole.sum()) / every, 1.0))
     # Kernels of several streams may communicate at once. Those that end after a divided time are not among them.
-    most = one.division.share(Part.COMMUNICATION)
-    scale = max(every / one.division.steady_ns, most * every / sum(exposed_ns(sums) for sums, _ in one.figures.series))
-    return Figure(*(min(bound * scale, most) for bound in (found.share, found.low, found.high)))
+    most = own.division.share(Part.COMMUNICATION)
+    scale = max(every / own.division.steady_ns, most * every / sum(exposed_ns(sums) for sums, _ in own.figures.series))
+    return Figure(*(min(bound * scale, most) for bound in (share.share, share.low, share.high)))
 
 
-def _waiting(one: _Sequence) -> Figure | None:
+def _waiting(sequence: _Sequence) -> Figure | None:
     """The share of a sequence's time in which it waits for other ranks; None where that is not known."""
-    known = [of for _, of in one.figures.series if of is not None]
-    if sum(int(of[:, MATCHED].sum()) for of in known) < LEAST_MATCHED:
+    members = [member for _, member in sequence.figures.series if member is not None]
+    if sum(int(member[:, MATCHED].sum()) for member in members) < LEAST_MATCHED:
         return None
-    whole = np.zeros(max(len(of) for of in known), dtype=np.int64)
-    for of in known:
-        whole[: len(of)] += of[:, WAITED]
-    return _share(one, whole)
+    whole = np.zeros(max(len(member) for member in members), dtype=np.int64)
+    for member in members:
+        whole[: len(member)] += member[:, WAITED]
+    return _share(sequence, whole)
 
 
-def _partners(one: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]) -> Partners:
-    mine = one.figures.key
-    if one.figures.matched:
+def _partners(own: _Sequence, sequences: Mapping[SequenceKey, _Sequence], ranks: Mapping[ProcessKey, Rank]) -> Partners:
+    mine = own.figures.key
+    if own.figures.matched:
         rank = ranks.get(mine.process)
         watched = len({key.process for key in sequences})
         return Partners.SOME if rank is not None and rank.size is not None and watched < rank.size else Partners.WATCHED
-    begin, end = one.process.began_ns, one.process.began_ns + one.process.duration_ns
-    others = (of.process for key, of in sequences.items() if (key.process, key.device) != (mine.process, mine.device))
-    beside = any(of.began_ns < end and of.began_ns + of.duration_ns > begin for of in others)
+    begin, end = own.process.began_ns, own.process.began_ns + own.process.duration_ns
+    place = mine.process, mine.device
+    others = (other.process for key, other in sequences.items() if (key.process, key.device) != place)
+    beside = any(other.began_ns < end and other.began_ns + other.duration_ns > begin for other in others)
     return Partners.UNMATCHED if beside else Partners.NONE
 
 
@@ -292,7 +293,7 @@ def _delay(
     book: RankBook,
     blamed: Mapping[SequenceKey, RankWait | None],
 ) -> RankDelay:
-    """What ``late`` did for longer than ``waiting`` between their collectives."""
+    """Reason why ``late`` is late: what it did longer than ``waiting`` between their collectives."""
     more = pair.sums[:, WAITS_OF_PARTS + 1 :].sum(axis=0).tolist()
     waited, compared = int(pair.sums[:, WAITS].sum()), int(pair.sums[:, WAITS_OF_PARTS].sum())
     times: dict[Bound | None, int] = {}
@@ -301,20 +302,20 @@ def _delay(
             bound = _BOUNDS.get(part)
             times[bound] = times.get(bound, 0) + ns
     longer = sum(ns for ns in times.values() if ns > 0)
-    bound = max(times, key=lambda one: times[one])
+    bound = max(times, key=lambda key: times[key])
     if bound is None or compared < _LEAST_COMPARED * waited or times[bound] < _MOST_OF_DELAY * max(longer, compared):
         return RankDelay(bound=None)
-    found = RankDelay(bound=bound, share=min(times[bound] / longer, 1.0))
+    delay = RankDelay(bound=bound, share=min(times[bound] / longer, 1.0))
     if bound is Bound.GPU:
-        return found.changed(kernel=_kernel(waiting, late, book))
+        return delay.changed(kernel=_kernel(waiting, late, book))
     if bound is Bound.COMMUNICATION:
         other = blamed.get(late.figures.key)
-        known = other is not None and (other.pid, other.device) != (waiting.process.pid, waiting.division.device)
-        return found.changed(rank=other.name if other is not None and known else "")
+        is_third = other is not None and (other.pid, other.device) != (waiting.process.pid, waiting.division.device)
+        return delay.changed(rank=other.name if other is not None and is_third else "")
     off = late.division.off_cpu
     asleep = bound is Bound.HOST and off is not None and 2 * off.low >= late.division.share(Part.HOST) > 0
     place, function = _line(waiting, late, bound)
-    return found.changed(place=place, function=function, off_cpu=asleep)
+    return delay.changed(place=place, function=function, off_cpu=asleep)
 
 
 def _kernel(waiting: _Sequence, late: _Sequence, book: RankBook) -> str:
@@ -327,20 +328,20 @@ def _kernel(waiting: _Sequence, late: _Sequence, book: RankBook) -> str:
     }
     longer = sum(share for share in more.values() if share > 0)
     most = max(more, key=lambda name: more[name], default="")
-    return most if most and more[most] >= _LEAST_NAMED * longer > 0 else ""
+    return most if most and more[most] >= _MIN_NAMED_SHARE * longer > 0 else ""
 
 
 def _line(waiting: _Sequence, late: _Sequence, bound: Bound) -> tuple[StackFrame | None, str]:
-    """The line at which ``late`` has most time more than ``waiting``, and the function there; None where none has."""
+    """Line and function with the largest excess of ``late`` over ``waiting``; None without one."""
     usual = {line.place: _time(line, bound) for line in waiting.division.lines}
     lines = (line for line in late.division.lines if line.place is not None)
     more = {line: _time(line, bound) - usual.get(line.place, 0.0) for line in lines}
     longer = sum(share for share in more.values() if share > 0)
     most = max(more, key=lambda line: more[line], default=None)
-    if most is None or not more[most] >= _LEAST_NAMED * longer > 0:
+    if most is None or not more[most] >= _MIN_NAMED_SHARE * longer > 0:
         return None, ""
-    of = most.between if bound is Bound.HOST else most.waits if bound is Bound.COPY else most.calls
-    return most.place, of.function
+    time = most.between if bound is Bound.HOST else most.waits if bound is Bound.COPY else most.calls
+    return most.place, time.function
 
 
 def _time(line: ProgramLine, bound: Bound) -> float:

@@ -11,7 +11,7 @@ from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, Sequen
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
-# Of a sequence that communicates for less of its time, nothing is said that is not known.
+# Smallest share of communication in the time of a sequence whose unknown partners are mentioned.
 LEAST_COMMUNICATION = 0.05
 _OFF_CPU = " (off the CPU: input, locks or sleep)"
 
@@ -53,13 +53,13 @@ def late_clause(delay: RankDelay | None) -> str:
 
 
 def communication_text(ranks: SequenceRanks, process: ProcessFindings) -> str:
-    """The rank that slows a sequence down, and what is not known, in sentences; "" without either."""
+    """Rank that slows a sequence down, and what is unknown, in sentences; "" without either."""
     blamed = "" if ranks.blamed is None else f"{rank_name(process)} {waits_clause(ranks.blamed)}."
     return " ".join(filter(None, (blamed, partners_text(ranks, process))))
 
 
 def partners_text(ranks: SequenceRanks | None, process: ProcessFindings) -> str:
-    """What is not known of those with whom a sequence communicates, in a sentence; "" where nothing is missing."""
+    """What is unknown about the partners of a sequence in communication, in a sentence; "" where nothing is missing."""
     if ranks is None or ranks.partners is Partners.WATCHED:
         return ""
     if ranks.partners is Partners.SOME:
@@ -74,20 +74,20 @@ def partners_text(ranks: SequenceRanks | None, process: ProcessFindings) -> str:
 
 
 def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
-    """The ranks that wait for one, in a sentence for each such one, the one for which most time is waited first:
-    ``rank 0 and rank 2 wait in NCCL for rank 1, which is host-bound before train.py:31 in step.``"""
-    found: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
+    """Sentences about the ranks that are waited for, the longest wait first: ``rank 0 and rank 2 wait in NCCL for rank
+    1, which is host-bound before train.py:31 in step.``"""
+    by_rank: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
     for process in processes:
         for sequence in process.sequences:
             if (blamed := sequence.blamed) is not None:
-                found.setdefault((blamed.name, blamed.sure), []).append((process, blamed))
+                by_rank.setdefault((blamed.name, blamed.sure), []).append((process, blamed))
     texts = []
-    for waits in sorted(found.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
-        waits.sort(key=lambda one: (one[0].rank is None, 0 if one[0].rank is None else one[0].rank.number))
+    for waits in sorted(by_rank.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
+        waits.sort(key=lambda item: (item[0].rank is None, 0 if item[0].rank is None else item[0].rank.number))
         names = list(dict.fromkeys(printable(rank_name(process)) for process, _ in waits))
-        # Of several, the one that waits most says most of what makes the rank late.
+        # The longest wait says most of what makes the rank late.
         wait = max(
-            waits, key=lambda one: (one[1].delay is not None and one[1].delay.bound is not None, one[1].share.share)
+            waits, key=lambda item: (item[1].delay is not None and item[1].delay.bound is not None, item[1].share.share)
         )[1]
         clause = waits_clause(wait)
         if len(names) > 1:

@@ -21,9 +21,9 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Fewer context switches that could not be placed hide nothing: each process has some at its start.
+# Smallest number of context switches without a place that hides something: each process has some at its start.
 _MANY_SWITCHES = 16
-# A part of the time that is left out in a burst of calls is not worth a sentence.
+# Smallest divided share of the time that is worth no sentence: a burst of calls leaves a part out.
 _MOSTLY = 0.95
 
 
@@ -193,7 +193,7 @@ def gaps(
     ``run_delays``: the time for which threads had no CPU was read. ``sampled``: threads took samples of their time, of
     which ``missed_samples`` were overwritten before they were read. ``divided_share`` of its time (0 to 1) is divided.
     """
-    unexplained = any(one.cause is WaitCause.UNATTRIBUTED for one in lost)
+    unexplained = any(loss.cause is WaitCause.UNATTRIBUTED for loss in lost)
     if process.calls_only:
         yield "Only calls were recorded: what waited for the GPU's work has no cause."
     elif not process.kinds:

@@ -25,7 +25,7 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
 MAIN_THREAD = "MainThread"
 POOL = "ThreadPoolExecutor"
-# Between two readings of the system's names of threads that had none.
+# Time (ns) between two readings of the system's names of threads without one.
 PAUSE_NS = 1_000_000_000
 _LONGEST_NAME = 64
 # Names of the system's, of which it keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
@@ -39,18 +39,18 @@ _SYSTEM_ROLES = (
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
-# Functions that a thread of a library's runs, with the end of their file.
+# Functions that threads of libraries run, with the ends of their files.
 _FUNCTION_ROLES = {
     ("_worker", "/concurrent/futures/thread.py"): POOL,
     ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
     ("_thread_worker_loop", "/torch/utils/data/_utils/worker.py"): "data loader (worker)",
 }
-# What a thread has that nobody named: PyTorch names the main thread when it is imported, and threads that it starts
+# Name of a thread that nobody named: PyTorch names the main thread at its import, and the threads that it starts
 # inherit that.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
-# What Python calls a thread that the program does not name; the system cuts it off.
+# Name that Python gives a thread without one; the system cuts it off.
 _DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
-# Functions that only call another one: the next inner one says what the thread runs.
+# Functions that only call another one: the next inner frame says what the thread runs.
 _WRAPPERS = frozenset(
     {
         "", "<lambda>", "_call_impl", "_fn", "_inner", "_wrapped", "_wrapped_call_impl", "_wrapper",
@@ -58,11 +58,11 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Functions that many threads have: the name of the file says more.
+# Functions of many threads: the name of the file says more.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
 _MODULE = "<module>"
 _THREADING = "/threading.py"
-# Its id and when it began, since the system uses ids again.
+# Id of a thread and its begin, since the system reuses ids.
 _ThreadKey = tuple[int, int]
 
 
@@ -94,16 +94,16 @@ class ThreadNames:
         self._certain: dict[_ThreadKey, str] = {}
 
     def look(self, process: WatchedProcess, now_ns: int, folder_of: Callable[[int, int], Path | None]) -> None:
-        """Read the system's names of threads of ``process``, which runs, that had none of the program's so far.
+        """Read the system's names of the threads of ``process``, which runs, that have none of the program's yet.
 
         ``folder_of`` is the folder in /proc of a thread by the numbers of its process and its own, None if not known.
         """
         if self._read_ns is not None and now_ns - self._read_ns < PAUSE_NS:
             return
         self._read_ns = now_ns
-        known = {_key(thread) for thread in process.threads}
-        self._system = {key: name for key, name in self._system.items() if key in known}
-        self._certain = {key: name for key, name in self._certain.items() if key in known}
+        keys = {_key(thread) for thread in process.threads}
+        self._system = {key: name for key, name in self._system.items() if key in keys}
+        self._certain = {key: name for key, name in self._certain.items() if key in keys}
         for thread in self._named_by_default(process):
             folder = folder_of(process.pid, thread.id)
             try:
@@ -117,23 +117,22 @@ class ThreadNames:
     def nameless(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
         """The threads of ``process`` that run and have no name of the system's own."""
         inherited = self._inherited(process)
-        return tuple(
-            one for one in process.threads if one.ended_ns is None and _is_inherited(self._system_name(one), inherited)
-        )
+        names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
+        return tuple(thread for thread, name in names if _is_inherited(name, inherited))
 
     def _named_by_default(self, process: WatchedProcess) -> tuple[WatchedThread, ...]:
-        """Those, and the ones with a name that Python made."""
+        """The threads of ``nameless``, and those with a name that Python made."""
         inherited = self._inherited(process)
-        names = ((one, self._system_name(one)) for one in process.threads if one.ended_ns is None)
-        return tuple(one for one, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
+        names = ((thread, self._system_name(thread)) for thread in process.threads if thread.ended_ns is None)
+        return tuple(thread for thread, name in names if _is_inherited(name, inherited) or _DEFAULT.fullmatch(name))
 
     def named(self, process: WatchedProcess, stacks: Mapping[int, CallStack]) -> WatchedProcess:
         """``process`` with the names of its threads; ``stacks`` are by their number in the file."""
         inherited = self._inherited(process)
-        names = (self._name(process, one, inherited, stacks) for one in process.threads)
+        names = (self._name(process, thread, inherited, stacks) for thread in process.threads)
         threads = (
-            one if one.name == name else replace(one, name=name)
-            for one, name in zip(process.threads, names, strict=True)
+            thread if thread.name == name else replace(thread, name=name)
+            for thread, name in zip(process.threads, names, strict=True)
         )
         return process.changed(threads=tuple(threads))
 
@@ -158,17 +157,17 @@ class ThreadNames:
         # The number says which thread it is, and the function what it runs, unless it only calls another one.
         if default and default["function"] not in (None, *_WRAPPERS):
             return given
-        found = self._function(thread, stacks)
+        function = self._function(thread, stacks)
         if default:
-            return f"{default['number']} ({found})" if found else given
-        return found or system
+            return f"{default['number']} ({function})" if function else given
+        return function or system
 
     def _system_name(self, thread: WatchedThread) -> str:
         return self._system.get(_key(thread), thread.name)
 
     def _inherited(self, process: WatchedProcess) -> Set[str]:
-        """The names of the process and of its main thread: a thread has that of the one that made it."""
-        mains = {self._system_name(one) for one in process.threads if process.python and one.id == process.pid}
+        """Names of the process and of its main thread: a thread inherits the name of the thread that made it."""
+        mains = {self._system_name(thread) for thread in process.threads if process.python and thread.id == process.pid}
         return {"", process.name, *mains}
 
     def _function(self, thread: WatchedThread, stacks: Mapping[int, CallStack]) -> str:
@@ -176,11 +175,11 @@ class ThreadNames:
         if key in self._certain:
             return self._certain[key]
         numbers = (thread.stack, *(slow.stack for slow in reversed(thread.slow_calls) if slow.thread == thread.id))
-        found = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
-        best = next((one for one in found if one.certain), None)
+        names = [self._of_stack(number, stacks) for number in dict.fromkeys(numbers)]
+        best = next((name for name in names if name.certain), None)
         if best is not None:
             return self._certain.setdefault(key, best.name)
-        return next((one.name for one in found if one.name), "")
+        return next((name.name for name in names if name.name), "")
 
     def _of_stack(self, number: int, stacks: Mapping[int, CallStack]) -> RunFunction:
         if number not in stacks:

@@ -41,7 +41,7 @@ from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
 _ANSWER_S = 0.05
-# Period (s) of the search for descendants of the process.
+# Time (s) between two searches for descendants of the process.
 _CHILDREN_S = 1.0
 _MOST_NAMED = 8
 _PY_SPY_S = 5.0
@@ -174,9 +174,9 @@ class AttachedWatch:
         where = f" without a screen: {no_screen}" if no_screen else ""
         stopped = f", of which a thread was stopped for {duration_ns(first.stopped_ns)}" if first.stopped_ns else ""
         several = "processes" if len(self._attachments) > 1 else "a process"
-        subject = "" if first.pid == self._target.pid else f"{several} of "
+        several_of = "" if first.pid == self._target.pid else f"{several} of "
         diagnostics.print_message(
-            f"attached to {subject}{self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
+            f"attached to {several_of}{self._target.title}{stopped}{where}; {PROFILER_FINDS_IT_TAKEN_MEANWHILE}"
         )
 
     @property
@@ -185,7 +185,7 @@ class AttachedWatch:
         return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:
-        """Sentence on the current wait, or on the end of the processes; "" for nothing."""
+        """What the watch waits for, or that the processes have ended; "" for nothing."""
         # Another thread may add some.
         attached = list(self._attachments.values())
         if all(attachment.has_ended for attachment in attached):
@@ -200,7 +200,7 @@ class AttachedWatch:
         self._report_wanted = True
 
     def poll(self) -> float:
-        """Read what is new; how long (s) to rest then."""
+        """Read what is new. Returns the pause (s) until the next poll."""
         begun_s = time.thread_time()
         if not self.failures:
             with kept(self.failures):
@@ -217,7 +217,7 @@ class AttachedWatch:
         return self.live.rest_s(time.thread_time() - begun_s)
 
     def look_for_children(self) -> None:
-        """Attach to descendants that began to use CUDA, if wanted and the last search is a period ago."""
+        """Attach to descendants that began to use CUDA, if that is wanted and the last search is some time ago."""
         if self._children and time.monotonic() - self._looked_s >= _CHILDREN_S:
             self._attach_children()
 
@@ -255,11 +255,11 @@ class AttachedWatch:
 
     def _noted(self, findings: WatchFindings) -> WatchFindings:
         """``findings`` with what attaching cost the processes, and ``notes``."""
-        costs = (AttachingCost(part.pid, part.stopped_ns, part.held_up_ns) for part in self._attachments.values())
+        costs = (AttachingCost(each.pid, each.stopped_ns, each.held_up_ns) for each in self._attachments.values())
         return findings.with_problems(self.notes()).changed(attached=tuple(costs))
 
     def notes(self) -> list[str]:
-        """Sentences on processes without attachment, on losses, and on calls that had begun before."""
+        """Sentences on processes that were not attached, on what was lost, and on calls that had begun before."""
         replaced = (attachment.target.title for attachment in self._attachments.values() if attachment.is_replaced)
         return [
             *(f"Not attached: {reason}" for reason in self._refused.values()),
@@ -269,7 +269,7 @@ class AttachedWatch:
         ]
 
     def remove(self) -> None:
-        """Give up what was taken for the processes."""
+        """Release everything that was taken for the processes."""
         self._processes.close()
 
     def _blocked(self) -> list[ThreadInDriver]:
@@ -278,21 +278,21 @@ class AttachedWatch:
 
     def _begun_before(self) -> Iterator[str]:
         """The calls that were in flight when the recording began and still are, by where their threads wait."""
-        before = {call.thread for call in self._in_flight}
+        before = {thread.thread for thread in self._in_flight}
         seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
         # A thread that has made calls since has returned from that one.
-        still = [call for call in self._blocked() if call.thread in before - seen]
+        still = [thread for thread in self._blocked() if thread.thread in before - seen]
         spied = None if self._spied is None else self._spied.found
-        for call in still[:_MOST_NAMED]:
-            text = f"A call of thread {call.name} ({call.thread}) was in flight before, and has not returned"
-            place = None if spied is None or (stack := spied.stacks.get(call.thread)) is None else stack.place
+        for thread in still[:_MOST_NAMED]:
+            text = f"A call of thread {thread.name} ({thread.thread}) was in flight before, and has not returned"
+            place = None if spied is None or (stack := spied.stacks.get(thread.thread)) is None else stack.place
             called = "" if place is None else f"; it was called from {frame_text(place)}"
-            yield f"{text}: it waits{f' in {call.wait}' if call.wait else ''}{called}."
+            yield f"{text}: it waits{f' in {thread.wait}' if thread.wait else ''}{called}."
         if len(still) > _MOST_NAMED:
             yield f"So do {plural(len(still) - _MOST_NAMED, 'other thread')}."
 
     def _attach_first(self) -> Attachment:
-        """Attach to the process, or to its descendants if it uses no CUDA itself. Raises WatchError."""
+        """Attach to the process, or to those that it started if it uses no CUDA itself. Raises WatchError."""
         pid = self._target.pid
         if not self._children or any(_with_cuda([pid])):
             self._processes.attach(pid, self._options)

@@ -15,9 +15,9 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
-# Longest time (s) of a survey of the GPUs: the first call loads the driver's libraries.
+# Longest survey (s) of the GPUs: the first call loads the driver's libraries.
 _ANSWER_S = 20.0
-# Time (s) after which a screen opens without an answer of NVML, and says so.
+# Longest wait (s) for NVML before the screen opens all the same and says that it does not answer.
 _OPEN_S = 2.0
 
 

@@ -21,7 +21,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Number of lines of output that are printed after the screen: they have the error message of a program that failed.
+# Lines of the output printed after the screen: the error message of a program that failed would be lost with it.
 _LAST_LINES = 20
 
 

@@ -44,9 +44,9 @@ def save_traces(
     if not recorded:
         raise ValueError("the recording has no trace")
     traces = []
-    for entry in recorded:
-        progress(entry.number / len(recorded))
-        traces.append(recording.trace(entry.number))
+    for moment in recorded:
+        progress(moment.number / len(recorded))
+        traces.append(recording.trace(moment.number))
     titled = [TitledTrace(trace, _title(trace) if len(traces) > 1 else "") for trace in traces]
     chrome.save(titled, path, {"watched": recording.at(0).moment.program.title}, force=force)
     return len(traces)

@@ -48,12 +48,12 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Period (s) of readings: no ring of slow calls or records is overwritten before it is read, except by a burst.
+# Time (s) between two readings: no ring of slow calls or records is overwritten before, except by a burst.
 POLL_S = 0.1
 # Longest time (s) until a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
 _READING = "reading what the program recorded"
-# Signals that no message names: usual ways to end a program.
+# Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
@@ -108,7 +108,7 @@ def print_asleep_environment(options: WatchOptions) -> None:
 def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = None) -> None:
     """Write the report of ``folder`` to stdout, and ``files``. Raises WatchError and FileNotWritten.
 
-    Where its processes run and there is a recording, that is once none does, or after a signal.
+    With a recording, the report follows the end of all its processes, or a signal.
     """
     with ExitStack() as held:
         held.callback(FolderLock.join(folder).release)
@@ -199,7 +199,7 @@ def kept(failures: list[Exception], kind: type[Exception] = Exception) -> Iterat
 
 @dataclass(frozen=True)
 class WatchSetup:
-    """Settings of a program at its start. ``folder`` is None where it cannot be watched, for the reason in ``problem``.
+    """What a program is started with. ``folder`` is None where it cannot be watched, with the reason in ``problem``.
 
     While ``lock`` is held, no other stallscope removes the folder.
     """
@@ -219,14 +219,14 @@ class WatchSetup:
 
 
 def given_environment() -> dict[str, str]:
-    """Environment with which this process was started.
+    """The environment that this process was started with.
 
-    In the C locale, Python itself adds LC_CTYPE (PEP 538), which changes the behaviour of other programs.
+    In the C locale, Python itself adds LC_CTYPE (PEP 538), with which other programs would behave differently.
     """
     present = dict(os.environ)
     with suppress(OSError):
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
-        if not any(variable.startswith(b"LC_CTYPE=") for variable in given):
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
             present.pop("LC_CTYPE", None)
     return present
 
@@ -258,7 +258,7 @@ def prepare(options: WatchOptions, present: Mapping[str, str]) -> WatchSetup:
 
 
 def _libcupti(present: Mapping[str, str]) -> Path | None:
-    """The libcupti named by the user, else the first fitting one; None without any."""
+    """The libcupti that the user names, else the first that fits; None without any."""
     named = present.get(CUPTI_VARIABLE)
     return Path(named) if named else cupti_of_this_machine()
 
@@ -280,7 +280,7 @@ class ProgramWatch:
         self._failures: list[Exception] = []
 
     def announce(self, pid: int, no_screen: str = "") -> None:
-        """Say that the program, process ``pid``, is watched, what changes for it, and why there is no screen."""
+        """Say that the program, process ``pid``, is watched, what that changes for it, and why there is no screen."""
         if self._setup.problem:
             diagnostics.print_message(f"{self._words[0]} runs, but nothing is recorded: {self._setup.problem}")
             return
@@ -291,7 +291,7 @@ class ProgramWatch:
         )
 
     def poll(self, progress: Callable[[float], None] = lambda _: None) -> float:
-        """Read what is new; how long (s) to rest then.
+        """Read what is new. Returns the pause (s) until the next poll.
 
         ``progress`` is called with the share (0 to 1) of the files that are read.
         """
@@ -315,7 +315,7 @@ class ProgramWatch:
     def end(self, code: int, output: OutputLines | None = None) -> int:
         """Write the last report to stderr, and the files; returns the exit code of the command.
 
-        ``code`` is the program's end (-n by signal n). WatchExit.FAILED where only the watch failed.
+        That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
         """
         self._announce_signal(code)
         ended, code = code, shell_exit_code(code)
@@ -342,7 +342,7 @@ class ProgramWatch:
         return code or (WatchExit.FAILED if self._failures else 0)
 
     def _failureskept(self) -> AbstractContextManager[None]:
-        # Of any kind: after a defect the program still needs its signals and its terminal.
+        # Any error: after a defect the program still needs its signals and its terminal.
         return kept(self._failures)
 
     def _print(self, findings: WatchFindings) -> None:
@@ -359,7 +359,7 @@ class ProgramWatch:
             diagnostics.print_message(problem)
 
     def _announce_signal(self, code: int) -> None:
-        """Say by which signal the program ended, as shells do for their programs."""
+        """Say by which signal the program ended, as shells do for a program that they started themselves."""
         if code < 0 and -code not in _EXPECTED:
             name = signal.strsignal(-code) or "unknown"
             diagnostics.print_message(f"{self._words[0]} was ended by signal {-code} ({name})")

@@ -13,7 +13,7 @@ from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
 from stallscope.tui.common.lines import Line, RowsWidget, cut, fit, short_duration, shortened
 
-# Title, columns at most, and the least width of the panel in which it is shown.
+# Title, largest width (columns), and smallest width of the panel in which the column is shown.
 _COLUMNS = (
     ("calls", 9, 0),
     ("calls/s", 9, 88),
@@ -23,12 +23,12 @@ _COLUMNS = (
     ("in flight", 10, 0),
     ("lost", 8, 72),
 )
-# Left out where the names of threads and functions have no room, in this order.
+# Columns that are left out, in this order, where names of threads and functions have no room.
 _OPTIONAL = ("calls/s", "p99")
 _THREAD = "thread"
-# With the blank behind it.
+# Widths (columns): of a thread's name with its blank and of a function's at least, of a thread's at most.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
-# So much of a function's name tells it from others.
+# Width (columns) of the beginning of a function's name that tells it from others.
 _USUAL_NAME = 16
 
 
@@ -95,7 +95,7 @@ class WatchTable(RowsWidget):
 
 
 def _columns(width: int, names: int) -> list[tuple[str, int, int]]:
-    """The columns of figures in a table of ``width``: fewer of them where names of so many letters had no room."""
+    """Columns of figures in a table of ``width``: fewer of them where the names have no room."""
     columns = [column for column in _COLUMNS if width >= column[2]]
     for title in _OPTIONAL:
         if width - 2 - sum(size for _, size, _ in columns) >= names:

@@ -20,9 +20,9 @@ from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
-# Sequences beside the first one that have a line and a bar where there is room, and lines of the first one.
+# Largest number of further sequences with a line and a bar where there is room, and of lines of the first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
-# Verdict, bar, legend and figures.
+# Lines of the first sequence: verdict, bar, legend and figures.
 _ALL_OF_FIRST = 4
 _BESIDE_BAR = 1
 
@@ -46,7 +46,7 @@ class ShownLine:
 
     @property
     def key(self) -> LineKey:
-        """By which it is selected, as long as it is shown."""
+        """Key by which the line stays selected, as long as it is shown."""
         return LineKey(self.process.pid, self.process.image, self.line.thread, self.line.place)
 
 
@@ -59,19 +59,19 @@ class DivisionView:
 
     @property
     def height(self) -> int:
-        """The lines that show everything but the lines of the program."""
+        """Number of lines that show everything but the lines of the program."""
         count = sum(1 for _ in _sequences(self.findings))
         return _ALL_OF_FIRST + 2 * min(count - 1, _MOST_MORE) if count else 0
 
     @property
     def program_lines(self) -> list[ShownLine]:
-        """The lines of the program of the first sequence that are worth one."""
+        """Lines of the program of the first sequence that are worth showing."""
         for sequence, process, _ in _sequences(self.findings):
             return [ShownLine(line, sequence, process) for line in shown_lines(sequence, _MOST_LINES)]
         return []
 
     def drawn_lines(self, height: int) -> list[ShownLine]:
-        """Those of the lines for which a panel of ``height`` lines has room."""
+        """Program lines for which a panel of ``height`` lines has room."""
         lines = self.program_lines
         above = min(height, 2 + (height >= 3) + (height >= _ALL_OF_FIRST + len(lines)))
         return lines[: height - above]

@@ -56,23 +56,23 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
     for process in findings.processes:
         if (process.pid, process.image) == (row.key.pid, row.key.image):
             places = [site_text(site) for site in process.sites if site.function == row.key.function][:_MOST_PLACES]
-            section(text, "Places in the program, of all threads", "\n".join(f"- {one}" for one in places))
+            section(text, "Places in the program, of all threads", "\n".join(f"- {place}" for place in places))
             _append_process(text, process, row.key.thread)
     return text
 
 
 def _append_process(text: PrintableText, process: ProcessFindings, thread: int) -> None:
-    known = next((one for one in process.threads if one.id == thread), None)
-    if known is not None and known.lost:
-        section(text, "Time lost by its thread", f"{headline(known)}\n{_shares(known)}")
-        helps = remedies(known.lost, process.slow_calls, thread)
-        section(text, "What helps", "\n".join(f"- {one}" for one in helps))
-    section(text, "Not recorded", "\n".join(f"- {one}" for one in not_recorded(process)))
+    own = next((each for each in process.threads if each.id == thread), None)
+    if own is not None and own.lost:
+        section(text, "Time lost by its thread", f"{headline(own)}\n{_shares(own)}")
+        helps = remedies(own.lost, process.slow_calls, thread)
+        section(text, "What helps", "\n".join(f"- {remedy}" for remedy in helps))
+    section(text, "Not recorded", "\n".join(f"- {gap}" for gap in not_recorded(process)))
 
 
 def _shares(thread: ThreadFindings) -> str:
     return "\n".join(
-        f"- {loss_text(one)}: {duration_ns(one.ns)} in {plural(one.calls, 'call')}, "
-        f"{duration_ns(one.proven_ns)} of it proven"
-        for one in thread.lost
+        f"- {loss_text(loss)}: {duration_ns(loss.ns)} in {plural(loss.calls, 'call')}, "
+        f"{duration_ns(loss.proven_ns)} of it proven"
+        for loss in thread.lost
     )

@@ -29,16 +29,14 @@ def explained_line(shown: ShownLine) -> PrintableText:
     step = sequence.step
     of_step = "" if step is None else f" That is {duration_ns(round(line.cost.share * step.ns))} of each step."
     section(text, "What it costs", f"{line_text(line, process, sequence)}{of_step}\n{samples}")
-    inner = [f"- {inner_place_text(one, line)}" for one in line.inner]
+    inner = [f"- {inner_place_text(place, line)}" for place in line.inner]
     section(text, "Where, by the innermost frame", "\n".join(inner))
-    waits = [one for one in shown_waits(sequence, _MOST_WAITS) if one.place == line.place]
-    section(text, "Its waits", "\n".join(f"- {wait_text(one, process, sequence)}" for one in waits))
+    waits = [wait for wait in shown_waits(sequence, _MOST_WAITS) if wait.place == line.place]
+    section(text, "Its waits", "\n".join(f"- {wait_text(wait, process, sequence)}" for wait in waits))
     section(text, "What helps", remedy_text(line, process, sequence))
     if line.stack is not None:
         frames = line.stack.python or line.stack.native
-        section(
-            text, "Call stack with most of it, the innermost frame first", "\n".join(frame_text(one) for one in frames)
-        )
+        section(text, "Call stack with most of it, the innermost frame first", "\n".join(map(frame_text, frames)))
     parts = ", ".join(words for _, words in parts_text(sequence))
     sentences = (
         verdict_text(sequence, process),

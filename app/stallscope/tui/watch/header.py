@@ -54,18 +54,18 @@ class WatchHeader(ScreenHead):
 
 def _state(view: WatchHeadView, program: WatchedProgram) -> list[tuple[int, Line]]:
     """The parts at the right end with their ranks."""
-    found: list[tuple[int, Line]] = []
+    parts: list[tuple[int, Line]] = []
     if view.failure:
-        found.append((0, [(" NOT READ ", "alarm")]))
+        parts.append((0, [(" NOT READ ", "alarm")]))
     elif program.exit_code is not None:
         code = program.exit_code
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        found.append((0, [(f" ENDED, {how} ", "notice")]))
+        parts.append((0, [(f" ENDED, {how} ", "notice")]))
     elif program.problem:
-        found.append((0, [(" NOTHING RECORDED ", "alarm")]))
+        parts.append((0, [(" NOTHING RECORDED ", "alarm")]))
     elif not view.view:
-        found.append((0, [("● live", "good")]))
+        parts.append((0, [("● live", "good")]))
     if view.view:
-        found.append((1, [(" ", ""), (f" {view.view} ", "notice")]))
-    found.append((4, [(f" {clock(view.seconds)}", "dim")]))
-    return found
+        parts.append((1, [(" ", ""), (f" {view.view} ", "notice")]))
+    parts.append((4, [(f" {clock(view.seconds)}", "dim")]))
+    return parts

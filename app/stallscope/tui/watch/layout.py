@@ -9,7 +9,7 @@ WIDE_COLUMNS = 150
 _AROUND = 3
 _LEAST_TABLE = 4
 _LOW, _ROOMY = 18, 30
-# Lines of the program on a screen that is not roomy.
+# Lines of the program on a screen with little room.
 _FEW_LINES = 2
 
 

@@ -22,9 +22,9 @@ from stallscope.tui.sources.pane_program import ShownOutput
 
 _LEAST_SHARE = 0.005
 _HEAD = 12
-# More fit on no screen.
+# Largest number of slow calls that any screen shows.
 _MOST = 200
-# The newest ones.
+# Number of newest calls that are drawn bright.
 _BRIGHT = 3
 
 
@@ -42,9 +42,9 @@ class LostTime(LineWidget):
         return out[:height]
 
 
-def headline_lines(found: Sequence[tuple[str, str]], width: int) -> list[Line]:
+def headline_lines(sentences: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """The lines of all headlines."""
-    return [[(f" {line}", style)] for text, style in found for line in wrapped(text, max(20, width - 2))]
+    return [[(f" {line}", style)] for text, style in sentences for line in wrapped(text, max(20, width - 2))]
 
 
 def headlines(findings: WatchFindings | None, program: WatchedProgram | None) -> list[tuple[str, str]]:
@@ -59,8 +59,8 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         when = "recorded a CUDA call while it was watched" if ended else "has recorded a CUDA call yet"
         return [(f"No process {when}.", "dim")]
     problems = [text for process in findings.processes if (text := state_problem(process))]
-    found = [(f"{text}.", "warn") for text in (*problems, *(one.rstrip(".") for one in findings.problems))]
-    found += [(text, "warn") for text in ranks_texts(findings.processes)]
+    texts = [(f"{text}.", "warn") for text in (*problems, *(problem.rstrip(".") for problem in findings.problems))]
+    texts += [(text, "warn") for text in ranks_texts(findings.processes)]
     several = len(findings.processes) > 1
     lost = [
         (thread, process_prefix(process, several))
@@ -69,29 +69,29 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         if thread.lost_share >= _LEAST_SHARE
     ]
     lost.sort(key=lambda item: -item[0].lost_share)
-    found += [(where + headline(thread), "strong" if not number else "") for number, (thread, where) in enumerate(lost)]
+    texts += [(where + headline(thread), "strong" if not number else "") for number, (thread, where) in enumerate(lost)]
     if not lost and not problems:
         limit_ns = findings.slow_limit_ns
         slow = sum(thread.slow_calls for process in findings.processes for thread in process.threads)
         calls = plural(slow, "call")
         oldest = _oldest_in_flight(findings)
         if slow:
-            found.append(
+            texts.append(
                 (f"{calls} took {duration_ns(limit_ns)} or longer, less than 0.5 % of each thread's time.", "")
             )
         if oldest is not None:
-            found.append((oldest, "bad"))
+            texts.append((oldest, "bad"))
         elif not slow:
-            found.append((no_stall_text(limit_ns), "good"))
-    return found
+            texts.append((no_stall_text(limit_ns), "good"))
+    return texts
 
 
 def _oldest_in_flight(findings: WatchFindings) -> str | None:
     """The slow call that has been in flight longest, in a sentence; None without one."""
-    found = calls_in_flight(findings)
-    if not found:
+    calls = calls_in_flight(findings)
+    if not calls:
         return None
-    call, process = found[0]
+    call, process = calls[0]
     who = thread_text(call.thread, call.thread_name)
     if process.ended:
         return f"{call.function} in {who} had not returned when the process ended, after {duration_ns(call.age_ns)}."
@@ -125,8 +125,8 @@ class SlowCallLog(LineWidget):
             for number, part in enumerate(wrapped(text, max(20, width - _HEAD - 1))):
                 out.append((key, [(f" {head if not number else '':<{_HEAD - 2}} ", "dim"), (part, style)]))
         if len(out) > height:
-            of, (*begin, (text, style)) = out[height - 1]
-            out[height - 1] = of, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
+            target, (*begin, (text, style)) = out[height - 1]
+            out[height - 1] = target, [*begin, (cut(f"{text} …", max(width - _HEAD, 1)), style)]
         if len(out) == 1:
             out.append((None, [(" none so far", "dim")]))
         return self.with_targets(out[:height], width)
@@ -162,12 +162,12 @@ class OutputPane(LineWidget):
         out: list[Line] = [rule("output of the program", width)]
         if self.view.elsewhere:
             return [*out, [(f" {self.view.elsewhere}", "dim")]]
-        found: list[str] = []
+        pieces: list[str] = []
         for text in reversed(self.view.lines):
-            if len(found) >= height - 1:
+            if len(pieces) >= height - 1:
                 break
-            found[:0] = _pieces(text, max(width - 1, 1))
-        return [*out, *([(f" {text}", "")] for text in found[-(height - 1) :] if height > 1)]
+            pieces[:0] = _pieces(text, max(width - 1, 1))
+        return [*out, *([(f" {text}", "")] for text in pieces[-(height - 1) :] if height > 1)]
 
 
 def _pieces(text: str, width: int) -> list[str]:

@@ -38,24 +38,24 @@ class WatchScreenState(MovingState):
     enlarged: bool = False
 
     def on_row_of(self, moment: WatchMoment) -> WatchScreenState:
-        """With the row that lost most time selected, until somebody selects another one."""
+        """State with the row that lost most time selected, until somebody selects another one."""
         if not moment.rows or (self.chosen and (self.row(moment) or self.line(moment)) is not None):
             return self
         return replace(self, selected=moment.rows[0].key, chosen=False)
 
     def selecting(self, key: WatchRowKey | LineKey) -> WatchScreenState:
-        """With a row or a line selected by somebody."""
+        """State with a row or a line that somebody selected."""
         return replace(self, selected=key, chosen=True)
 
     def stepped(self, keys: Sequence[WatchRowKey | LineKey], by: int, around: bool) -> WatchScreenState:
-        """With that of ``keys`` selected that is ``by`` places further; ``around``: after the last comes the first."""
+        """State with the selection ``by`` places further among ``keys``; ``around``: the first follows the last."""
         if not keys:
             return self
         place = (keys.index(self.selected) if self.selected in keys else 0) + by
         return self.selecting(keys[place % len(keys) if around else min(max(place, 0), len(keys) - 1)])
 
     def with_gpu(self, gpu: tuple[TelemetrySnapshot | None, str]) -> WatchScreenState:
-        """With the present values of the GPU, unless the view is frozen."""
+        """State with the present values of the GPU, unless the view is frozen."""
         if self.frozen is not None:
             return self
         utilization, telemetry = self.utilization, gpu[0]
@@ -75,17 +75,17 @@ class WatchScreenState(MovingState):
 
     def slowest(self, moment: WatchMoment) -> tuple[TriggeringCall, WatchRowKey] | None:
         """The slowest call since the trigger was armed, or in flight, with its row."""
-        found = [
+        calls = [
             (TriggeringCall.of(call), WatchRowKey(process.pid, process.image, call.thread, call.function))
             for call, process in slow_calls(moment.findings)
             if call.end_ns > self.armed_ns
         ]
-        found += [
+        calls += [
             (TriggeringCall(row.key.thread, row.begin_ns, moment.at_ns), row.key)
             for row in moment.rows
             if row.begin_ns is not None
         ]
-        return max(found, key=lambda item: item[0].duration_ns, default=None)
+        return max(calls, key=lambda item: item[0].duration_ns, default=None)
 
 
 def table_view(state: WatchScreenState, moment: WatchMoment) -> CallTableView:
@@ -108,7 +108,7 @@ def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsV
     word, mark = (f"{row.slow} slow", "warn") if row.slow else ("", "")
     if age_ns is not None and age_ns >= row.slow_limit_ns:
         word, mark = "in flight", "bad"
-    several = len({one.key.pid for one in moment.rows}) > 1
+    several = len({other.key.pid for other in moment.rows}) > 1
     return HistogramsView(
         ProbeRow(
             f"{row.key.function} · {thread_label(row, several)}", Role.VICTIM, True, word, mark, in_flight_ns=age_ns

@@ -162,7 +162,7 @@ class AttachedProcesses:
 
     def _recorded(self, pid: int) -> _Recorded | None:
         name = f"{pid}-"
-        return next((one for path, one in self._files.items() if path.name.startswith(name)), None)
+        return next((file for path, file in self._files.items() if path.name.startswith(name)), None)
 
     def _add(self, target: Target, memory: int, access: TargetAccess) -> None:
         """Keep the file of a process, unless that says to be something else."""

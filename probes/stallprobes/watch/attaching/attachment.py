@@ -20,16 +20,16 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# How long the thread that was borrowed may take to be back in its system call.
+# Longest time (s) until the borrowed thread is back in its system call.
 _BACK_S = 0.1
-# A first subscription can take seconds on a busy GPU: the caller shows what is waited for after so long.
+# Time (s) after which the caller shows what is waited for: a first subscription can take seconds on a busy GPU.
 ANSWER_S = 1.5
-# How long a detach waits for the library: a call that hangs may hold CUPTI's lock.
+# Longest wait (s) of a detach for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
 _CONTROL_S = 2.0
-# How long more where a libcupti is sent to the process.
+# Additional time (s) where a libcupti is sent to the process.
 _SENDING_S = 10.0
-# What attaching takes at most: each of its parts has a limit.
+# Longest time (s) of attaching: each of its parts has a limit.
 ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
 # Time (s) between two looks at which program a process executes.
 _LOOK_S = 1.0
@@ -64,7 +64,7 @@ class Attachment:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the process executes another program by now. It is looked at once a second."""
+        """Whether the process now executes another program; checked once a second."""
         if not self._replaced and not self._detached and time.monotonic() - self._looked_s >= _LOOK_S:
             self._looked_s = time.monotonic()
             self._replaced = _is_replaced(self.target)
@@ -76,14 +76,15 @@ class Attachment:
 
     @property
     def waits_for(self) -> str:
-        """What the recording waits for before it begins, as a clause; "" once it has begun."""
+        """Clause that names what the recording waits for before it begins; "" once it has begun."""
         if self._control.is_done or self.has_ended:
             return ""
         return f"{self._control.step} has not returned in {self.target.title}"
 
     @property
     def held_up_ns(self) -> int:
-        """How long a call of the program may have been held up while the recording began or ended, at most (ns)."""
+        """Longest time (ns) for which a call of the program may have been held up while the recording began or
+        ended."""
         return min(self._control.held_ns, time.monotonic_ns() - self._began_ns)
 
     @property
@@ -171,7 +172,7 @@ def _is_replaced(target: Target) -> bool:
 
 
 def _is_back(target: Target, thread: int) -> bool:
-    """Whether the thread that was borrowed is out of the attacher's memory again."""
+    """Whether the borrowed thread has left the attacher's memory."""
     due = time.monotonic() + _BACK_S
     while time.monotonic() < due:
         with contextlib.suppress(OSError):
@@ -195,15 +196,15 @@ def _new_control(target: Target) -> Control:
 
 
 def _cupti(target: Target) -> tuple[Path | None, bool]:
-    """The libcupti for a process that has none, None without one, and whether it has to be sent.
+    """libcupti for a process without one, None if there is none, and whether it has to be sent.
 
     Another user's process may not be allowed to read the file.
     """
-    has_own = any("/libcupti.so" in one.path for one in target.mappings())
+    has_own = any("/libcupti.so" in mapping.path for mapping in target.mappings())
     if target.shares_files() and (has_own or target.owner()[0] == os.geteuid()):
         return named_cupti(), False
-    found = None if has_own else named_cupti()
-    return found, found is not None
+    cupti = None if has_own else named_cupti()
+    return cupti, cupti is not None
 
 
 def _failure(target: Target, control: Control) -> str:

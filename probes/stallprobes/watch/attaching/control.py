@@ -26,7 +26,7 @@ from stallprobes.watch.reading.lack_text import lack_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAKE = 1
-# The library itself tries the lock for a moment now and then.
+# Number of tries of the lock, and pause (s) between them: the library itself holds it for a moment now and then.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 _LOOK_S = 0.002
 # Time (s) between two looks at which program the process executes.
@@ -53,16 +53,16 @@ class Control:
             return None
         for number, _ in numbers:
             with suppress(OSError):
-                found = cls._taken(target, number)
-                if found is not None:
-                    return found
+                control = cls._taken(target, number)
+                if control is not None:
+                    return control
         return None
 
     @classmethod
     def _taken(cls, target: Target, number: int) -> Control | None:
         descriptor = memory_files.take(target, number, os.O_RDWR)
         try:
-            # Of another size, or without its seals, the memory could be cut off while it is read.
+            # With another size, or without its seals, the memory could be cut off while it is read.
             is_sealed = memory_files.seals(descriptor) & fcntl.F_SEAL_SHRINK
             if os.fstat(descriptor).st_size != _SIZE or not is_sealed:
                 raise WatchError(f"the library in {target.title} is of another version of stallscope: restart it.")
@@ -72,9 +72,9 @@ class Control:
                 # Another seal: nobody can write to it any more, the library neither.
                 raise WatchError(f"{target.title} has sealed the memory of the library in it: restart it.") from error
             words = layout.Control.from_buffer(memory)
-            known = (words.magic, words.pid, words.start_ticks)
+            owner = (words.magic, words.pid, words.start_ticks)
             # A forked process has the descriptors of its parent.
-            if known != (layout.CONTROL_MAGIC, target.own_pid, target.start_ticks):
+            if owner != (layout.CONTROL_MAGIC, target.own_pid, target.start_ticks):
                 os.close(descriptor)
                 return None
             if words.format != layout.CONTROL_FORMAT:

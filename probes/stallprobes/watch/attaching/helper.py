@@ -83,19 +83,19 @@ class TargetHelper:
 
     def load(self, target: Target, image: ProcessImage, threads: Sequence[int]) -> Loaded:
         """Let one of ``threads`` load the library. Raises WatchError."""
-        descriptors = [one for one in (image.memory, image.descriptor) if one >= 0]
+        descriptors = [descriptor for descriptor in (image.memory, image.descriptor) if descriptor >= 0]
         answer = self._ask("load", target, descriptors, LOADING_S, threads=list(threads)[:256])
         region = answer.get("region")
         if not isinstance(region, list) or len(region) != 2:
             raise self._lost("gave a wrong answer")
-        numbers = [self._number(one) for one in (answer.get("stopped_ns"), answer.get("thread"), *region)]
+        numbers = [self._number(value) for value in (answer.get("stopped_ns"), answer.get("thread"), *region)]
         return Loaded(numbers[0], numbers[1], (numbers[2], numbers[3]))
 
     def in_driver(self, target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> list[int]:
         """The threads that are inside the driver. Raises WatchError where the helper is lost."""
         answer = self._ask("in_driver", target, [image.memory], ANSWER_S, pointers=list(pointers.items()))
         threads = answer.get("threads")
-        return [one for one in threads if one in pointers] if isinstance(threads, list) else []
+        return [thread for thread in threads if thread in pointers] if isinstance(threads, list) else []
 
     def environment(self, target: Target) -> Mapping[str, str]:
         """Variables of the environment that are of use; empty where they cannot be read, or the helper is lost."""
@@ -162,12 +162,12 @@ class TargetHelper:
                 messages.send(self._connection, {"do": do, "pid": target.pid, **more}, descriptors)
             except OSError as error:
                 raise self._lost("was ended") from error
-            answer, found = self._receive(limit_s)
+            answer, received = self._receive(limit_s)
         if results is None:
-            for descriptor in found:
+            for descriptor in received:
                 os.close(descriptor)
         else:
-            results += found
+            results += received
         return answer
 
     def _receive(self, limit_s: float) -> tuple[dict[str, Any], list[int]]:
@@ -179,7 +179,7 @@ class TargetHelper:
             if time.monotonic() > due_s:
                 raise self._lost(f"did not answer for {limit_s:g} s")
         try:
-            answer, found = messages.receive(self._connection)
+            answer, descriptors = messages.receive(self._connection)
         except (EOFError, OSError) as error:
             raise self._lost("was ended") from error
         except ValueError as error:
@@ -192,7 +192,7 @@ class TargetHelper:
                 f"the helper process for user {self._who} cannot do it ({printable(failed)[:200]}): run stallscope as"
                 " that user, or with sudo."
             )
-        return answer, found
+        return answer, descriptors
 
     def _is_stopped(self) -> bool:
         """Whether the helper, or what it runs, is stopped."""
@@ -200,7 +200,7 @@ class TargetHelper:
         children: list[str] = []
         with suppress(OSError):
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return any(Target(int(one)).state in _STOPPED for one in (str(pid), *children))
+        return any(Target(int(process)).state in _STOPPED for process in (str(pid), *children))
 
     def _lost(self, how: str) -> WatchError:
         self.problem = (

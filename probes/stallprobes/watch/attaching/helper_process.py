@@ -60,8 +60,8 @@ class _Helper:
     def environment(self, request: dict[str, Any], descriptors: list[int]) -> _Answer:
         """Read those variables of the environment that are of use."""
         target = Target(request["pid"])
-        found = environment_of(target.pid, target.proc)
-        return {"variables": {name: found[name][: messages.MAX_BYTES >> 6] for name in VARIABLES if name in found}}, ()
+        env = environment_of(target.pid, target.proc)
+        return {"variables": {name: env[name][: messages.MAX_BYTES >> 6] for name in VARIABLES if name in env}}, ()
 
     def module(self, request: dict[str, Any], descriptors: list[int]) -> _Answer:
         """Open a file of the program's code."""

@@ -48,10 +48,10 @@ class ProcessImage:
         """At most ``size`` bytes from an address on. Raises OSError where there is no memory, or another program."""
         if not 0 <= address <= _MAX_ADDRESS - size or size < 0:
             raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-        found = os.pread(self.memory, size, address)
-        if size and not found:
+        content = os.pread(self.memory, size, address)
+        if size and not content:
             raise OSError(errno.ESRCH, "it has executed another program")
-        return found
+        return content
 
     def __enter__(self) -> Self:
         return self

@@ -52,22 +52,22 @@ def blocked_threads(target: Target) -> dict[int, int]:
 
 def threads_in_driver(target: Target, image: ProcessImage, pointers: Mapping[int, int]) -> Iterator[int]:
     """The threads among those with stack ``pointers`` whose stacks have addresses of libcuda. Raises OSError."""
-    code = [one for one in target.mappings() if "x" in one.mode and "/libcuda.so" in one.path]
+    code = [mapping for mapping in target.mappings() if "x" in mapping.mode and "/libcuda.so" in mapping.path]
     for thread, pointer in pointers.items():
         try:
             stack = image.read(pointer, _STACK_BYTES)
         except OSError:
             continue
         addresses = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
-        if any(one.start <= address < one.end for address in addresses for one in code):
+        if any(part.start <= address < part.end for address in addresses for part in code):
             yield thread
 
 
 def described(target: Target, threads: list[int]) -> list[ThreadInDriver]:
-    """The threads of a process with their names and where they wait."""
-    found = []
+    """``threads`` of a process with their names and the places where they wait."""
+    waiting = []
     for thread in sorted(threads):
         folder = target.folder / "task" / str(thread)
         name = Target(thread, target.folder / "task").name
-        found.append(ThreadInDriver(thread, printable(name), kernel_wait(folder)))
-    return found
+        waiting.append(ThreadInDriver(thread, printable(name), kernel_wait(folder)))
+    return waiting

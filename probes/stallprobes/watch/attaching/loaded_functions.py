@@ -11,9 +11,9 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
-# Where they are: dlopen in a library of its own before glibc 2.34.
+# Libraries with the functions: before glibc 2.34, dlopen is in one of its own.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
-# "syscall; ret", and what the C library returns from a signal by: "mov $15, %rax; syscall".
+# Code of "syscall; ret", and of "mov $15, %rax; syscall", by which the C library returns from a signal.
 _SYSCALL = b"\x0f\x05\xc3"
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 _PT_DYNAMIC = 2
@@ -34,14 +34,14 @@ class LoadedFunctions:
 
 def find_functions(target: Target, image: ProcessImage) -> LoadedFunctions:
     """The addresses in a process. Raises WatchError where they cannot be read or found."""
-    found: dict[str, int] = {}
+    functions: dict[str, int] = {}
     places: dict[bytes, int] = {}
     try:
-        memory = [one for one in target.mappings() if one.path]
+        memory = [mapping for mapping in target.mappings() if mapping.path]
         for library in _LIBRARIES:
-            parts = [one for one in memory if _name(one) == library]
+            parts = [mapping for mapping in memory if _name(mapping) == library]
             for name, address in _symbols(image, parts):
-                found.setdefault(name, address)
+                functions.setdefault(name, address)
             for wanted in (_SYSCALL, _SIGRETURN):
                 place = None if wanted in places else _search(image, parts, wanted)
                 if place is not None:
@@ -49,13 +49,13 @@ def find_functions(target: Target, image: ProcessImage) -> LoadedFunctions:
     except (OSError, struct.error) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no C library, or changes meanwhile"
         raise WatchError(f"the memory of {target.title} cannot be read ({why}): {remedy_for_rights()}.") from error
-    missing = [name for name in NAMES if name not in found]
+    missing = [name for name in NAMES if name not in functions]
     if missing or len(places) < 2:
         what = ", ".join(missing) or "system calls"
         raise WatchError(
             f"{what} cannot be found in the C library of {target.title}: only programs with glibc can be attached."
         )
-    return LoadedFunctions(places[_SYSCALL], places[_SIGRETURN], tuple(found[name] for name in NAMES))
+    return LoadedFunctions(places[_SYSCALL], places[_SIGRETURN], tuple(functions[name] for name in NAMES))
 
 
 def _name(part: Mapping) -> str:

@@ -55,16 +55,16 @@ class Programs:
 
 def load_library(target: Target, image: ProcessImage, programs: Programs, threads: Sequence[int]) -> Loaded:
     """Let one of ``threads``, which sleep, load the library. Raises WatchError; then it is not loaded."""
-    found = find_functions(target, image)
-    addresses = (found.syscall, found.sigreturn, *found.functions)
+    functions = find_functions(target, image)
+    addresses = (functions.syscall, functions.sigreturn, *functions.functions)
     words = [
         "stallscope-attach", str(target.pid), *(f"{address:x}" for address in addresses), str(programs.library),
         str(image.memory), str(image.descriptor), *map(str, threads),
     ]  # fmt: skip
-    kept = [one for one in (programs.attacher, programs.library, image.memory, image.descriptor) if one >= 0]
+    passed = [number for number in (programs.attacher, programs.library, image.memory, image.descriptor) if number >= 0]
     try:
         done = subprocess.run(
-            words, executable=f"/proc/self/fd/{programs.attacher}", pass_fds=kept, stdin=subprocess.DEVNULL,
+            words, executable=f"/proc/self/fd/{programs.attacher}", pass_fds=passed, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=ATTACHER_S, errors="replace",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -51,8 +51,8 @@ def take(target: Target, number: int, flags: int) -> int:
     place = os.open(target.folder / "fd" / str(number), os.O_PATH | os.O_CLOEXEC)
     try:
         status = os.fstat(place)
-        known = stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == _memory_device()
-        if not known or status.st_uid != target.owner()[0]:
+        is_memory = stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == _memory_device()
+        if not is_memory or status.st_uid != target.owner()[0]:
             raise OSError(errno.EBADF, "it is no memory of the process")
         return os.open(f"/proc/self/fd/{place}", flags | os.O_CLOEXEC)
     finally:

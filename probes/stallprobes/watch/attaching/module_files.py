@@ -49,12 +49,12 @@ def place_in_root(root: int, path: str) -> int:
     """
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS | _IN_ROOT)
     library = ctypes.CDLL(None, use_errno=True)
-    found = library.syscall(
+    place = library.syscall(
         ctypes.c_long(_OPENAT2), ctypes.c_int(root), ctypes.c_char_p(os.fsencode(path)), ctypes.byref(how),
         ctypes.c_size_t(ctypes.sizeof(how)),
     )  # fmt: skip
-    if found >= 0:
-        return int(found)
+    if place >= 0:
+        return int(place)
     number = ctypes.get_errno()
     if number != errno.ENOSYS:
         raise OSError(number, os.strerror(number))

@@ -39,9 +39,9 @@ def refusal(pid: int) -> str | None:
     """Why the process ``pid`` cannot be attached and what to do about it, one sentence; None if it can be."""
     target = Target(pid)
     title, had_memory = target.title, target.has_memory
-    found = _reason(target)
-    if found is None or not had_memory or target.has_memory:
-        return found
+    reason = _reason(target)
+    if reason is None or not had_memory or target.has_memory:
+        return reason
     # What is missing of a process that is ending, or just executes another program, says nothing.
     due_s = time.monotonic() + _ENDING_S
     while time.monotonic() < due_s and not target.has_ended:
@@ -112,7 +112,7 @@ def _not_a_program(target: Target) -> str | None:
         return f"{target.title} is a thread of the kernel: give the number of a program."
     with suppress(OSError):
         # Its file is not opened for that: it is one of the process's own choice.
-        ends = [one.end for one in target.mappings() if one.path != _VSYSCALL]
+        ends = [mapping.end for mapping in target.mappings() if mapping.path != _VSYSCALL]
         if ends and max(ends) <= _END_OF_32_BITS:
             return f"{target.title} is a 32-bit program: only 64-bit programs can be attached."
     return None
@@ -166,12 +166,12 @@ def _not_to_be_woken(target: Target, control: Control) -> str | None:
 
 
 def _watched(target: Target, memory: Sequence[Mapping]) -> str | None:
-    if any(CONTROL_NAME in one.path for one in memory):
+    if any(CONTROL_NAME in mapping.path for mapping in memory):
         return (
             f"{target.title} has closed the file by which stallscope wakes the library in it: restart it to watch it"
             " again."
         )
-    if any(one.path.endswith("/stallscope-inject.so") for one in memory):
+    if any(mapping.path.endswith("/stallscope-inject.so") for mapping in memory):
         return (
             f"{target.title} was started to be watched, by stallscope watch or with the variables of --print-env: use"
             " that, or --attach FOLDER."
@@ -180,7 +180,7 @@ def _watched(target: Target, memory: Sequence[Mapping]) -> str | None:
 
 
 def _no_cuda(target: Target, memory: Sequence[Mapping]) -> str | None:
-    if not any("/libcuda.so" in one.path for one in memory):
+    if not any("/libcuda.so" in mapping.path for mapping in memory):
         return f"{target.title} has not loaded libcuda, so it makes no CUDA calls: attach once it does."
     return None
 
@@ -188,7 +188,7 @@ def _no_cuda(target: Target, memory: Sequence[Mapping]) -> str | None:
 def _not_supported(target: Target, memory: Sequence[Mapping]) -> str | None:
     if platform.machine() != "x86_64":
         return f"a process that runs can be attached on x86-64 only, not on {platform.machine()}: {_ASLEEP}."
-    if any("/ld-musl-" in one.path for one in memory):
+    if any("/ld-musl-" in mapping.path for mapping in memory):
         return f"the C library of {target.title} is musl: only programs with glibc can be attached."
     if "shstk" in target.field("x86_Thread_features").split():
         return f"{target.title} has a shadow stack, which no other process can extend: {_ASLEEP}."
@@ -218,13 +218,13 @@ def _ptrace_scope(target: Target, memory: Sequence[Mapping]) -> str | None:
 
 
 def _filtered(target: Target, memory: Sequence[Mapping]) -> str | None:
-    """A filter of the program itself may end it for a system call. That of a container only forbids some."""
+    """Refusal because of the program's own system call filter; a container's filter only forbids calls."""
     mode, filters = target.field("Seccomp"), target.numbers("Seccomp_filters")
     if mode in ("", "0"):
         return None
     own = Target(os.getpid())
     alike = (own, target.first_of_namespace() or own)
-    shared = [one.numbers("Seccomp_filters") for one in alike if one.field("Seccomp") == mode]
+    shared = [process.numbers("Seccomp_filters") for process in alike if process.field("Seccomp") == mode]
     if mode != _STRICT_SECCOMP and filters and filters in shared:
         return None
     return (

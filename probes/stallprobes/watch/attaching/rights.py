@@ -44,7 +44,7 @@ def may_trace_everything() -> bool:
 def may_become_others() -> bool:
     """Whether this process may take the ids of another user (CAP_SETUID and CAP_SETGID)."""
     held = capabilities()
-    return all(held >> one & 1 for one in (CAP_SETUID, CAP_SETGID))
+    return all(held >> capability & 1 for capability in (CAP_SETUID, CAP_SETGID))
 
 
 def become(identity: Identity, parent: int) -> None:

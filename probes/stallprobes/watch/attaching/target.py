@@ -106,9 +106,9 @@ class Target:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is no such process any more.
+        """Whether the process has ended.
 
-        While other threads run, it has not ended: the first one may have, or just gives its number to another one that
+        It has not while other threads run: its first thread may have ended, or may just be replaced by one that
         executes another program.
         """
         fields = self._stat()
@@ -117,20 +117,20 @@ class Target:
     def mappings(self) -> Iterator[Mapping]:
         """The parts of its memory. Raises OSError where they cannot be read."""
         for line in (self.folder / "maps").read_text(errors="replace").splitlines():
-            found = _MAPPING.match(line)
-            if found:
+            fields = _MAPPING.match(line)
+            if fields:
                 yield Mapping(
-                    int(found["start"], 16),
-                    int(found["end"], 16),
-                    found["mode"],
-                    int(found["offset"], 16),
-                    found["path"],
+                    int(fields["start"], 16),
+                    int(fields["end"], 16),
+                    fields["mode"],
+                    int(fields["offset"], 16),
+                    fields["path"],
                 )
 
     @property
     def has_library(self) -> bool:
         """Whether the injected library is in the program that it executes. Raises OSError if that is not known."""
-        return any(CONTROL_NAME in one.path for one in self.mappings())
+        return any(CONTROL_NAME in mapping.path for mapping in self.mappings())
 
     def sleeping_threads(self) -> list[int]:
         """The threads that sleep where they can be borrowed, libcuda's own first and the main thread last.
@@ -138,13 +138,13 @@ class Target:
         A thread that is just awake is looked for again for a moment. Raises OSError where there is no such process.
         """
         for _ in range(_LOOKS):
-            if found := self._asleep():
-                return found
+            if threads := self._asleep():
+                return threads
             time.sleep(_LOOK_PAUSE_S)
         return []
 
     def _asleep(self) -> list[int]:
-        found = []
+        threads = []
         for folder in (self.folder / "task").iterdir():
             try:
                 name = (folder / "comm").read_text(errors="replace").strip()
@@ -153,8 +153,8 @@ class Target:
                 continue
             if call.isdigit() and int(call) in _SLEEPING:
                 number = int(folder.name)
-                found.append((name != EVENT_THREAD, number == self.pid, number))
-        return [number for *_, number in sorted(found)]
+                threads.append((name != EVENT_THREAD, number == self.pid, number))
+        return [number for *_, number in sorted(threads)]
 
     @property
     def identity(self) -> Identity | None:
@@ -195,14 +195,14 @@ class Target:
         return {Target(int(name), tasks).own_pid: int(name) for name in os.listdir(tasks)}
 
     def first_of_namespace(self) -> Target | None:
-        """The first process (number 1) of its PID namespace; None where it is not seen."""
+        """First process (number 1) of its PID namespace; None where it is not visible."""
         with suppress(OSError):
             space = os.readlink(self.folder / "ns" / "pid")
             for pid in pids():
-                one = Target(pid)
+                target = Target(pid)
                 with suppress(OSError):
-                    if one.own_pid == 1 and os.readlink(one.folder / "ns" / "pid") == space:
-                        return one
+                    if target.own_pid == 1 and os.readlink(target.folder / "ns" / "pid") == space:
+                        return target
         return None
 
 
@@ -212,16 +212,16 @@ def replaced_sentence(title: str) -> str:
 
 
 def family(pid: int) -> list[int]:
-    """A process, and those that it has started, directly or by others."""
+    """A process and its descendants."""
     parents: dict[int, int] = {}
     for each in pids():
         with suppress(OSError, IndexError, ValueError):
             # The name, in parentheses, may contain anything.
             parents[each] = int(Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in parents.items() if of == parent]
-    return found
+    members = [pid]
+    for parent in members:
+        members += [child for child, starter in parents.items() if starter == parent]
+    return members
 
 
 def user_name(number: int) -> str:
@@ -241,7 +241,7 @@ def group_name(number: int) -> str:
 
 
 def remedy_for_rights() -> str:
-    """How this process gets the right to trace others; root may lack it in a container."""
+    """Remedy that gives this process the right to trace others; root may lack it in a container."""
     if os.geteuid():
         return "run stallscope with sudo"
     return "root needs CAP_SYS_PTRACE here, as `docker run --cap-add SYS_PTRACE` gives it"

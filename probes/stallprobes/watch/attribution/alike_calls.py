@@ -1,4 +1,4 @@
-"""What slow calls waited for while work of the GPU was recorded, by their sort: function, size and place."""
+"""Slow calls by sort (function, size, place), and what they waited for while work of the GPU was recorded."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# Calls with records by which the cause of one without is known, and the least share of their time with that cause.
+# Smallest number of recorded calls that show the cause of an unrecorded one, and share of their time with it.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
-# Different sorts of calls that are kept.
+# Largest number of sorts of calls that are kept.
 _MOST_KEYS = 8192
 
 
 @dataclass
 class AlikeSum:
-    """The calls of one sort: their number, their excess, by cause what it explains, and their excess by main cause."""
+    """Sum of the calls of one sort: number, excess, explained time by cause, excess by main cause."""
 
     calls: int = 0
     excess_ns: int = 0
@@ -43,7 +43,7 @@ class AlikeSum:
         """The cause of nearly all of them; None without one."""
         if self.calls < LEAST_ALIKE:
             return None
-        cause = max(self.mainly, key=lambda one: self.mainly[one])
+        cause = max(self.mainly, key=lambda key: self.mainly[key])
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
@@ -62,7 +62,7 @@ class AlikeCalls:
     def note(
         self, call: SlowDriverCall, cause: WaitCause, certainty: Certainty | None, excess_ns: int, explained_ns: int
     ) -> None:
-        """Add a call and its cause, unless that is known by others like it, or not at all for want of records."""
+        """Add a call and its cause, unless other calls showed that, or records of an unknown one are missing."""
         if not excess_ns or cause is WaitCause.RECORDS_OFF or certainty is Certainty.ALIKE:
             return
         for key in _keys(call):
@@ -70,11 +70,11 @@ class AlikeCalls:
                 self._sums.setdefault(key, AlikeSum()).add(cause, excess_ns, min(explained_ns, excess_ns))
 
     def like(self, call: SlowDriverCall, beside: AlikeCalls) -> AlikeSum | None:
-        """The calls like one, with those of ``beside``, if nearly all have one cause that is known; else None."""
+        """Sum of the calls like ``call``, with those of ``beside``, if nearly all have one known cause; else None."""
         for key in _keys(call):
-            found = self._sums.get(key, _NONE).plus(beside._sums.get(key, _NONE))
-            if found.calls >= LEAST_ALIKE:
-                return None if found.cause in (None, WaitCause.UNATTRIBUTED) else found
+            sums = self._sums.get(key, _NONE).plus(beside._sums.get(key, _NONE))
+            if sums.calls >= LEAST_ALIKE:
+                return None if sums.cause in (None, WaitCause.UNATTRIBUTED) else sums
         return None
 
 

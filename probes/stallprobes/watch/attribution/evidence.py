@@ -22,7 +22,7 @@ from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.process import DriverCall
 from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 
-# Pieces of work of one call that are read, the last ones before its end, and groups of them that are kept.
+# Largest numbers of pieces of work of a call that are read, the last ones before its end, and of their groups.
 MOST_PIECES = 4096
 MOST_GROUPS = 8
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
@@ -92,7 +92,7 @@ class EvidenceReader:
         return WaitEvidence(int(self._calls.excess[at]), self._grouped(at, self._own(at)))
 
     def behind(self, at: int, rows: Int64s, ns: int) -> WaitEvidence:
-        """Evidence of a call that waited for the work at ``rows``, of other streams, which covers so much of it."""
+        """Evidence of a call that waited for work of other streams at ``rows``, which covers ``ns`` of it."""
         return WaitEvidence(ns, self._grouped(at, rows))
 
     def neighbour(self, at: int, near: Neighbours) -> WaitEvidence:
@@ -104,7 +104,7 @@ class EvidenceReader:
     def other_threads(
         self, asked: Int64s, culprit_calls: CulpritCalls, groups: Int64s, covered: Int64s
     ) -> Mapping[int, WaitEvidence]:
-        """Evidence of the calls at the places ``asked``, of each of which the calls of its group cover ``covered`` ns.
+        """Evidence of the calls at the places ``asked``; the calls of the group of each cover ``covered`` ns of it.
 
         ``groups`` and ``covered`` have one value for each slow call.
         """
@@ -117,14 +117,14 @@ class EvidenceReader:
         longest = np.zeros(len(asked), dtype=np.int64)
         longest[owners[order]] = members[order]
         same = np.bincount(owners, functions == calls.numbers[longest[owners]], len(asked)).astype(np.int64)
-        found = {}
+        evidence = {}
         columns = (asked, longest, same, covered[asked], calls.ends[longest] - calls.begins[longest])
         for place, culprit, count, ns, duration_ns in zip(*(column.tolist() for column in columns), strict=True):
             call = calls.calls[culprit]
             own = {"thread_name": self._thread_names.get(call.thread, ""), "duration_ns": duration_ns}
             fields = attributes(call, DriverCall) | own
-            found[place] = WaitEvidence(ns, calls=(CallAlongside(**fields, calls=count, overlap_ns=ns),))
-        return found
+            evidence[place] = WaitEvidence(ns, calls=(CallAlongside(**fields, calls=count, overlap_ns=ns),))
+        return evidence
 
     def _own(self, at: int) -> Int64s:
         first, last = self._own_calls.searchsorted((at, at + 1))
@@ -202,7 +202,7 @@ class EvidenceReader:
 
 
 def _of_groups(groups: Int64s, values: NDArray[Any]) -> Int64s:
-    """The value of each group (from 0), which its rows have in common."""
-    found = np.zeros(int(groups.max(initial=-1)) + 1, dtype=np.int64)
-    found[groups] = values
-    return found
+    """Value of each group (from 0); all rows of a group have the same value."""
+    values_of_groups = np.zeros(int(groups.max(initial=-1)) + 1, dtype=np.int64)
+    values_of_groups[groups] = values
+    return values_of_groups

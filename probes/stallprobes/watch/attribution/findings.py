@@ -35,13 +35,13 @@ from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedC
 from stallprobes.watch.reading.process_rank import Rank
 from stallprobes.watch.reading.words import Direction, GpuWork
 
-# A cause, and the id and the name of the culprit.
+# Cause, and id and name of the culprit.
 LossKey = tuple[WaitCause, int | None, str]
-# Calls, their time, and the part of it that is proven or known (ns).
+# Number of calls, their time (ns), and its proven or known part (ns).
 LossSum = tuple[int, int, int]
 _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
-# Calls during less time have no rate.
+# Shortest time (ns) during which calls have a rate.
 LEAST_RATE_NS = 1_000_000_000
 
 
@@ -138,12 +138,12 @@ class ExplainedCall(FinishedCall, kw_only=True):
 
     @property
     def culprit(self) -> CallAlongside | None:
-        """The other thread's calls that are the cause; None for causes of other kinds."""
+        """Calls of the other thread that are the cause; None for causes of other kinds."""
         return self.evidence.calls[0] if self.cause.is_other_thread else None
 
     @property
     def losses(self) -> Iterator[tuple[LossKey, LossSum]]:
-        """The time that it lost to each cause; it counts as a call of its main one."""
+        """Time lost to each cause; the call counts for its main cause."""
         cause, explained_ns, left_ns = self.cause, self.explained_ns, self.excess_ns - self.explained_ns
         proven = self.certainty in _PROVEN
         if cause is not WaitCause.UNATTRIBUTED:
@@ -158,7 +158,7 @@ class ExplainedCall(FinishedCall, kw_only=True):
 
 
 def function_of(calls: Iterable[ExplainedCall], cause: WaitCause, thread: int | None = None) -> str:
-    """The function of the slow calls that lost most time to a cause, of one ``thread`` or of all; "" without any."""
+    """Function whose slow calls lost most time to a cause, in one ``thread`` or in all; "" without any."""
     times: Counter[str] = Counter()
     for call in calls:
         if call.cause is cause and thread in (None, call.thread):
@@ -262,7 +262,7 @@ class TimeLost(PlainDocument):
 
 
 def united(losses: Iterable[TimeLost]) -> tuple[TimeLost, ...]:
-    """The time of several threads by cause and culprit, the most first."""
+    """Time of several threads by cause and culprit, the most first."""
     sums: dict[LossKey, LossSum] = {}
     for loss in losses:
         calls, ns, proven_ns = sums.get(loss.key, (0, 0, 0))
@@ -383,9 +383,9 @@ class WatchFindings(Document, kw_only=True, eq=False):
 
     @property
     def slow_limit_ns(self) -> int:
-        """The least limit from which a call is slow; 0 without a process."""
+        """Smallest limit from which a call is slow; 0 without a process."""
         return min((process.slow_limit_ns for process in self.processes), default=0)
 
     def with_problems(self, problems: Iterable[str]) -> WatchFindings:
-        """The findings with further problems, which are the first."""
+        """Findings with ``problems`` in front of their own."""
         return self.changed(problems=(*problems, *self.problems))

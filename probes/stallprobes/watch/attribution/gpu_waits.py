@@ -20,9 +20,9 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Records of the call itself are its cause if they cover so much of its excess, what happened at the same time only if
-# it covers so much more and ends at the same time. A thread that waits for another one returns later by the time that
-# it takes to wake up: 60 to 350 µs in launches beside pageable copies on an H200's virtual machine.
+# Smallest shares of a call's excess: of its own records as the cause, and of simultaneous events, which end with it
+# (ns). A thread that waits for another thread returns later by its wake-up time: 60 to 350 µs in launches beside
+# pageable copies on an H200's virtual machine.
 DIRECT_SHARE = 0.5
 OVERLAP_SHARE = 0.8
 SAME_END_NS = 50_000
@@ -109,7 +109,7 @@ def gpu_waits(
             calls.begins,
         )
         engine_until = np.minimum(engine_until, until)
-    found = GpuWaits(
+    waits = GpuWaits(
         front=np.maximum(covered - np.where(copies, own, 0), 0),
         own=own,
         context=np.zeros(size, dtype=np.int64),
@@ -122,9 +122,9 @@ def gpu_waits(
         pageable=pageable,
         staged=_staged_work(calls, work, stream, whole),
     )
-    _add_time_slices(calls, work, found)
-    _add_staged_work(calls, work, found)
-    return found
+    _add_time_slices(calls, work, waits)
+    _add_staged_work(calls, work, waits)
+    return waits
 
 
 def _of_scope(
@@ -134,19 +134,19 @@ def _of_scope(
     of_context: Callable[[Int64s], Int64s],
     otherwise: Int64s,
 ) -> Int64s:
-    """What each call has of the stream for which it waits, else of the context; ``otherwise`` without either.
+    """Values of the stream for which each call waits, else of its context; ``otherwise`` without either.
 
-    What no call waits for is not looked at: it takes as long for one call.
+    A scope for which no call waits is skipped: it takes as long for one call as for many.
     """
-    found = otherwise
-    for numbers, of in ((whole, of_context), (stream, of_stream)):
+    values = otherwise
+    for numbers, value in ((whole, of_context), (stream, of_stream)):
         if (numbers >= 0).any():
-            found = np.where(numbers >= 0, of(numbers), found)
-    return found
+            values = np.where(numbers >= 0, value(numbers), values)
+    return values
 
 
 def _copies(calls: CallTable, work: WorkTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which calls are copies with pageable memory at one end, and which of the copies block."""
+    """Flags of the calls that copy with pageable memory at one end, and of the copies that block."""
     copies = calls.waits == Waits.COPY
     pageable = np.zeros(len(calls), dtype=np.bool_)
     if not copies.any():
@@ -181,10 +181,10 @@ def _stream_by_handle(
 ) -> None:
     """Sets the streams that are still unknown, by calls with the same handle whose work has a record.
 
-    Those are among all calls, or, where these were not read, among the slow ones.
+    The handles are those of all calls, or of the slow ones where all calls were not read.
     """
     owned = np.flatnonzero(own_stream >= 0).tolist()
-    known = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
+    numbers = {(calls.calls[at].context, calls.calls[at].stream): int(own_stream[at]) for at in owned}
     unknown = (stream < 0) & (copies | (calls.waits == Waits.STREAM))
     for at in np.flatnonzero(unknown).tolist():
         call = calls.calls[at]
@@ -192,7 +192,7 @@ def _stream_by_handle(
             continue
         number = streams.number_of(call.context, call.stream, call.begin_ns, call.thread, call.function)
         if number is None:
-            stream[at] = known.get((call.context, call.stream), -1)
+            stream[at] = numbers.get((call.context, call.stream), -1)
         else:
             stream[at] = work.stream_numbers.get((call.context, number), -1)
 
@@ -231,21 +231,21 @@ def _add_staged_work(calls: CallTable, work: WorkTable, waits: GpuWaits) -> None
 
 
 def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: Int64s) -> Mapping[int, Int64s]:
-    """The rows of work, by call, for which a synchronization waits because of a staged copy; most calls have none.
+    """Rows of work, by call, for which a synchronization waits because of a staged copy; most calls have none.
 
-    These are the parts in other contexts of copies in its stream or context, what is in front of these parts, and what
-    that waits for in turn. ``streams`` and ``contexts`` are the numbers of what each call waits for, or -1.
+    The rows are the parts in other contexts of copies of its stream or context, the work in front of the parts, and the
+    work for which that waits in turn. ``streams`` and ``contexts`` are the numbers of the awaited ones of each call, or
+    -1.
 
-    Without peer access a copy from one GPU to another is a copy to the host in the call's stream and a copy from the
-    host in a stream that the driver has in the target's context. That stream runs its copies in order, so that one
-    which waits holds up all later ones, of whatever stream. Both parts have the call's correlation number (observed on
-    two H200).
+    Without peer access, a copy from one GPU to another is a copy to the host in the call's stream and a copy from the
+    host in a stream of the driver in the target's context. That stream runs its copies in order: a copy that waits
+    holds up all later copies, of whatever stream. Both parts have the call's correlation number (observed on two H200).
     """
     homes = _homes(work)
     parts = np.flatnonzero(homes != np.arange(len(work)))
     if not len(parts):
         return {}
-    orders, found = calls.order_of(int64s(work.rows["correlation"])), {}
+    orders, staged = calls.order_of(int64s(work.rows["correlation"])), {}
     own_orders = calls.order_of(calls.correlations)
     of_stream, of_context = work.streams[homes[parts]], work.contexts[homes[parts]]
     for at in np.flatnonzero(np.isin(calls.waits, (Waits.STREAM, Waits.CONTEXT))).tolist():
@@ -253,8 +253,8 @@ def _staged_work(calls: CallTable, work: WorkTable, streams: Int64s, contexts: I
         begin_ns, end_ns = int(calls.begins[at]), int(calls.ends[at])
         mine &= (orders[parts] < own_orders[at]) & (work.ends[parts] > begin_ns) & (work.starts[parts] < end_ns)
         if mine.any():
-            found[at] = _in_front(work, homes, orders, parts[mine], begin_ns)
-    return found
+            staged[at] = _in_front(work, homes, orders, parts[mine], begin_ns)
+    return staged
 
 
 def _homes(work: WorkTable) -> Int64s:
@@ -277,14 +277,14 @@ def _in_front(work: WorkTable, homes: Int64s, orders: Int64s, parts: Int64s, beg
     Work that ended until ``begin_ns`` is left out.
     """
     since = work.ends > begin_ns
-    found = [parts]
+    rows = [parts]
     for part in parts.tolist():
         earlier = np.flatnonzero(since & (work.streams == work.streams[part]) & (orders < orders[part]))
-        found.append(earlier)
+        rows.append(earlier)
         for row in (part, *earlier.tolist()):
             home = homes[row]
-            found.append(np.flatnonzero(since & (work.streams == work.streams[home]) & (orders <= orders[home])))
-    return int64s(np.unique(np.concatenate(found)))
+            rows.append(np.flatnonzero(since & (work.streams == work.streams[home]) & (orders <= orders[home])))
+    return int64s(np.unique(np.concatenate(rows)))
 
 
 def _add_of_scope(
@@ -346,7 +346,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     work, and covers at least 80 % of the excess until then."""
     size = len(calls)
     until = np.minimum(work.own_start(np.iinfo(np.int64).max), calls.ends)
-    found = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
+    near = Neighbours(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), until)
     members = np.flatnonzero(asked & (until > calls.begins))
     order = np.argsort(work.ends, kind="stable")
     ends = work.ends[order]
@@ -361,7 +361,7 @@ def neighbours(calls: CallTable, work: WorkTable, asked: NDArray[np.bool_]) -> N
     covered = work.by_stream.covered(streams, calls.begins[at], np.minimum(prior, until[at]))
     kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (prior >= until[at] - SAME_END_NS)
     at, streams, covered = at[kept], streams[kept], covered[kept]
-    np.add.at(found.count, at, 1)
+    np.add.at(near.count, at, 1)
     best = np.argsort(covered, kind="stable")
-    found.stream[at[best]], found.covered[at[best]] = streams[best], covered[best]
-    return found
+    near.stream[at[best]], near.covered[at[best]] = streams[best], covered[best]
+    return near

@@ -28,7 +28,7 @@ _WORK = sorted(int(kind) for kind in GPU_WORK)
 
 
 class PriorEnds:
-    """The latest end of the work of a group that was submitted before a call."""
+    """Latest end of the work of a group that was submitted before a call."""
 
     def __init__(self, groups: Int64s, orders: Int64s, ends: Int64s) -> None:
         # As one number, which NumPy sorts in two thirds of the time; orders have 32 bits.
@@ -37,7 +37,7 @@ class PriorEnds:
         self._ends = running_maximum(groups[place], ends[place])
 
     def before(self, groups: Int64s, orders: Int64s, otherwise: Int64s) -> Int64s:
-        """The end for each group and call; ``otherwise`` where nothing of the group was submitted before."""
+        """End for each group and call; ``otherwise`` where nothing of the group was submitted before."""
         places = self._orders.last(groups, orders - 1)
         return np.where(places >= 0, self._ends[places], otherwise) if len(self._ends) else otherwise
 
@@ -75,13 +75,13 @@ class WorkTable:
         places = places[np.argsort(starts[places], kind="stable")]
         rows, starts, ends = rows_at(records, places), starts[places], ends[places]
         pairs, streams = numbered(_pair(rows["context"], rows["stream"]))
-        known, contexts = numbered(int64s(rows["context"]))
+        distinct, contexts = numbered(int64s(rows["context"]))
         correlations = int64s(rows["correlation"])
         streams = _with_branches(streams, contexts, correlations, len(pairs))
         owners, orders = calls.places_of(correlations), calls.order_of(correlations)
         owned = np.flatnonzero(owners >= 0)
         first, last = np.full(len(calls), -1, dtype=np.int64), np.full(len(calls), -1, dtype=np.int64)
-        # Of several values for one place, the last one that is written stays.
+        # The last value that is written to a place stays.
         first[owners[owned[::-1]]], last[owners[owned]] = owned[::-1], owned
         return cls(
             rows=rows,
@@ -93,7 +93,7 @@ class WorkTable:
             first_of_call=first,
             last_of_call=last,
             stream_numbers={(int(pair) >> 32, int(pair) & 0xFFFFFFFF): at for at, pair in enumerate(pairs)},
-            context_numbers={int(context): at for at, context in enumerate(known)},
+            context_numbers={int(context): at for at, context in enumerate(distinct)},
             by_owner=IntervalGroups(owners[owned], starts[owned], ends[owned]),
             orders=orders,
         )
@@ -138,9 +138,9 @@ class WorkTable:
 
     def own_start(self, otherwise: int) -> Int64s:
         """When the work of each slow call began; ``otherwise`` for one without work."""
-        owned, found = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
-        found[owned] = self.starts[self.first_of_call[owned]]
-        return found
+        owned, starts = self.first_of_call >= 0, np.full(len(self.first_of_call), otherwise, dtype=np.int64)
+        starts[owned] = self.starts[self.first_of_call[owned]]
+        return starts
 
 
 def _with_branches(streams: Int64s, contexts: Int64s, correlations: Int64s, count: int) -> Int64s:

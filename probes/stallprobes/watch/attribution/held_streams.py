@@ -1,4 +1,4 @@
-"""Streams that wait for something that is no work of the GPU: for how long calls waited for them."""
+"""Streams that wait for something other than GPU work, and how long calls waited for them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 
 def may_hold_streams(functions: Iterable[str]) -> bool:
-    """Whether a program that calls ``functions`` can make a stream wait for something that is no work of the GPU."""
+    """Whether a program that calls ``functions`` can make a stream wait for something other than GPU work."""
     return any(function_of(name).role in _HOLDERS for name in functions)
 
 
 def held_streams(
     calls: CallTable, work: WorkTable, waits: GpuWaits, asked: NDArray[np.bool_], behind: NDArray[np.bool_]
 ) -> Int64s:
-    """For how long (ns) the stream of each of the ``asked`` calls was held; 0 where it was not.
+    """Time (ns) for which the stream of each of the ``asked`` calls was held; 0 where it was not.
 
-    A blocking copy whose own work began late, or a synchronization with work in front of it that did, or one that
-    is ``behind`` a call that holds its stream, while no work of the context ran.
+    A held call is a blocking copy whose own work began late, a synchronization with work in front of it that began
+    late, or a call ``behind`` one that holds its stream, while no work of the context ran.
     """
-    found = np.zeros(len(calls), dtype=np.int64)
+    held_ns = np.zeros(len(calls), dtype=np.int64)
     own_start = work.own_start(-1)
     copies = (calls.waits == Waits.COPY) & (own_start >= 0)
     until = np.where(copies, np.minimum(own_start, calls.ends), 0)
@@ -38,14 +38,14 @@ def held_streams(
     until = np.where(behind & (until == 0), calls.ends, until)
     members = np.flatnonzero(asked & (until > 0) & (calls.excess > 0))
     if not len(members):
-        return found
+        return held_ns
     numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[members].tolist()])
     begins, until = calls.begins[members], until[members]
     busy = work.by_context.covered(numbers, begins, until) + waits.context[members] + waits.process[members]
     held = until - begins - busy
     kept = held >= OVERLAP_SHARE * calls.excess[members]
-    found[members[kept]] = held[kept]
-    return found
+    held_ns[members[kept]] = held[kept]
+    return held_ns
 
 
 def _first_start(calls: CallTable, work: WorkTable, waits: GpuWaits, at: int) -> int:

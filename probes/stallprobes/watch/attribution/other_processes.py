@@ -14,7 +14,7 @@ from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 
-# Kernels of one process that are looked at for one call, the last ones.
+# Largest number of kernels of a process that are searched for one call, the last ones.
 _MOST_KERNELS = 4096
 
 
@@ -44,18 +44,18 @@ class OtherWork:
         return cls(process, devices, starts, ends, until, kernels, names)
 
     def during(self, device: int, begin_ns: int, end_ns: int) -> int:
-        """For how long (ns) its kernels ran on a GPU between two times."""
+        """Time (ns) for which its kernels ran on a GPU between two times."""
         return int(self._overlaps(device, begin_ns, end_ns)[1].sum())
 
     def longest(self, device: int, begin_ns: int, end_ns: int) -> str:
-        """The name of its kernel that ran longest on a GPU between two times, of which some did; "" without a name."""
+        """Name of its kernel that ran longest on a GPU between two times; some kernel did. "" without a name."""
         part, overlaps = self._overlaps(device, begin_ns, end_ns)
         kernels, places = np.unique(self.kernels[part], return_inverse=True)
         longest = int(kernels[np.argmax(np.bincount(places.reshape(-1), overlaps))])
         return short_name(demangled(self.names.get(longest, "")))
 
     def _overlaps(self, device: int, begin_ns: int, end_ns: int) -> tuple[slice, Int64s]:
-        """The last kernels that may have run between two times, and for how long (ns) each did."""
+        """Last kernels that may have run between two times, and the time (ns) of each between them."""
         first, last = int(self.until.searchsorted(begin_ns, "right")), int(self.starts.searchsorted(end_ns))
         part = slice(max(first, last - _MOST_KERNELS), last)
         overlaps = np.minimum(self.ends[part], end_ns) - np.maximum(self.starts[part], begin_ns)
@@ -71,8 +71,8 @@ def nobody() -> Iterable[OtherWork]:
 
 
 def user_of(others: Iterable[OtherWork], device: int, begin_ns: int, end_ns: int) -> str:
-    """Whose kernels ran longest on a GPU between two times, ``gemm of python3 (pid 806)``; "" if none did."""
-    times = [(one.during(device, begin_ns, end_ns), one) for one in others]
+    """Kernel and process that used a GPU longest between two times, ``gemm of python3 (pid 806)``; "" without any."""
+    times = [(work.during(device, begin_ns, end_ns), work) for work in others]
     ns, user = max(times, key=lambda each: (each[0], each[1].process), default=(0, None))
     if not ns or user is None:
         return ""

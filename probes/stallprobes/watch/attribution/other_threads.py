@@ -12,16 +12,17 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# A thread that has slept for long returns later: up to 2.7 ms after the end of a pageable copy that held it up for 60
-# ms, while the other thread gives the copy's memory back to the system (600 launches of report 3, H100, 2026-11-27).
+# Divisor of a long slow call's duration, and limit (ns), for the wake-up of its thread: up to 2.7 ms after the end of a
+# pageable copy that held it up for 60 ms, while the other thread gives the copy's memory back to the system (600
+# launches of report 3, H100, 2026-11-27).
 _WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class CulpritCalls:
-    """Calls that other threads may wait for, in groups of what they hold, thread and context.
+    """Calls for which other threads may wait, in groups by what they hold, thread and context.
 
-    ``places`` are theirs among the slow calls, ``groups`` the group of each, and ``members`` the same by group.
+    ``places`` are their places among the slow calls, ``groups`` the group of each, ``members`` the calls of each group.
     ``holds`` (HostTask), ``thread`` and ``context`` have one value for each group.
     """
 
@@ -42,20 +43,20 @@ class CulpritCalls:
         new = np.append(True, (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0))[: len(places)]
         groups = np.empty(len(places), dtype=np.int64)
         groups[order] = np.cumsum(new) - 1
-        known, begins, ends = keys[:, order[new]], calls.begins[places], calls.ends[places]
+        group, begins, ends = keys[:, order[new]], calls.begins[places], calls.ends[places]
         return cls(
             places=places,
             groups=groups,
             members=GroupMembers(groups, begins, ends),
-            holds=known[0],
-            thread=known[1],
-            context=known[2],
+            holds=group[0],
+            thread=group[1],
+            context=group[2],
             intervals=IntervalGroups(groups, begins, ends),
         )
 
     def during_each(self, groups: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-        """The pairs (number of the span, place) of many spans with the calls of its group that overlap it, in the order
-        of their begins."""
+        """Pairs (number of the span, place): each span with the calls of its group that overlap it, in the order of
+        their begins."""
         owners, members = self.members.during_each(groups, begins, ends)
         return owners, self.places[members]
 
@@ -84,7 +85,7 @@ def culprits_of(
     kept &= culprit_calls.thread[groups] != calls.threads[at]
     at, groups = at[kept], groups[kept]
     covered = culprit_calls.intervals.covered(groups, calls.begins[at], calls.ends[at])
-    # Of two calls that may wait for each other, the one that began first did not wait.
+    # The first of two calls that may wait for each other did not wait.
     began_before = culprit_calls.intervals.covered(groups, calls.begins[at] - 1, calls.begins[at]) > 0
     kept = (covered >= OVERLAP_SHARE * calls.excess[at]) & (began_before | (holds[at] == 0))
     at, groups, covered = at[kept], groups[kept], covered[kept]

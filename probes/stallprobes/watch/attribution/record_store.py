@@ -23,18 +23,18 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Records that are held at most, and work and switches that are held however old, to find the offset of the clocks.
+# Largest number of records that are held; work and switches that are held at any age, to find the offset of the clocks.
 MOST_RECORDS = 1 << 20
 LEAST_WORK = 4096
 LEAST_SWITCHES = 512
-# Records this long before and after a call may say something of it; so many are kept in any case.
+# Time (ns) around a call whose records may explain it; number of records that are kept in any case.
 BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
-# No time of a real program is as large.
+# Bound above every time (ns) of a real program.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Readings after which switches that could not be placed are tried again, at most.
+# Largest number of readings after which switches that could not be placed are tried again.
 _MOST_PAUSE = 7
 
 
@@ -48,28 +48,29 @@ class _EngineWork(NamedTuple):
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> _EngineWork:
-        """That among records."""
+        """Work of the engine among records."""
         chosen = needs_engine(rows)
         return cls(*(int64s(rows[name][chosen]) for name in ("device", "context", "start", "end")))._in_order()
 
     @classmethod
     def united(cls, parts: Iterable[_EngineWork]) -> _EngineWork:
-        """That of all ``parts``."""
+        """Work of all ``parts``."""
         return cls(*map(np.concatenate, zip(_NO_WORK, *parts, strict=True)))._in_order()
 
     def with_later(self, parts: Sequence[_EngineWork]) -> _EngineWork:
-        """It with ``parts``, most of which starts later."""
-        first = self.starts.searchsorted(min((int(of.starts[0]) for of in parts if len(of.starts)), default=_MOST_NS))
+        """Work with that of ``parts``, most of which starts later."""
+        begins = (int(part.starts[0]) for part in parts if len(part.starts))
+        first = self.starts.searchsorted(min(begins, default=_MOST_NS))
         end = _EngineWork.united((_EngineWork(*(column[first:] for column in self)), *parts))
         return _EngineWork(*(np.concatenate((before[:first], after)) for before, after in zip(self, end, strict=True)))
 
     def since(self, time_ns: int) -> _EngineWork:
-        """What starts at a time or later."""
+        """Work that starts at a time or later."""
         first = self.starts.searchsorted(time_ns)
         return _EngineWork(*(column[first:] for column in self))
 
     def on(self, device: int) -> _EngineWork:
-        """That of one GPU."""
+        """Work of one GPU."""
         here = self.devices == device
         return self if here.all() else _EngineWork(*(column[here] for column in self))
 
@@ -86,7 +87,7 @@ class _EngineWork(NamedTuple):
     def _in_order(self) -> _EngineWork:
         if (self.starts[1:] >= self.starts[:-1]).all():
             return self
-        # Most is in order, of which only a stable sort makes use.
+        # Most work is in order: only a stable sort uses that.
         order = np.argsort(self.starts, kind="stable")
         return _EngineWork(*(column[order] for column in self))
 
@@ -135,7 +136,7 @@ class _Batch:
             return np.ones(len(rows), dtype=np.bool_)
         kept = np.zeros(len(rows), dtype=np.bool_)
         if self.last_ns >= begins[0]:
-            # Of the spans that begin before a record ends, one reaches into it if the last one does.
+            # If any span that begins before a record ends reaches into it, the last one does.
             at = np.searchsorted(begins, int64s(rows["end"]), "right") - 1
             kept |= (at >= 0) & (ends[at] >= int64s(rows["start"]))
         if own[-1] >= self.least and own[0] <= self.most:
@@ -156,7 +157,7 @@ class RecordStore:
     """
 
     def __init__(self) -> None:
-        # As they came: to join them takes as long as everything else, and is rarely needed.
+        # As they came: a join takes as long as everything else, and is rarely needed.
         self._batches: deque[_Batch] = deque()
         # The work on the graphics engine of those that were there when it was asked for, and the number of new ones.
         self._engine, self._new = _NO_WORK, 0
@@ -213,9 +214,9 @@ class RecordStore:
         self._switches = rows_where(self._switches, kept)
 
     def beside(self, calls: Sequence[SlowDriverCall]) -> NDArray[Any]:
-        """The records that may say something of ``calls``, in the layout of the file.
+        """Records that may explain ``calls``, in the layout of the file.
 
-        Those of their times, their own, and some more: that there was work at all is evidence too.
+        They are their own records, those at their times, and a few more: any work at all is evidence too.
         """
         begins, durations, correlations = (
             column_of(calls, name) for name in ("begin_ns", "duration_ns", "correlation")
@@ -225,17 +226,17 @@ class RecordStore:
         begins, own = begins[order] - BESIDE_NS, np.unique(correlations)
         new = np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
         begins, ends = begins[new], ends[np.append(new[1:], len(ends)) - 1]
-        found = []
+        kept_rows = []
         for batch in self._batches:
             kept = batch.beside(begins, ends, own)
             if batch is self._batches[-1]:
                 kept[-LEAST_BESIDE:] = True
-            found.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
-        return joined(_RECORD, found)
+            kept_rows.append(batch.rows if kept.all() else rows_where(batch.rows, kept))
+        return joined(_RECORD, kept_rows)
 
     def tenures(self, last: bool = False) -> Mapping[int, Tenures]:
         """The tenures of each GPU, as far as the switches show its clock; ``last``: no reading follows."""
-        # What could not be placed may be by later work, which is tried less and less often.
+        # Later work may place the other switches; that is tried less and less often.
         pause = 0 if last else self._pause
         if self.switches == self._tried and (not self.unplaced or self._new <= pause):
             return self._tenures
@@ -245,7 +246,7 @@ class RecordStore:
         only = next(iter(devices)) if len(devices) == 1 else -1
         of_switch = int64s([self._devices.get(context, only) for context in self._switches["context"].tolist()])
         self.unplaced = int(np.count_nonzero(of_switch < 0))
-        found = {}
+        tenures_by_device = {}
         for device in sorted(devices):
             switches, mine = self._switches[of_switch == device], work.on(device)
             tenures, clock = tenures_of(
@@ -257,20 +258,20 @@ class RecordStore:
                 self.realtime_ns,
             )
             self.unplaced += tenures.unplaced
-            found[device] = tenures
+            tenures_by_device[device] = tenures
             if clock is not None:
                 self._clocks[device] = clock
-        self._tenures, self._tried = found, self.switches
-        return found
+        self._tenures, self._tried = tenures_by_device, self.switches
+        return tenures_by_device
 
     def _engine_work(self) -> _EngineWork:
         """The work on the graphics engine of all records, and of some that were dropped."""
         count = len(self._batches)
         new = [batch.engine for batch in islice(self._batches, max(count - self._new, 0), count)]
-        for of in new:
-            self._devices.update(of.devices_by_context())
+        for work in new:
+            self._devices.update(work.devices_by_context())
         starts = (batch.engine.starts for batch in self._batches)
-        oldest = min((int(of[0]) for of in starts if len(of)), default=_MOST_NS)
+        oldest = min((int(times[0]) for times in starts if len(times)), default=_MOST_NS)
         self._engine, self._new = self._engine.since(oldest).with_later(new), 0
         return self._engine
 
@@ -284,7 +285,7 @@ class RecordStore:
         kernel &= np.isin(keys, new)
         kernels, keys = rows_where(rows, kernel), keys[kernel]
         order = np.argsort(kernels["start"], kind="stable")
-        found, places = np.unique(keys[order], return_index=True)
+        launched, places = np.unique(keys[order], return_index=True)
         for row in kernels[order[places]]:
             self.first_launches[int(row["context"]), int(row["name"])] = int(row["correlation"])
-        self._launched = np.union1d(self._launched, found)
+        self._launched = np.union1d(self._launched, launched)

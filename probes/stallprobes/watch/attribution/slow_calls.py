@@ -16,7 +16,7 @@ from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Memory
 
-# Correlation numbers have 32 bits and start again; those of one time differ by less than half of that.
+# Number of correlation numbers: they have 32 bits and start again. Numbers of one time differ by less than half of it.
 _WRAP = 1 << 32
 _HALF = 1 << 31
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
@@ -49,10 +49,10 @@ class CallTable:
             column_of(calls, name) for name in ("begin_ns", "duration_ns", "thread", "context", "correlation")
         )
         named = [call.function for call in calls]
-        places = {one: place for place, one in enumerate(dict.fromkeys(named))}
+        places = {name: place for place, name in enumerate(dict.fromkeys(named))}
         functions = tuple(map(function_of, places))
         numbers = np.fromiter(map(places.__getitem__, named), np.int64, len(named))
-        waits = int64s([one.waits for one in functions])[numbers]
+        waits = int64s([function.waits for function in functions])[numbers]
         first = int(correlations[0]) if len(calls) else 0
         return cls(
             calls=calls,
@@ -77,17 +77,17 @@ class CallTable:
 
     def by_function(self, value: Callable[[DriverFunction], int]) -> Int64s:
         """A number for each call that depends on its function alone."""
-        return int64s([value(one) for one in self.functions])[self.numbers]
+        return int64s([value(function) for function in self.functions])[self.numbers]
 
     def nested(self) -> NDArray[np.bool_]:
-        """Which calls another slow call of their thread contains."""
+        """Flags of the calls that another slow call of their thread contains."""
         order = np.lexsort((-self.ends, self.begins, self.threads))
         _, groups = np.unique(self.threads[order], return_inverse=True)
         groups, ends = groups.reshape(-1), self.ends[order]
-        found = np.zeros(len(self), dtype=np.bool_)
+        nested = np.zeros(len(self), dtype=np.bool_)
         # The latest end among the calls of the thread that began before.
-        found[order[1:]] = (running_maximum(groups, ends)[:-1] >= ends[1:]) & (groups[1:] == groups[:-1])
-        return found
+        nested[order[1:]] = (running_maximum(groups, ends)[:-1] >= ends[1:]) & (groups[1:] == groups[:-1])
+        return nested
 
     def places_of(self, correlations: Int64s) -> Int64s:
         """The place of the call with each correlation number; -1 without one."""
@@ -97,40 +97,40 @@ class CallTable:
         if least > 0 and most - least < len(correlations):
             # What is outside has the first place of the table or the last one.
             table = np.full(most - least + 3, -1, dtype=np.int64)
-            # Of several values for one place, the last one that is written stays.
+            # The last value that is written to a place stays.
             table[self.correlations[::-1] - (least - 1)] = np.arange(len(self))[::-1]
             return table.take(correlations - (least - 1), mode="clip")
         order = np.argsort(self.correlations, kind="stable")
         places = np.searchsorted(self.correlations[order], correlations)
-        found = order[np.minimum(places, len(order) - 1)]
-        return np.where((self.correlations[found] == correlations) & (correlations != 0), found, -1)
+        callers = order[np.minimum(places, len(order) - 1)]
+        return np.where((self.correlations[callers] == correlations) & (correlations != 0), callers, -1)
 
 
 def with_recorded_kinds(calls: Sequence[SlowDriverCall], records: NDArray[Any]) -> Sequence[SlowDriverCall]:
-    """``calls``, of which an end that the library took for pageable has the kind of memory that the driver recorded.
+    """``calls`` with the kind of memory that the driver recorded, for ends that the library took for pageable.
 
-    The library takes host memory for pageable that it never saw allocated or registered, such as that of cuMemCreate
-    and of memory pools. ``records`` are in the layout of the file.
+    The library takes host memory for pageable if it saw neither its allocation nor its registration, such as memory of
+    cuMemCreate and of memory pools. ``records`` are in the layout of the file.
     """
     asked = {call.correlation: at for at, call in enumerate(calls) if call.pageable}
     copies = records[np.isin(records["kind"], _COPIES)] if asked else records[:0]
     # Nearly all copies from or to pageable memory are recorded as such.
     other = (copies["source"] != int(MemoryKind.PAGEABLE)) & (copies["target"] != int(MemoryKind.PAGEABLE))
     numbers = copies["correlation"]
-    found = list(calls)
+    corrected = list(calls)
     for number in np.intersect1d(numbers[other], [number for number in asked if number]).tolist():
-        own, call = copies[numbers == number], found[asked[number]]
-        found[asked[number]] = call.changed(
+        own, call = copies[numbers == number], corrected[asked[number]]
+        corrected[asked[number]] = call.changed(
             source=_recorded(call.source, own["source"]), target=_recorded(call.target, own["target"])
         )
-    return found
+    return corrected
 
 
-def _recorded(known: Memory | None, kinds: NDArray[Any]) -> Memory | None:
-    """The kind of an end of a call: ``known`` by the library, or that of all records of its copies (``kinds``)."""
+def _recorded(memory: Memory | None, kinds: NDArray[Any]) -> Memory | None:
+    """The kind of an end of a call: ``memory`` by the library, or that of all records of its copies (``kinds``)."""
     # One copy of several says nothing of the others.
-    clear = known is Memory.PAGEABLE and (kinds == kinds[0]).all()
-    return MEMORY.get(int(kinds[0]), known) if clear else known
+    clear = memory is Memory.PAGEABLE and (kinds == kinds[0]).all()
+    return MEMORY.get(int(kinds[0]), memory) if clear else memory
 
 
 def column_of(calls: Sequence[FinishedCall], name: str) -> Int64s:

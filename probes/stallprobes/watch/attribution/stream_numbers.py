@@ -1,8 +1,8 @@
-"""The streams of a process by the handles with which its calls name them.
+"""Streams of a process by the handles with which its calls name them.
 
-Records of the GPU's work have CUPTI's number of its stream, calls have the driver's handle. Where a call submits work,
-its record says which number the handle has. So a call that waits for a stream needs no record of its own: with those
-(CUPTI's synchronization records) each launch takes 0.2 to 0.4 us longer (H100, CUPTI 13.5, 2026-11-26).
+Records of GPU work have CUPTI's number of its stream, calls have the driver's handle. The record of a call that submits
+work shows which number its handle has. A call that waits for a stream then needs no record of its own: with CUPTI's
+synchronization records, each launch takes 0.2 to 0.4 us longer (H100, CUPTI 13.5, 2026-11-26).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# The handles of the default stream that all threads share (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
+# Handles of the default stream of all threads (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
 LEGACY = (0, 1)
 _PER_THREAD = 2
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Calls of each stream and reading whose records are looked for, and how long: records come within a second or two.
+# Calls of each stream and reading whose records are awaited, and longest wait (ns): they come within two seconds.
 _CALLS_OF_STREAM = 4
 _LOOKED_FOR_NS = 3_000_000_000
-# Of a reading, the calls with another stream than the call before that are looked at, the last ones.
+# Largest number of calls of a reading with another stream than the call before, the last ones.
 _MOST_CHANGES = 1 << 14
-# Where threads take turns, the last calls have as many: so many are looked at first.
+# Calls that are searched first, the last ones: where threads take turns, they have as many changes.
 _LAST_LOOKED_AT = 1 << 15
 _MOST_LOOKED_FOR = 1 << 15
 _MOST_STREAMS = 1 << 16
-# A handle is used again once its stream was destroyed: so many numbers of each are kept.
+# Largest number of streams of a handle that are kept: it is used again once its stream is destroyed.
 _NUMBERS_OF_HANDLE = 8
 
 # Calls that submitted work: when they began, and their stream as in ``_Key``.
@@ -60,7 +60,7 @@ class StreamNumbers:
         # The times (ns) since when each handle had a number, and the number, ascending.
         self._numbers: dict[_Key, list[tuple[int, int]]] = {}
         self._looked_for: Rows = np.zeros(0, _SUBMITTED)
-        # Of each function: whether it submits work, and whether its handle 0 is the default stream of its thread.
+        # By function: whether it submits work, and whether its handle 0 is the default stream of its thread.
         self._submits: dict[int, tuple[bool, bool]] = {}
 
     def add(self, calls: CallBatch, records: NDArray[Any]) -> None:
@@ -83,11 +83,11 @@ class StreamNumbers:
         self._looked_for = rows_where(rows, rest)
 
     def _note(self, key: _Key, since_ns: int, number: int) -> None:
-        known = self._numbers.setdefault(key, [])
-        if known and (since_ns < known[-1][0] or known[-1][1] == number):
+        entries = self._numbers.setdefault(key, [])
+        if entries and (since_ns < entries[-1][0] or entries[-1][1] == number):
             return
-        known.append((since_ns, number))
-        del known[:-_NUMBERS_OF_HANDLE]
+        entries.append((since_ns, number))
+        del entries[:-_NUMBERS_OF_HANDLE]
         while len(self._numbers) > _MOST_STREAMS:
             del self._numbers[next(iter(self._numbers))]
 
@@ -96,10 +96,10 @@ class StreamNumbers:
 
         None if it is not known.
         """
-        known = self._numbers.get(_key(context, handle, thread, function))
-        if not known:
+        entries = self._numbers.get(_key(context, handle, thread, function))
+        if not entries:
             return None
-        return next((number for since_ns, number in reversed(known) if since_ns <= at_ns), known[0][1])
+        return next((number for since_ns, number in reversed(entries) if since_ns <= at_ns), entries[0][1])
 
 
 def _key(context: int, handle: int, thread: int, function: str) -> _Key:
@@ -109,7 +109,7 @@ def _key(context: int, handle: int, thread: int, function: str) -> _Key:
 
 
 def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
-    """The calls that submit work to another stream than the one before, and the first and last, as _SUBMITTED."""
+    """Calls that submit work to another stream than the call before, and the first and last one, as _SUBMITTED."""
     tables = np.zeros((2, max(submits, default=0) + 1), np.bool_)
     for number, flags in submits.items():
         tables[:, number] = flags
@@ -123,16 +123,17 @@ def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
         some = places
         handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
     kept, places = changes[-_MOST_CHANGES:], some
-    found, places = np.zeros(len(kept), _SUBMITTED), places[kept]
-    found["handle"], found["context"], found["thread"] = handles[kept], contexts[kept], threads[kept]
-    found["began_ns"], found["correlation"] = calls["began_ns"][places], calls["correlation"][places]
-    return found
+    submitted, places = np.zeros(len(kept), _SUBMITTED), places[kept]
+    submitted["handle"], submitted["context"], submitted["thread"] = handles[kept], contexts[kept], threads[kept]
+    submitted["began_ns"], submitted["correlation"] = calls["began_ns"][places], calls["correlation"][places]
+    return submitted
 
 
 def _streams_of(
     calls: Rows, places: NDArray[np.intp], own_by_default: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any], NDArray[np.intp]]:
-    """Handles, contexts and threads of the streams of some calls, and which have another one than the call before."""
+    """Handles, contexts and threads of the streams of some calls, and the places of those with another stream than the
+    call before."""
     handles, contexts = calls["stream"][places], calls["context"][places]
     own = (handles == _PER_THREAD) | ((handles == 0) & own_by_default[calls["function"][places]])
     handles = np.where(own, _PER_THREAD, np.where(handles == LEGACY[1], 0, handles))
@@ -167,9 +168,9 @@ def _found(calls: Rows, records: NDArray[Any]) -> tuple[NDArray[np.intp], Int64s
     A graph's first work is in the stream in which it was launched.
     """
     order = np.argsort(calls["correlation"], kind="stable")
-    known = calls["correlation"][order]
-    at = np.minimum(np.searchsorted(known, records["correlation"]), len(order) - 1)
-    hits = np.flatnonzero(known[at] == records["correlation"])
+    numbers_of_calls = calls["correlation"][order]
+    at = np.minimum(np.searchsorted(numbers_of_calls, records["correlation"]), len(order) - 1)
+    hits = np.flatnonzero(numbers_of_calls[at] == records["correlation"])
     places, records = order[at[hits]], rows_at(records, hits)
     same = np.isin(records["kind"], _WORK) & (records["context"] == calls["context"][places])
     places, records = places[same], rows_where(records, same)

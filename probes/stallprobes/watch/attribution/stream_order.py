@@ -1,5 +1,5 @@
-"""What streams wait for beside their own work: events that were recorded in other streams, host functions, values, and
-the legacy default stream, which waits for all streams of its context that were not created as non-blocking, as these
+"""Dependencies of streams beside their own work: events recorded in other streams, host functions, values, and the
+legacy default stream. That stream waits for all streams of its context that were not created as non-blocking, and they
 wait for it (CUDA's documentation, "Stream synchronization behavior")."""
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# So long calls are kept: what a slow call waits for was mostly submitted just before.
+# Age (ns) and number of calls that are kept: a slow call mostly waits for what was submitted just before.
 KEPT_NS = 10_000_000_000
 MOST_KEPT = 1 << 17
-# Dependencies that are followed from one stream, the last ones, and how far.
+# Largest number of dependencies of a stream that are followed, the last ones, and largest depth.
 MOST_OF_STREAM = 4
 DEEPEST = 8
-# Streams that wait for the legacy default stream, and how many of them are followed, those that were created last.
+# Largest numbers of streams that wait for the legacy default stream, and of followed ones, the last created.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# From this role on, a call says what a stream or a thread waits for.
+# First role of the calls that say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS
 
 
 @dataclass(frozen=True)
 class Behind:
-    """What is in front of a call in other streams than its own, and what holds those and its own.
+    """Work in front of a call in other streams than its own, and the calls that hold those streams and its own.
 
     ``scopes`` are streams, by context and CUPTI's number, each with the correlation number before which their work was
     submitted. ``through`` is the legacy default stream of a context, likewise, with the blocking streams for whose work
-    its last one waits. ``holders`` are rows of calls (DRIVER_CALL) after which a stream waits for something that is no
-    work of the GPU, the last one first; ``functions`` are their names.
+    its last one waits. ``holders`` are rows of calls (DRIVER_CALL), the last first, after which a stream waits for
+    something other than GPU work; ``functions`` are their names.
     """
 
     scopes: tuple[tuple[int, int, int], ...] = ()
@@ -50,7 +50,7 @@ NOTHING_BEHIND = Behind()
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found so far: as ``Behind`` has it, ``holders`` and the calls that were ``seen`` by their places."""
+    """State of a search: what ``Behind`` has, and the places of the calls that were ``seen``."""
 
     scopes: dict[tuple[int, int], int] = field(default_factory=dict)
     through: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class StreamOrder:
         for number, name in calls.functions.items():
             self._functions[number], self._role_of[number] = name, int(function_of(name).role)
             self._has_thread_streams |= plain_name(name) != name
-        known = np.zeros(max(self._role_of, default=0) + 1, np.int64)
-        known[list(self._role_of)] = list(self._role_of.values())
-        roles = known[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
+        role_table = np.zeros(max(self._role_of, default=0) + 1, np.int64)
+        role_table[list(self._role_of)] = list(self._role_of.values())
+        roles = role_table[calls.rows["function"]] if len(calls) else np.zeros(0, np.int64)
         self._note_streams(calls.rows)
         new = rows_where(calls.rows, roles >= _ORDERING)
         if not len(new) and not len(self._rows):
@@ -106,42 +106,42 @@ class StreamOrder:
 
     def behind(self, call: FinishedCall) -> Behind:
         """What is in front of a call that waits for a stream, or for an event."""
-        found = _Found()
+        front = _Found()
         # A copy without a stream is one in the default stream.
         stream = LEGACY[0] if call.stream is None and call.family is CallFamily.COPY else call.stream
         if stream is not None:
-            self._follow(found, call.context, stream, call.begin_ns, DEEPEST)
-            self._follow_default(found, call.context, stream, call.begin_ns, call.correlation)
+            self._follow(front, call.context, stream, call.begin_ns, DEEPEST)
+            self._follow_default(front, call.context, stream, call.begin_ns, call.correlation)
         else:
             own = self._last(StreamRole.SYNCHRONIZES, call.begin_ns + 1, thread=call.thread, began_ns=call.begin_ns)
             if own is not None:
-                self._follow_event(found, int(self._rows["event"][own]), call.begin_ns, DEEPEST)
-        holders = sorted(found.holders, reverse=True)
+                self._follow_event(front, int(self._rows["event"][own]), call.begin_ns, DEEPEST)
+        holders = sorted(front.holders, reverse=True)
         return Behind(
-            scopes=tuple((context, stream, until) for (context, stream), until in found.scopes.items()),
+            scopes=tuple((context, stream, until) for (context, stream), until in front.scopes.items()),
             through=tuple(
                 (context, stream, until, tuple(self._numbers_of(context, self._blocking_of(context), call.begin_ns)))
-                for (context, stream), until in found.through.items()
+                for (context, stream), until in front.through.items()
             ),
             holders=tuple(self._rows[at] for at in holders),
             functions=tuple(self._functions.get(int(self._rows["function"][at]), "") for at in holders),
         )
 
-    def _follow(self, found: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
-        """Follow what a stream waits for of the calls before a time."""
+    def _follow(self, front: _Found, context: int, stream: int, before_ns: int, depth: int) -> None:
+        """Follow the calls before a time that say what a stream waits for."""
         rows = self._rows
         mine = np.isin(self._roles, (StreamRole.WAITS, StreamRole.HOLDS)) & (rows["stream"] == stream)
         mine &= (rows["context"] == context) & (rows["began_ns"] < before_ns)
         for at in np.flatnonzero(mine)[-MOST_OF_STREAM:].tolist():
-            if at in found.seen:
+            if at in front.seen:
                 continue
-            found.seen.add(at)
+            front.seen.add(at)
             if self._roles[at] == StreamRole.HOLDS:
-                found.holders.append(at)
+                front.holders.append(at)
             elif depth:
-                self._follow_event(found, int(rows["event"][at]), int(rows["began_ns"][at]), depth - 1)
+                self._follow_event(front, int(rows["event"][at]), int(rows["began_ns"][at]), depth - 1)
 
-    def _follow_default(self, found: _Found, context: int, stream: int, before_ns: int, correlation: int) -> None:
+    def _follow_default(self, front: _Found, context: int, stream: int, before_ns: int, correlation: int) -> None:
         """Follow the streams for which one waits by the rules of the legacy default stream, until a call."""
         if self._has_thread_streams:
             return
@@ -151,43 +151,43 @@ class StreamOrder:
         elif (context, stream) in self._blocking:
             others = [*LEGACY]
             for number in self._numbers_of(context, others, before_ns):
-                found.through[context, number] = max(found.through.get((context, number), 0), correlation)
+                front.through[context, number] = max(front.through.get((context, number), 0), correlation)
         for number in self._numbers_of(context, others, before_ns):
-            found.scopes[context, number] = max(found.scopes.get((context, number), 0), correlation)
+            front.scopes[context, number] = max(front.scopes.get((context, number), 0), correlation)
         for other in others:
-            self._follow(found, context, other, before_ns, DEEPEST - 1)
+            self._follow(front, context, other, before_ns, DEEPEST - 1)
 
     def _blocking_of(self, context: int) -> list[int]:
-        return [handle for of, handle in self._blocking if of == context][-MOST_ORDERED:]
+        return [handle for owner, handle in self._blocking if owner == context][-MOST_ORDERED:]
 
     def _numbers_of(self, context: int, streams: Iterable[int], at_ns: int) -> list[int]:
         """CUPTI's numbers of some streams, as far as they are known."""
         numbers = (self._numbers.number_of(context, stream, at_ns) for stream in streams)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
-    def _follow_event(self, found: _Found, event: int, before_ns: int, depth: int) -> None:
-        """Follow what an event waits for, as it was recorded last before a time."""
+    def _follow_event(self, front: _Found, event: int, before_ns: int, depth: int) -> None:
+        """Follow the dependencies of an event, as it was last recorded before a time."""
         at = self._last(StreamRole.RECORDS, before_ns, event=event)
-        if at is None or at in found.seen:
+        if at is None or at in front.seen:
             return
-        found.seen.add(at)
+        front.seen.add(at)
         row = self._rows[at]
         context, stream = int(row["context"]), int(row["stream"])
         began_ns, function = int(row["began_ns"]), self._functions.get(int(row["function"]), "")
         number = self._numbers.number_of(context, stream, began_ns, int(row["thread"]), function)
         if number is not None:
             key = context, number
-            found.scopes[key] = max(found.scopes.get(key, 0), int(row["correlation"]))
-        self._follow(found, context, stream, int(row["began_ns"]), depth)
-        self._follow_default(found, context, stream, int(row["began_ns"]), int(row["correlation"]))
+            front.scopes[key] = max(front.scopes.get(key, 0), int(row["correlation"]))
+        self._follow(front, context, stream, int(row["began_ns"]), depth)
+        self._follow_default(front, context, stream, int(row["began_ns"]), int(row["correlation"]))
 
     def _last(self, role: int, before_ns: int, **columns: int) -> int | None:
         rows = self._rows
         mine = (self._roles == role) & (rows["began_ns"] < before_ns)
         for name, value in columns.items():
             mine &= rows[name] == value
-        found = np.flatnonzero(mine)
-        return int(found[-1]) if len(found) else None
+        places = np.flatnonzero(mine)
+        return int(places[-1]) if len(places) else None
 
 
 def rows_behind(
@@ -202,17 +202,17 @@ def rows_behind(
     Of each piece of work, ``streams`` has its stream by the ``numbers`` of streams, and ``orders`` its place in the
     order in which all was submitted, as ``order_of`` has it for correlation numbers.
     """
-    found = np.zeros(len(streams), np.bool_)
+    in_front = np.zeros(len(streams), np.bool_)
     for context, stream, until in behind.scopes:
-        found |= _before(numbers.get((context, stream)), int(order_of(int64s([until]))[0]), streams, orders)
+        in_front |= _before(numbers.get((context, stream)), int(order_of(int64s([until]))[0]), streams, orders)
     for context, stream, until, others in behind.through:
         via = _before(numbers.get((context, stream)), int(order_of(int64s([until]))[0]), streams, orders)
         last = int(orders[via].max(initial=0))
         for other in others:
-            found |= _before(numbers.get((context, other)), last, streams, orders)
-    return np.flatnonzero(found)
+            in_front |= _before(numbers.get((context, other)), last, streams, orders)
+    return np.flatnonzero(in_front)
 
 
 def _before(stream: int | None, limit: int, streams: NDArray[np.int64], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which work of a stream was submitted before a place in the order."""
+    """Flags of the work of a stream that was submitted before a place in the order."""
     return (streams == stream) & (orders < limit) if stream is not None else np.zeros(len(streams), np.bool_)

@@ -1,11 +1,11 @@
-"""Context switches on the host's clock: CUPTI reports them on the GPU's own clock.
+"""Context switches on the host's clock; CUPTI reports them on the GPU's own clock.
 
 The GPU's clock is near CLOCK_REALTIME: 0.06 and 3 ms from it on H200s, 0.34 and 1.5 ms on H100s. No work starts or ends
-while another context has the engine, and the engine is given to contexts that have work, which leaves few offsets near
-it (``near_offset``). Where none of them fits, the clock may have been set since: work that waited for its context
-starts a constant time after the switch to it, so switches and starts of work show the offset anywhere
-(``find_offset``). Switches at regular times agree with several offsets. Nothing is placed where none is left, or
-another one agrees with nearly as many.
+while another context has the engine, and the engine is given to contexts with work: few offsets near that clock are
+left (``near_offset``). Where none fits, the clock may have been set since. Work that waited for its context starts a
+constant time after the switch to it, so switches and starts of work show an offset anywhere (``find_offset``). Switches
+at regular times agree with several offsets. Nothing is placed without an offset, or if another one agrees with nearly
+as many switches.
 """
 
 from __future__ import annotations
@@ -18,46 +18,50 @@ import numpy as np
 from stallprobes.native.layouts.cupti import SwitchOperation
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
-# From the switch to a context until its waiting work starts, on an H200.
+# Time (ns) from a switch to the start of the work that waited for it, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Offsets of one moment differ by the microseconds that CUPTI's own conversion of the work's times is off.
+# Largest spread (ns) of the offsets of one moment: the error of CUPTI's own conversion of the work's times.
 MOST_SPREAD_NS = 8_000
-# Two clocks of one machine drift by less.
+# Largest drift (ppm) of two clocks of one machine.
 DRIFT_PER_MILLION = 50
-# How far a start may be from its place by the last offset.
+# Largest distance (ns) of a start from its place by the last offset: at first, and at all.
 ERROR_NS = 30_000
 MOST_ERROR_NS = 1_000_000
-# Switches that show an offset for the first time, of so many that are compared with so many starts of work.
+# Smallest number of switches that show an offset for the first time; then the numbers of switches, of starts of work,
+# and of starts near an expected offset that are compared.
 LEAST_SAMPLES = 16
 COMPARED = 128
 COMPARED_STARTS = 2_048
 COMPARED_NEAR = 8_192
-# Offsets that are compared: those that agree with at least this share of the switches of the best. The second best of
-# those that remain agrees for at most that share of the switches of the best.
+# Smallest share of the switches of the best offset with which another one is compared, the largest number of those, and
+# the largest share that the second best may have.
 LEAST_RIVAL = 0.25
 MOST_RIVALS = 64
 MOST_RIVAL = 0.75
-# The share of the starts that must lie in tenures of their context; the records of switches may have gaps.
+# Smallest share of the starts that lie in tenures of their context: the records of switches may have gaps.
 CONSISTENT = 0.95
-# Switches that confirm an offset, and how long it is valid without.
+# Number of switches that confirm an offset together, smallest number of them that must, and time (ns) for which it is
+# valid.
 FOLLOWED = 32
 LEAST_FOLLOWED = 8
 VALID_NS = 20_000_000_000
-# Work may have waited for its context if another context's started before it, or its own did nothing for this long.
+# Shortest pause (ns) of a context before work that may have waited for the engine, as work behind another context may.
 IDLE_NS = 50_000
-# How far from CLOCK_REALTIME the GPU's clock is looked for.
+# Largest distance (ns) from CLOCK_REALTIME at which the GPU's clock is searched.
 NEAR_NS = 10_000_000
-# Switches are known so long after they happened.
+# Longest time (ns) until a switch is known.
 DELIVERED_NS = 500_000_000
-# Work of which the times have to fit, and the widest span of offsets that counts as one.
+# Smallest number of pieces of work whose times have to fit, and widest span (ns) of offsets that counts as one.
 LEAST_FITTING = 8
 WIDEST_NS = 200_000
-# How much less a second span of offsets must fit than the best: so many times of work, or their share.
+# Smallest lead of the best span of offsets over the second: a number of times of work, or their share.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# With the right offset, work follows its switch within 20 to 50 ns of the lag of the work before, with one that is off
-# by a period within 850 to 1 000 ns: measured with two processes on an H200, whose switches came every 1.66 ms.
+# Factor in the spread of the lags by which the best offset must be better: with the right offset the lag of work behind
+# its switch varies by 20 to 50 ns, with one that is off by a period by 850 to 1 000 ns (two processes on an H200 with
+# switches every 1.66 ms).
 MORE_EVEN = 4
-# Of offsets that fit alike, that is right with which the fewest tenures are idle; of more work, chance has some.
+# Largest number of pieces of work for which, among offsets that fit alike, the one with the fewest idle tenures is
+# right; with more work, some tenures are idle by chance.
 MOST_WITH_IDLE = 128
 _NEVER = 2**61
 _START = int(SwitchOperation.START)
@@ -103,7 +107,7 @@ def waiting_starts(contexts: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int6
 def find_offset(
     contexts: Int64s, operations: Int64s, gpu_ns: Int64s, work: Int64s, starts: Int64s
 ) -> ClockOffset | None:
-    """The offset that the last switches show without an earlier one; None if they show none, or several.
+    """Offset that the last switches show without an earlier one; None if they show none, or several.
 
     ``contexts``, ``operations`` and ``gpu_ns`` are those of the switches in order of time; ``work`` the contexts of
     waiting work, with its ``starts``.
@@ -122,18 +126,18 @@ def find_offset(
     least = max(LEAST_SAMPLES, LEAST_RIVAL * int(counts.max()))
     later = slice(int(to[0]), None)
     owners = _Owners(contexts[later], operations[later], gpu_ns[later])
-    found = []
+    offsets = []
     for _ in range(MOST_RIVALS):
         best = int(np.argmax(counts))
         if counts[best] < least:
             break
         offset = int(np.median(differences[best : best + int(counts[best])]))
         if owners.agree(work, starts + offset):
-            found.append((int(counts[best]), offset))
+            offsets.append((int(counts[best]), offset))
         counts[np.abs(differences - differences[best]) <= 2 * width] = 0
-    if not found:
+    if not offsets:
         return None
-    rivals = [offset for count, offset in found if count > MOST_RIVAL * found[0][0]]
+    rivals = [offset for count, offset in offsets if count > MOST_RIVAL * offsets[0][0]]
     chosen = _most_even(rivals, (switched_to, switched), (work, starts))
     return None if chosen is None else ClockOffset(chosen, int(switched[len(switched) // 2]))
 
@@ -141,7 +145,7 @@ def find_offset(
 def near_offset(
     switches: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s], expected_ns: int
 ) -> ClockOffset | None:
-    """The offset near ``expected_ns`` with which all work begins and ends in tenures of its context.
+    """Offset near ``expected_ns`` with which all work begins and ends in tenures of its context.
 
     ``switches`` are their contexts, operations and times in order, ``work`` contexts, starts and ends. None if too
     little work shows it, or several offsets fit.
@@ -154,8 +158,8 @@ def near_offset(
     owners, begins = contexts[to], gpu_ns[to] - expected_ns
     stops = np.append(gpu_ns, _NEVER + expected_ns)[to + 1] - expected_ns
     latest_ns = max(int(work[2].max(initial=0)), int(gpu_ns[-1]) - expected_ns)
-    known = (work[1] > begins[0]) & (work[2] < latest_ns - DELIVERED_NS)
-    mine, starts, ends = (column[known][-COMPARED_NEAR:] for column in work)
+    inside = (work[1] > begins[0]) & (work[2] < latest_ns - DELIVERED_NS)
+    mine, starts, ends = (column[inside][-COMPARED_NEAR:] for column in work)
     if len(mine) < LEAST_FITTING:
         return None
     lows, highs = [], []
@@ -177,15 +181,15 @@ def near_offset(
     offsets = [_within_span(*span) for span in spans if span[1] - span[0] <= WIDEST_NS]
     if len(offsets) < len(spans) or not offsets:
         return None
-    found = _most_even(offsets, (owners, begins), waiting_starts(mine, starts, ends))
-    if found is None and len(mine) <= MOST_WITH_IDLE:
+    chosen = _most_even(offsets, (owners, begins), waiting_starts(mine, starts, ends))
+    if chosen is None and len(mine) <= MOST_WITH_IDLE:
         idle = [_idle_tenures((owners, begins - offset, stops - offset), (mine, starts, ends)) for offset in offsets]
-        found = offsets[idle.index(min(idle))] if idle.count(min(idle)) == 1 else None
-    return None if found is None else ClockOffset(expected_ns + found, int(gpu_ns[to[len(to) // 2]]))
+        chosen = offsets[idle.index(min(idle))] if idle.count(min(idle)) == 1 else None
+    return None if chosen is None else ClockOffset(expected_ns + chosen, int(gpu_ns[to[len(to) // 2]]))
 
 
 def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tuple[Int64s, Int64s]) -> int | None:
-    """The offset with which the lag of work behind its switch varies least; None if that is nearly so with another.
+    """Offset with which the lag of work behind its switch varies least; None if another one is nearly as even.
 
     ``switched`` are contexts that got the engine, and when; ``work`` contexts and starts of waiting work, in order.
     """
@@ -193,18 +197,18 @@ def _most_even(offsets: Sequence[int], switched: tuple[Int64s, Int64s], work: tu
         return offsets[0]
     spreads = []
     for offset in offsets:
-        found = []
+        changes = []
         for context in np.unique(work[0]).tolist():
             switches, starts = switched[1][switched[0] == context], work[1][work[0] == context] + offset
             # CUPTI's conversion of a start may be off, to before the switch.
             at = np.searchsorted(switches, starts + MOST_SPREAD_NS, "right") - 1
             lags, at = (starts - switches[np.maximum(at, 0)])[at >= 0], at[at >= 0]
-            found.append(np.abs(np.diff(lags))[np.diff(at) == 1])
-        differences = np.concatenate(found) if found else NONE
+            changes.append(np.abs(np.diff(lags))[np.diff(at) == 1])
+        differences = np.concatenate(changes) if changes else NONE
         spreads.append(float(np.median(differences)) if len(differences) >= LEAST_SAMPLES else np.inf)
     best, second = np.argsort(spreads)[:2].tolist()
-    known = spreads[second] < np.inf
-    return offsets[best] if known and spreads[best] * MORE_EVEN <= spreads[second] else None
+    comparable = spreads[second] < np.inf
+    return offsets[best] if comparable and spreads[best] * MORE_EVEN <= spreads[second] else None
 
 
 def _within_span(low: int, high: int) -> int:
@@ -213,7 +217,7 @@ def _within_span(low: int, high: int) -> int:
 
 
 def _idle_tenures(tenures: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, Int64s, Int64s]) -> int:
-    """The tenures (contexts, begins, ends) of contexts in which none of their work runs, though some has before."""
+    """Number of tenures (contexts, begins, ends) in which no work of their context runs, although some ran before."""
     count = 0
     for owner in np.unique(work[0]).tolist():
         begins, ends = (column[tenures[0] == owner] for column in tenures[1:])
@@ -228,9 +232,9 @@ def _idle_tenures(tenures: tuple[Int64s, Int64s, Int64s], work: tuple[Int64s, In
 
 
 def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
-    """The spans of offsets that lie in nearly as many of the spans from ``lows`` to ``highs`` as the best.
+    """Spans of offsets that lie in nearly as many of the spans from ``lows`` to ``highs`` as the best.
 
-    ``times`` are those of which each has a span for every tenure. Empty if none lies in enough.
+    ``times`` is the number of times of work; each has a span for every tenure. Empty if no offset lies in enough.
     """
     order = np.argsort(np.concatenate((lows, highs)), kind="stable")
     at = np.concatenate((lows, highs))[order]
@@ -241,23 +245,23 @@ def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
     good = np.flatnonzero(counts > best - max(LEAST_WORSE, LEAST_WORSE_SHARE * times))
     # Neighbours are one: the best of them counts.
     apart = np.flatnonzero(np.diff(at[good]) > WIDEST_NS) + 1
-    found = []
+    spans = []
     for group in np.split(good, apart):
         chosen = group[counts[group] == counts[group].max()]
-        found.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
-    return found
+        spans.append((int(at[chosen[0]]), int(at[min(chosen[-1] + 1, len(at) - 1)])))
+    return spans
 
 
 class _Owners:
-    """Who had the engine when, by switches in order of time."""
+    """Contexts that had the engine, by switches in order of time."""
 
     def __init__(self, contexts: Int64s, operations: Int64s, gpu_ns: Int64s) -> None:
         self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
 
     def agree(self, contexts: Int64s, starts: Int64s) -> bool:
         """Whether work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
-        known = (starts >= self._times[0]) & (starts <= self._times[-1])
-        contexts, starts = contexts[known], starts[known]
+        inside = (starts >= self._times[0]) & (starts <= self._times[-1])
+        contexts, starts = contexts[inside], starts[inside]
         # CUPTI's conversion of a start may be off, to before the switch.
         right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
         return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= CONSISTENT * len(starts))
@@ -267,8 +271,8 @@ class _Owners:
 
 
 def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], offset: int, allowed: int) -> int | None:
-    """The offset that some switches show near ``offset``; None if too few do, or they disagree."""
-    found = []
+    """Offset that some switches show near ``offset``; None if too few do, or they disagree."""
+    errors_of_contexts = []
     for context in np.unique(contexts).tolist():
         starts = starts_of.get(context)
         if starts is None:
@@ -278,8 +282,8 @@ def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], of
         left, right = starts[np.maximum(places - 1, 0)], starts[np.minimum(places, len(starts) - 1)]
         nearest = np.where(np.abs(expected - left) <= np.abs(right - expected), left, right)
         errors = expected - nearest
-        found.append(errors[np.abs(errors) <= allowed])
-    errors = np.concatenate(found) if found else NONE
+        errors_of_contexts.append(errors[np.abs(errors) <= allowed])
+    errors = np.concatenate(errors_of_contexts) if errors_of_contexts else NONE
     if len(errors) < LEAST_FOLLOWED:
         return None
     low, middle, high = np.percentile(errors, (25, 50, 75))
@@ -289,12 +293,12 @@ def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], of
 def follow(
     known: ClockOffset, switched: Int64s, contexts: Int64s, work: Int64s, starts: Int64s
 ) -> tuple[ClockOffset, ...]:
-    """The offsets that are valid for the switches at ``switched``, in order of time, beginning with ``known``.
+    """Offsets that are valid for the switches at ``switched``, in order of time, beginning with ``known``.
 
-    Some switches at a time confirm the offset or move it.
+    Each group of switches confirms the offset or moves it.
     """
     starts_of = {int(context): starts[work == context] for context in np.unique(work).tolist()}
-    found = [known]
+    offsets = [known]
     for first in range(0, len(switched), FOLLOWED):
         part = slice(first, first + FOLLOWED)
         at = int(switched[part][0])
@@ -302,8 +306,8 @@ def follow(
         offset = _sample(switched[part], contexts[part], starts_of, known.offset_ns, allowed)
         if offset is not None:
             known = ClockOffset(offset, at)
-            found.append(known)
-    return tuple(sorted(found, key=lambda one: one.gpu_ns))
+            offsets.append(known)
+    return tuple(sorted(offsets, key=lambda entry: entry.gpu_ns))
 
 
 def tenures_of(
@@ -333,8 +337,8 @@ def tenures_of(
     if known is None or not len(switched):
         return Tenures(NONE, NONE, NONE, np.zeros(0, dtype=np.bool_), len(gpu_ns)), known
     offsets = follow(known, switched, switched_to, waiting, starts)
-    times = np.array([one.gpu_ns for one in offsets], dtype=np.int64)
-    values = np.array([one.offset_ns for one in offsets], dtype=np.int64)
+    times = np.array([entry.gpu_ns for entry in offsets], dtype=np.int64)
+    values = np.array([entry.offset_ns for entry in offsets], dtype=np.int64)
     places = np.maximum(np.searchsorted(times, gpu_ns, "right") - 1, 0)
     valid = np.abs(gpu_ns - times[places]) <= VALID_NS
     host_ns = gpu_ns - values[places]

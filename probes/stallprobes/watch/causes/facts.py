@@ -66,7 +66,7 @@ _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILAT
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What was recorded of a process beside its slow calls.
+    """Records of a process beside its slow calls.
 
     ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by
     device. ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the
@@ -96,7 +96,7 @@ class Recorded:
 
 
 class Facts:
-    """The slow calls and all that was recorded beside them. Arrays have one value for each call."""
+    """Slow calls and all that was recorded beside them. Arrays have one value for each call."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Facts:
 
     @cached_property
     def waits(self) -> GpuWaits:
-        """What each call waited for on the GPU."""
+        """Waits of each call on the GPU."""
         recorded = self.recorded
         return gpu_waits(self.calls, recorded.records, self.work, recorded.streams, recorded.tenures)
 
@@ -135,7 +135,7 @@ class Facts:
 
     @cached_property
     def busy(self) -> Int64s:
-        """The time (ns) of each call in which the GPU worked, for whatever context."""
+        """Time (ns) of each call in which the GPU worked, for any context."""
         groups = np.zeros(len(self.work), dtype=np.int64)
         every = IntervalGroups(groups, self.work.starts, self.work.ends)
         return every.covered(np.zeros(len(self.calls), dtype=np.int64), self.calls.begins, self.calls.ends)
@@ -180,21 +180,21 @@ class Facts:
 
     @cached_property
     def delays(self) -> Int64s:
-        """The least time (ns) for which the thread of each call was ready to run without a CPU during it."""
+        """Least time (ns) in each call for which its thread was ready to run without a CPU."""
         return run_delays(self.calls, self.recorded.run_delays)
 
     @cached_property
     def without_cpu(self) -> Flags:
-        """Which calls' threads had no CPU for most of the excess."""
+        """Flags of the calls whose threads had no CPU for most of the excess."""
         return (self.delays > 0) & (self.delays >= OVERLAP_SHARE * self.calls.excess)
 
     @cached_property
     def not_recorded(self) -> Flags:
-        """Which calls were made while work of the GPU was not recorded."""
+        """Flags of the calls made while work of the GPU was not recorded."""
         return ~self.recorded.windows.contain(self.calls.begins, self.calls.ends)
 
     def like(self, at: int) -> AlikeSum | None:
-        """The calls of the sort of a call that were made while work was recorded; None without a cause for most."""
+        """Sum of the calls of the same sort that were made while work was recorded; None without a cause for most."""
         call = self.slow[at]
         sort = call.function, call.bytes, call.stack, call.thread
         if sort not in self._like:
@@ -203,7 +203,7 @@ class Facts:
 
     @cached_property
     def gpu_cause(self) -> Int64s:
-        """The rank of the cause that has most of each call's wait for the GPU, -1 where that explains too little."""
+        """Rank of the cause with most of each call's wait for the GPU, -1 where that explains too little."""
         waits = self.waits
         parts = np.stack((waits.front, waits.own, waits.context, waits.process), axis=1)
         ranks = _GPU_RANKS[parts.argmax(axis=1)]
@@ -217,7 +217,7 @@ class Facts:
         return self.recorded.complete and len(self.work) > 0
 
     def near(self, asked: Flags) -> Neighbours:
-        """The streams whose work ends with calls that wait for something, of those that are ``asked`` first."""
+        """Streams whose work ends with calls that wait for something, of those first ``asked`` about."""
         if self._near is None:
             waits = self.calls.waits
             waiting = (waits == Waits.EVENT) | (waits == Waits.MAYBE)
@@ -226,7 +226,7 @@ class Facts:
         return self._near
 
     def held(self, asked: Flags) -> Int64s:
-        """For how long (ns) the stream of each call was held, 0 where it was not, of those that are ``asked`` first."""
+        """Time (ns) for which the stream of each call was held, else 0, of the calls that are first ``asked`` about."""
         if self._held is None:
             asked = asked & (self.all_work_known and self.recorded.may_hold_streams)
             places = np.flatnonzero(asked & np.isin(self.calls.waits, (Waits.EVENT, Waits.STREAM)))[:MOST_FOLLOWED]
@@ -236,20 +236,20 @@ class Facts:
         return self._held
 
     def _is_behind_holder(self, at: int) -> bool:
-        """Whether a call that holds the stream was made shortly before: nothing says that it still does."""
+        """Whether a call that holds the stream was made shortly before: later, nothing says that it still does."""
         calls, holders = self.calls, self.behind(at).holders
         since = int(2 * calls.begins[at] - calls.ends[at]) - HOLDS_NS
         return bool(holders) and int(holders[0]["began_ns"]) >= since
 
     def behind(self, at: int) -> Behind:
-        """What is in front of a call in other streams, and what holds its own, as far as the calls say."""
+        """Work in front of a call in other streams, and the calls that hold its own, as far as the calls say."""
         if at not in self._behind:
             order = self.recorded.order
             self._behind[at] = NOTHING_BEHIND if order is None else order.behind(self.slow[at])
         return self._behind[at]
 
     def work_behind(self, at: int) -> tuple[Int64s, int]:
-        """The rows of work in front of a call in other streams, and the time (ns) of the call that they cover."""
+        """Rows of work in front of a call in other streams, and the time (ns) of the call that they cover."""
         behind, work, calls = self.behind(at), self.work, self.calls
         rows = rows_behind(behind, work.stream_numbers, work.streams, work.orders, calls.order_of)
         begin, end = calls.begins[at : at + 1], calls.ends[at : at + 1]
@@ -260,7 +260,7 @@ class Facts:
 
     @cached_property
     def holds(self) -> Int64s:
-        """What each call does for whose end other threads may wait, as HostTask.
+        """Task (HostTask) of each call for whose end other threads may wait.
 
         A call that loads a module holds what module loading holds.
         """
@@ -277,9 +277,9 @@ class Facts:
         return CulpritCalls.of(self.calls, self.holds)
 
     def culprits(self, asked: Flags) -> tuple[Int64s, Int64s]:
-        """The group of calls of another thread for which each call waits, -1 without one, and the time that it covers.
+        """Group of calls of another thread for which each call waits, else -1, and the time (ns) that it covers.
 
-        They are known of the calls that are ``asked`` first.
+        They are known of the calls that are first ``asked`` about.
         """
         if self._culprits is None:
             self._culprits = culprits_of(self.calls, self.culprit_calls, self.holds, asked)
@@ -293,7 +293,7 @@ class Facts:
         return self.evidence.other_threads(np.flatnonzero(groups >= 0), self.culprit_calls, groups, covered)
 
     def own_blame(self, at: int) -> WaitCause | None:
-        """What a call does itself that takes long; None for one that returns at once."""
+        """Cause in a call's own work; None for a call that returns at once."""
         return cause_of_task(function_of(self.slow[at].function).task)
 
 
@@ -303,10 +303,10 @@ def flags(values: Any) -> Flags:
 
 
 def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
-    """The least time (ns) for which the thread of each call was ready to run without a CPU during it: int64[calls].
+    """Least time (ns) in each call for which its thread was ready to run without a CPU: int64[calls].
 
-    ``samples`` are those around it, by thread as ``Recorded`` describes them; 0 where there are none on both sides.
-    What lies between a sample and the call may all have been a delay.
+    ``samples`` are those around it, by thread as ``Recorded`` describes them; 0 without samples on both sides. The time
+    between a sample and the call may all be a delay.
     """
     least = np.zeros(len(calls), dtype=np.int64)
     for thread in np.unique(calls.threads).tolist():

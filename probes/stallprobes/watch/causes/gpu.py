@@ -113,7 +113,7 @@ def _parts(facts: Facts, at: int) -> list[PartOfWait]:
         (WaitCause.OTHER_PROCESS, int(waits.process[at])),
     ]
     left, parts = facts.excess[at], []
-    # Of equal times, the first cause.
+    # The first cause of equal times wins.
     for cause, ns in sorted(times, key=lambda time: -time[1]):
         ns = min(ns, left)
         left -= ns
@@ -195,7 +195,7 @@ def _of_others(facts: Facts, at: int) -> tuple[Int64s, int]:
 
 
 def _has_many_in_front(facts: Facts, asked: Flags) -> Flags:
-    """A launch ends with work that has as many calls behind it as fill the launch queue.
+    """A launch ends with work behind which as many calls follow as fill the launch queue.
 
     CUPTI 13.5 has overhead records of the first seven hundred such waits alone (H100, 2026-11-26).
     """
@@ -236,7 +236,7 @@ def _ended_with(facts: Facts, places: Int64s) -> Int64s:
 
 
 def _covered(facts: Facts, places: Int64s) -> Int64s:
-    """For how long (ns) the context of each call worked during it."""
+    """Time (ns) of each call in which its context worked."""
     calls, work = facts.calls, facts.work
     numbers = int64s([work.context_numbers.get(context, -1) for context in calls.contexts[places].tolist()])
     return work.by_context.covered(numbers, calls.begins[places], calls.ends[places])

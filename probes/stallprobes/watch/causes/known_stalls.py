@@ -42,22 +42,22 @@ class KnownStalls:
     @classmethod
     def of_matrix(cls, matrix: Matrix) -> KnownStalls:
         """The stalls of a saved check."""
-        found = {
+        stalls = {
             place
             for place, cell in matrix.cells.items()
             for verdict in cell.verdicts
             if cell.status.measured and verdict.phase is Phase.CALL and verdict.kind in _STALLS
         }
-        return cls(frozenset(found), f"the check of {matrix.started_at[:10]}")
+        return cls(frozenset(stalls), f"the check of {matrix.started_at[:10]}")
 
     @classmethod
     def of_reference(cls, reference: Reference) -> KnownStalls:
         """The stalls on which all checks of ``reference`` agree."""
-        found = set()
+        stalls = set()
         for place, cell in reference.by_place.items():
             if cell.stalls and any(low >= STALLED for low, _ in cell.ratios.get(Phase.CALL, {}).values()):
-                found.add(place)
-        return cls(frozenset(found), f"the reference {reference.name}")
+                stalls.add(place)
+        return cls(frozenset(stalls), f"the reference {reference.name}")
 
     def contains(self, victim: DriverCall, columns: Iterable[str], culprit: DriverCall) -> bool:
         """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context.

@@ -1,4 +1,4 @@
-"""How long functions of the driver take by themselves, without a wait: as measured on an idle GPU.
+"""Durations of functions of the driver without a wait, as measured on an idle GPU.
 
 ``call_durations.json`` is what tests/benchmarks/bench_call_durations.py measured, with GPU, driver and date.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import plain_name
 
 FILE = Path(__file__).with_name("call_durations.json")
-# Factor in the longest measured duration, and time (ns) added to it, up to which a duration is usual: machines differ.
+# Factor in the longest measured duration, and additional time (ns), up to which a duration is usual: machines differ.
 MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
 _VERSION = re.compile(r"_v\d+$")
 # Functions with the duration of another one.
@@ -37,10 +37,10 @@ def _measured() -> dict[str, Any]:
 
 
 def longest_ns(function: str, size: int | None) -> int | None:
-    """The longest time (ns) that a function took by itself; None if it was not measured.
+    """Longest measured time (ns) that a function took by itself; None without a measurement.
 
-    ``size`` (bytes): between measured sizes, and beyond the largest, the duration grows evenly. Without a size, as that
-    of a free, it is the longest of all.
+    Between and beyond the measured sizes (bytes), the duration grows evenly. Without a size, as for a free, it is the
+    longest of all.
     """
     name = _VERSION.sub("", plain_name(function))
     rows = _measured()["functions"].get(_SAME.get(name, name))
@@ -55,6 +55,6 @@ def longest_ns(function: str, size: int | None) -> int | None:
 
 
 def is_usual(function: str, size: int | None, duration_ns: int) -> bool:
-    """Whether a function takes as long by itself; False if it was not measured."""
+    """Whether a function takes as long by itself; False without a measurement."""
     longest = longest_ns(function, size)
     return longest is not None and duration_ns <= MOST_TIMES * longest + MOST_MORE_NS

@@ -9,9 +9,9 @@ from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
 BIN_NS = 1_000_000_000
-# More than an hour of seconds. Beyond it, two bins become one.
+# Largest number of bins, of a second each: more than an hour. Beyond it, two bins become one.
 MOST_BINS = 4096
-# Of the normal distribution, for an interval of 95 %.
+# Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96
 
 
@@ -49,7 +49,7 @@ class BinnedSums:
         self._sums[first : first + len(sums)] += sums
 
     def since(self, begin_ns: int) -> Int64s:
-        """The bins that begin at or after a time."""
+        """Bins that begin at or after a time."""
         return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
 
     def _widen(self) -> None:

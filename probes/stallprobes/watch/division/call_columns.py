@@ -36,10 +36,10 @@ def columns_of(rows: Rows, functions: Mapping[int, str]) -> CallColumns:
 
 def by_number(functions: Mapping[int, str], value: Callable[[DriverFunction], int]) -> Int64s:
     """The value of each of ``functions`` by its number, 0 for the numbers between."""
-    found = np.zeros(max(functions, default=0) + 1, dtype=np.int64)
+    values = np.zeros(max(functions, default=0) + 1, dtype=np.int64)
     for number, name in functions.items():
-        found[number] = value(function_of(name))
-    return found
+        values[number] = value(function_of(name))
+    return values
 
 
 def may_hold_up(holds: Any, contexts: Any, context: Any) -> NDArray[np.bool_]:

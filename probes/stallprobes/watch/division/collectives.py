@@ -15,7 +15,7 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# Slices that are kept where nobody takes them.
+# Largest number of slices that are kept where nobody takes them.
 _MOST_BATCHES = 64
 _PARTS = len(ORDER)
 # ``name`` is the place of the kernel's name in its file. ``parts`` are sums (ns) since the first slice with such
@@ -57,27 +57,27 @@ class CollectiveLog:
         return np.sort(int64s(ends[(ends > begin_ns) & (ends <= until_ns)]))
 
     def add(self, rows: Rows, instants: Instants, recorded: Spans, begin_ns: int, until_ns: int) -> None:
-        """Add a slice, of whose ``instants`` none contains one of its ``ends``."""
+        """Add a slice; no span of its ``instants`` contains one of its ``ends``."""
         inside = rows_where(rows, (rows["end"] > begin_ns) & (rows["end"] <= until_ns))
         mine = rows_where(inside, inside["kind"] == COMMUNICATION)
         if not len(mine) and self._sums is None:
             return
         before = np.zeros(_PARTS, dtype=np.int64) if self._sums is None else self._sums
         mine = mine[np.argsort(mine["end"], kind="stable")]
-        found = np.zeros(len(mine), COLLECTIVE)
+        batch = np.zeros(len(mine), COLLECTIVE)
         for name in ("start", "end", "stream", "name"):
-            found[name] = mine[name]
+            batch[name] = mine[name]
         ends = distinct(int64s(mine["end"]))
         segments = np.searchsorted(ends, instants.begins, "right")
         lengths = instants.ends - instants.begins
         sums = np.bincount(segments * _PARTS + instants.parts, lengths, (len(ends) + 1) * _PARTS)
         running = before + np.cumsum(sums.reshape(-1, _PARTS).astype(np.int64), axis=0)
-        found["parts"] = running[np.searchsorted(ends, mine["end"])]
+        batch["parts"] = running[np.searchsorted(ends, mine["end"])]
         self._sums = running[-1]
         exposed = instants.parts == NUMBERS[Part.COMMUNICATION]
         self._batches.append(
             CollectiveBatch(
-                found,
+                batch,
                 Spans.united(instants.begins[exposed], instants.ends[exposed]),
                 recorded.within(begin_ns, until_ns),
                 _kernel_times(inside),
@@ -87,24 +87,24 @@ class CollectiveLog:
         )
 
     def take(self) -> CollectiveBatch | None:
-        """What came since the last time that this was asked; None without anything."""
-        taken = list(self._batches)
+        """Batch of everything since the last call; None without kernels that communicate."""
+        batches = list(self._batches)
         self._batches.clear()
-        if not taken:
+        if not batches:
             return None
-        if len(taken) == 1:
-            return taken[0]
+        if len(batches) == 1:
+            return batches[0]
         kernels: dict[int, int] = {}
-        for one in taken:
-            for name, ns in one.kernels.items():
+        for batch in batches:
+            for name, ns in batch.kernels.items():
                 kernels[name] = kernels.get(name, 0) + ns
         return CollectiveBatch(
-            joined(COLLECTIVE, (one.rows for one in taken)),
-            united(one.exposed for one in taken),
-            united(one.recorded for one in taken),
+            joined(COLLECTIVE, (part.rows for part in batches)),
+            united(part.exposed for part in batches),
+            united(part.recorded for part in batches),
             kernels,
-            taken[0].begin_ns,
-            taken[-1].until_ns,
+            batches[0].begin_ns,
+            batches[-1].until_ns,
         )
 
 
@@ -116,8 +116,8 @@ def is_nccl(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def operation_of(name: str) -> str:
     """What a kernel that communicates does: ``allreduce``; its whole name where that is not known."""
-    found = _OPERATION.search(name.lower().replace("_", ""))
-    return found[0] if found else name
+    operation = _OPERATION.search(name.lower().replace("_", ""))
+    return operation[0] if operation else name
 
 
 def _kernel_times(rows: Rows) -> Mapping[int, int]:

@@ -17,7 +17,7 @@ CpuSamples = Mapping[int, Int64s]
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 _BETWEEN, _LEAST, _MOST, _COLUMNS = range(4)
-# An interval that is wider says nothing.
+# Widest interval (as a share) of the result that still says something.
 _WIDEST = 0.3
 
 
@@ -30,26 +30,26 @@ class CpuSums:
     def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
         """Add the time from ``begin_ns`` to ``end_ns``.
 
-        Calls that do not wait are taken to have a CPU. Those that wait have one or not, by how the program has the
-        driver wait: so the CPU time between calls has a least and a most.
+        Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
+        has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
         used = [_cpu_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
-        known = [ns for ns in used if ns is not None]
-        if not known or len(known) < len(used):
+        measured = [ns for ns in used if ns is not None]
+        if not measured or len(measured) < len(used):
             return
         working, waiting, begins, ends = 0, 0, [], []
-        for of in threads.values():
-            spans = Spans(np.maximum(of.spans.begins, begin_ns), np.minimum(of.spans.ends, end_ns))
+        for calls in threads.values():
+            spans = Spans(np.maximum(calls.spans.begins, begin_ns), np.minimum(calls.spans.ends, end_ns))
             durations = np.maximum(spans.ends - spans.begins, 0)
-            waits = np.isin(of.kinds, _WAITS)
+            waits = np.isin(calls.kinds, _WAITS)
             waiting += int(durations[waits].sum())
             working += int(durations[~waits].sum())
             begins.append(spans.begins)
             ends.append(spans.ends)
         inside = Spans.united(np.concatenate(begins), np.concatenate(ends))
         between = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
-        most = min(max(sum(known) - working, 0), between)
-        least = min(max(sum(known) - working - waiting, 0), between)
+        most = min(max(sum(measured) - working, 0), between)
+        least = min(max(sum(measured) - working - waiting, 0), between)
         self._sums.borders(begin_ns, end_ns)
         first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
         self._sums.add(max(first, 0), np.array([[between, least, most]], dtype=np.int64))

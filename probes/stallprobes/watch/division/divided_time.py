@@ -1,7 +1,7 @@
-"""Which time of a process is divided: all of it, or a part of each slice where all processes make too many calls.
+"""Divided time: all of a process's time, or a part of each slice where all processes make too many calls.
 
-To divide a second takes longer, the more calls and operations it has. A part is a sample of its slice, as a window with
-records is one of the whole run, and the figures say how far they may be off.
+A second with more calls and operations takes longer to divide. A part is a sample of its slice, as a window with
+records is a sample of the run, and the figures say how far they may be off.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from stallprobes.watch.intervals import int64s
 # (bench_division.py).
 MOST_EVENTS = 100_000
 SECOND_NS = 1_000_000_000
-# With eight times as many, a 32nd is divided: to read and to choose take time as well.
+# Exponent by which the share falls with the number of calls: with eight times as many, a 32nd is divided, since reading
+# and choosing take time as well.
 _POWER = 5 / 3
-# The place of the part in its slice moves by the golden ratio from slice to slice, so that no period of a program can
-# always show the same side.
+# Step (in slices) of the place of the part from slice to slice, the golden ratio: no period of a program always shows
+# the same side.
 _GOLDEN = 0.6180339887498949
-# Processes whose times are compared have their parts in the same place of each such period of the clock, and at least
-# such a share of it, so that most collectives have the one before them in the same part.
+# Period of the clock (ns) at whose same place compared processes have their parts, and smallest share of it: most
+# collectives then have the one before them in the same part.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 
 def most_of_each(rates: Iterable[float], most: float) -> float:
-    """The calls and operations a second up to which each process is divided in full, where all have ``rates``.
+    """Rate (calls and operations a second) up to which each process is divided in full, where all have ``rates``.
 
-    All together have ``most``: what the smaller ones leave is that of the larger ones.
+    The limit of all together is ``most``; the larger processes share what the smaller ones leave.
     """
     left, every = most, sorted(rates)
     for place, rate in enumerate(every):
@@ -64,7 +65,7 @@ class DividedTime:
         larger ones; a slice may have none.
         """
         length_ns = until_ns - begin_ns
-        # Of a program that runs for less than a second, everything is.
+        # A program that runs for less than a second is divided in full.
         seconds = max(length_ns, SECOND_NS) / SECOND_NS
         most = most_of_each((events / seconds, *beside), self._most) * seconds
         share = (most / events) ** _POWER if events > most else 1.0
@@ -90,8 +91,8 @@ class DividedTime:
 
     def within(self, begin_ns: int, until_ns: int) -> list[tuple[int, int]]:
         """The chosen times (ns) from ``begin_ns`` to ``until_ns``."""
-        found = self._chosen.within(begin_ns, until_ns)
-        return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+        spans = self._chosen.within(begin_ns, until_ns)
+        return list(zip(spans.begins.tolist(), spans.ends.tolist(), strict=True))
 
     def drop_before(self, time_ns: int) -> None:
         """Forget times that ended before ``time_ns``."""
@@ -100,11 +101,11 @@ class DividedTime:
 
 
 def _in_periods(begin_ns: int, until_ns: int, share: float) -> list[tuple[int, int]]:
-    """The parts of the periods from ``begin_ns`` to ``until_ns``, of which each has such a ``share``."""
-    part_ns, found = int(PERIOD_NS * share), []
+    """Parts of the periods from ``begin_ns`` to ``until_ns``; each has the ``share`` of its period."""
+    part_ns, parts = int(PERIOD_NS * share), []
     for period in range(begin_ns // PERIOD_NS, until_ns // PERIOD_NS + 1):
         first_ns = period * PERIOD_NS + int((PERIOD_NS - part_ns) * (period * _GOLDEN % 1))
         part = max(first_ns, begin_ns), min(first_ns + part_ns, until_ns)
         if part[0] < part[1]:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts

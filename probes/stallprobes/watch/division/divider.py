@@ -59,54 +59,53 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
-# Records of work are in the file within this time after its end: CUPTI's buffers are emptied ten times a second.
+# Longest time (ns) from the end of work to its record in the file: CUPTI's buffers are emptied ten times a second.
 LAG_NS = 1_000_000_000
-# New kernels are known a flush and a reading after they have run.
+# Longest time (ns) until a new kernel is known: a flush and a reading.
 _EVENT_LAG_NS = 300_000_000
-# A slice of time is at least as long, except the last.
+# Shortest slice of time (ns) but the last.
 LEAST_SLICE_NS = 900_000_000
-# A gap that is open for so long is divided before it is known which operation ends it.
-MOST_OPEN_NS = 10_000_000_000
-# So long other threads' calls and work are kept for a sequence whose gap is open.
+# Longest wait (ns) for the operation that ends a gap; a longer gap is divided without it.
+MAX_OPEN_GAP_NS = 10_000_000_000
+# Age (ns) of other threads' calls and work that are kept for a sequence whose gap is open.
 KEPT_NS = 1_000_000_000
-# A call that may create a context has done so if it took as long.
+# Shortest duration (ns) with which a call that may create a context has created one.
 _CREATES_NS = 1_000_000
-# With fewer context switches in all, no other process had much of the GPU.
+# Context switches below which time-slices of other processes are ignored.
 _FEW_SWITCHES = 64
-# Sequences that are kept, those with most calls.
+# Largest number of sequences that are kept, those with most calls.
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# So many times as many calls put a sequence before another one.
-_MORE_CALLS = 1.25
+# Factor in calls by which a sequence must lead to come before one that began earlier.
+_DISPLACING_FACTOR = 1.25
 
 
 class _Beside(NamedTuple):
-    """What other threads of the process do: when their work runs on the GPU, in the order of its starts, and their
-    calls."""
+    """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts."""
 
     starts: Int64s
     ends: Int64s
     threads: Sequence[ThreadCalls]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
-        """When their work runs in a time."""
+        """Times of the work between two times."""
         before = int(self.starts.searchsorted(end_ns, "left"))
         kept = self.ends[:before] > begin_ns
         return Spans.united(self.starts[:before][kept], self.ends[:before][kept])
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
-        """Their calls for which others may wait, in a time."""
-        found = [NO_HOLDING]
-        for of in (one.during(begin_ns, end_ns) for one in self.threads):
-            chosen = of.holds > 0
+        """Calls between two times for which other threads may wait."""
+        holding = [NO_HOLDING]
+        for calls in (thread.during(begin_ns, end_ns) for thread in self.threads):
+            chosen = calls.holds > 0
             if chosen.any():
-                found.append(Holding(*(each[chosen] for each in (*of.spans, of.holds, of.contexts))))
-        return Holding(*map(np.concatenate, zip(*found, strict=True)))
+                holding.append(Holding(*(each[chosen] for each in (*calls.spans, calls.holds, calls.contexts))))
+        return Holding(*map(np.concatenate, zip(*holding, strict=True)))
 
 
 class _Batches:
-    """Rows of several readings, each with a begin and an end, and which are taken: those that begin before a time."""
+    """Rows of several readings; those that begin before ``until_ns`` are selected."""
 
     def __init__(self, batches: Sequence[Rows], begin: str, end: str, until_ns: int) -> None:
         self._batches = batches
@@ -117,12 +116,12 @@ class _Batches:
 
     @property
     def count(self) -> int:
-        """The number of those that are taken."""
+        """Number of selected rows."""
         return sum(int(np.count_nonzero(taken)) for taken in self._taken)
 
     def later(self) -> list[Rows]:
-        """Those that begin from ``until_ns`` on."""
-        return [rows_where(rows, ~of) for rows, of in zip(self._batches, self._begun, strict=True) if not of.all()]
+        """Rows that begin from ``until_ns`` on."""
+        return [rows_where(rows, ~old) for rows, old in zip(self._batches, self._begun, strict=True) if not old.all()]
 
     def choose(
         self,
@@ -130,8 +129,8 @@ class _Batches:
         begin_ns: int,
         beside: Callable[[Rows, Int64s, Int64s], Flags] | None = None,
     ) -> None:
-        """Take only what reaches into ``times`` or begins before ``begin_ns``, and what is ``beside``, by rows, begins
-        and ends."""
+        """Select only what reaches into ``times`` or begins before ``begin_ns``, and what ``beside`` selects by rows,
+        begins and ends."""
         self._taken = []
         for rows, begins, begun in zip(self._batches, self._begins, self._begun, strict=True):
             ends = column(rows, self._end)
@@ -141,8 +140,8 @@ class _Batches:
             self._taken.append(begun & kept)
 
     def taken(self) -> list[Rows]:
-        """The rows that are taken."""
-        return [rows if of.all() else rows_where(rows, of) for rows, of in zip(self._batches, self._taken, strict=True)]
+        """The selected rows."""
+        return [rows if on.all() else rows_where(rows, on) for rows, on in zip(self._batches, self._taken, strict=True)]
 
 
 class ProcessDivider:
@@ -155,7 +154,7 @@ class ProcessDivider:
         # Calls and operations a second of the last slice.
         self.rate = 0.0
         self._process: WatchedProcess | None = None
-        # What was read and begins after the last slice (DRIVER_CALL, and records), and what is kept of those before.
+        # New rows, which begin after the last slice (DRIVER_CALL, and records); kept rows of the slices before.
         self._new_calls: list[Rows] = []
         self._new_records: list[NDArray[Any]] = []
         self._calls: Rows = np.zeros(0, CALL)
@@ -181,7 +180,7 @@ class ProcessDivider:
     @property
     def done_ns(self) -> int:
         """The time until which everything is divided."""
-        return min((one.done_ns for one in self._sequences.values()), default=self._done_ns)
+        return min((sums.done_ns for sums in self._sequences.values()), default=self._done_ns)
 
     def leader(self, thread: int) -> int:
         """The first thread of the sequence that a thread belongs to."""
@@ -193,7 +192,7 @@ class ProcessDivider:
 
     def last_end_ns(self, leader: int) -> int:
         """The latest end of work of a sequence in the time that is divided; 0 without any."""
-        return max((one.last_end_ns for key, one in self._sequences.items() if key[0] == leader), default=0)
+        return max((sums.last_end_ns for key, sums in self._sequences.items() if key[0] == leader), default=0)
 
     @property
     def divided_share(self) -> float:
@@ -247,7 +246,7 @@ class ProcessDivider:
             ends = [self._calls["end"], self._operations["end"]]
             ends += [rows["returned_ns"] for rows in self._new_calls]
             ends += [rows["end"] for rows in self._new_records]
-            until = max(self._done_ns, *(int(of.max(initial=0)) for of in ends))
+            until = max(self._done_ns, *(int(times.max(initial=0)) for times in ends))
         if ended or until - self._done_ns >= LEAST_SLICE_NS:
             self._divide(process, until, now_ns, engine_use(), beside)
         self._fed_ns = now_ns
@@ -262,7 +261,7 @@ class ProcessDivider:
         begin_ns = start_up.began_ns if steady_ns is None else steady_ns
         keys = _in_order(self._sequences)
         sequences = (self._result(self._sequences[key], *key, begin_ns) for key in keys)
-        submitting = {thread for one in self._sequences.values() for thread in one.threads}
+        submitting = {thread for sums in self._sequences.values() for thread in sums.threads}
         kinds = {
             Part.LOADING: CallKind.LOADS,
             Part.CONTEXT: CallKind.CONTEXT,
@@ -281,8 +280,8 @@ class ProcessDivider:
     def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
         """The kernels that communicate since the last time that this was asked, by first thread and GPU of their
         sequences."""
-        found = {key: one.collectives.take() for key, one in self._sequences.items()}
-        return {key: batch for key, batch in found.items() if batch is not None}
+        batches = {key: sums.collectives.take() for key, sums in self._sequences.items()}
+        return {key: batch for key, batch in batches.items() if batch is not None}
 
     # Readings.
 
@@ -345,7 +344,7 @@ class ProcessDivider:
         without_returned_copies(every, operations, self._limits.blocked_ns)
         threads = by_thread(every)
         self._threads |= threads.keys()
-        self._book.note({thread: of.spans.within(begin, until) for thread, of in threads.items()})
+        self._book.note({thread: made.spans.within(begin, until) for thread, made in threads.items()})
         self._submitted.note_callers(begun)
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
@@ -356,7 +355,7 @@ class ProcessDivider:
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             others = on_device & ~mine
-            own = {thread: of for thread, of in threads.items() if self._book.leader(thread) == leader}
+            own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
             self._add(
                 self._sequence(leader, device, own, begin),
                 own,
@@ -364,30 +363,30 @@ class ProcessDivider:
                 until,
                 spans,
                 engine_use.tenures.get(device),
-                _Beside(starts[others], ends[others], [of for thread, of in threads.items() if thread not in own]),
+                _Beside(starts[others], ends[others], [made for thread, made in threads.items() if thread not in own]),
             )
         begun["seen"] = True
-        # Of a call in flight, it is not known when it returns.
+        # The return of a call in flight is unknown.
         begun["returned"][unknown] = begun["thread"][unknown] = -1
         self._done_ns = until
         self._keep(calls, operations, overheads)
 
     def _take_new(self, begin: int, until: int, beside: Iterable[float]) -> None:
-        """Take what begins before ``until`` of what was read, as far as its time is divided."""
+        """Take the new rows that begin before ``until``, as far as their time is divided."""
         calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
         records = _Batches(self._new_records, "start", "end", until + 1)
         self._new_calls, self._new_records = calls.later(), records.later()
         events = calls.count + records.count
         self.rate = events / max((until - begin) / SECOND_NS, 1.0)
-        # What two ranks do at a time is compared.
+        # Ranks are compared by what they do at one time.
         self._time.choose(begin, until, events, self._ended, beside, compared=bool(self._communication))
         chosen = self._time.within(begin, until)
-        # Of what began before the slice, little is new.
+        # Few rows that began before the slice are new.
         if partly := begin < until and chosen != [(begin, until)]:
             calls.choose(chosen, begin)
         outermost = calls_of(joined(DRIVER_CALL, calls.taken()), self._functions)
         if partly:
-            # Where the first gap begins and the last one ends, and whether a copy has blocked, shows in other work.
+            # Other work shows the begin of the first gap, the end of the last gap, and whether a copy blocked.
             copies = outermost["correlation"][outermost["kind"] == int(CallKind.COPIES)]
             records.choose(
                 chosen,
@@ -417,17 +416,17 @@ class ProcessDivider:
         owners = column(operations, "thread")
         threads = distinct(owners)
         leaders = int64s([self._book.leader(thread) if thread >= 0 else -1 for thread in threads.tolist()])
-        found = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
-        for device in distinct(operations["device"][found < 0]).tolist():
+        sequences = leaders[np.searchsorted(threads, owners)] if len(threads) else NONE
+        for device in distinct(operations["device"][sequences < 0]).tolist():
             here = operations["device"] == device
-            known = found[here & (found >= 0)]
+            others = sequences[here & (sequences >= 0)]
             of_device = [key for key in self._sequences if key[1] == device]
-            if len(known):
-                values, counts = np.unique(known, return_counts=True)
-                found[here & (found < 0)] = values[np.argmax(counts)]
+            if len(others):
+                values, counts = np.unique(others, return_counts=True)
+                sequences[here & (sequences < 0)] = values[np.argmax(counts)]
             elif of_device:
-                found[here & (found < 0)] = max(of_device, key=lambda key: self._sequences[key].calls)[0]
-        return found
+                sequences[here & (sequences < 0)] = max(of_device, key=lambda key: self._sequences[key].calls)[0]
+        return sequences
 
     def _keys(self, leaders: Int64s, devices: Int64s) -> list[tuple[int, int]]:
         # As one number: NumPy sorts pairs a hundred times as slowly.
@@ -444,7 +443,7 @@ class ProcessDivider:
     def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> SequenceSums:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
-            first = min((int(of.spans.begins[0]) for of in own.values() if len(of.spans.begins)), default=begin)
+            first = min((int(made.spans.begins[0]) for made in own.values() if len(made.spans.begins)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
             self._sequences[leader, device] = SequenceSums(origin, first)
@@ -464,13 +463,13 @@ class ProcessDivider:
         for thread in own:
             sequence.note_thread(thread)
         sequence.contexts.update(distinct(column(rows, "context")).tolist())
-        # Calls that reach over the border of two slices count twice, which changes no order.
+        # A call that reaches over the border of two slices counts twice; no order changes by that.
         parts = self._time.within(begin, until)
         whole = parts == [(begin, until)]
-        # Without a part it has hardly any calls that are known.
+        # Hardly any call is known outside the parts.
         share = sum(last - first for first, last in parts) / max(until - begin, 1) or 1.0
-        sequence.calls += round(sum(len(of.spans.within(begin, until).begins) for of in own.values()) / share)
-        # Of a new one, calls before the first part are not known, but work may be.
+        sequence.calls += round(sum(len(made.spans.within(begin, until).begins) for made in own.values()) / share)
+        # Calls of a new sequence before the first part are unknown; its work may be known.
         if whole or begin > sequence.began_ns:
             sequence.note_late(*_late(rows, begin))
         starts, ends = column(rows, "start"), column(rows, "end")
@@ -478,8 +477,8 @@ class ProcessDivider:
             until = self._closed_until(sequence, starts, ends, spans, until)
         if until <= begin:
             return
-        for thread, of in own.items():
-            sequence.note_thread(thread, round(_inside(of, begin, until) / share))
+        for thread, made in own.items():
+            sequence.note_thread(thread, round(_inside(made, begin, until) / share))
         elsewhere = away(tenures, sequence.contexts)
         for first, last in parts:
             last = min(last, until)
@@ -490,7 +489,7 @@ class ProcessDivider:
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
             ended = ends[: int(starts.searchsorted(first, "right"))]
             chosen = rows_where(rows, reached)
-            calls = {thread: of.during(first, last) for thread, of in own.items()}
+            calls = {thread: thread_calls.during(first, last) for thread, thread_calls in own.items()}
             times = SequenceTimes(
                 threads=calls or {-1: NO_CALLS},
                 work=_work_of(chosen),
@@ -508,7 +507,7 @@ class ProcessDivider:
         sequence.advance(starts, ends, until)
 
     def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
-        """The begin of the gap that reaches over ``until``, if one does and is not very long.
+        """Begin of the gap that reaches over ``until``; ``until`` without one, or if it is very long.
 
         An operation that still runs has no record yet, and may have ended it. What ends a gap at the end of a time with
         records is not known in any case.
@@ -518,12 +517,12 @@ class ProcessDivider:
             return until
         before = ends[: int(starts.searchsorted(until, "left"))]
         last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
-        return until if last >= until or until - last > MOST_OPEN_NS else max(last, sequence.done_ns)
+        return until if last >= until or until - last > MAX_OPEN_GAP_NS else max(last, sequence.done_ns)
 
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
         """Keep what a later slice needs."""
         oldest = FOREVER if self._ended else max(self.done_ns, self._done_ns - KEPT_NS)
-        # Whether a copy that reaches over the border has blocked shows in when its work ended.
+        # The end of its work shows whether a copy blocked that reaches over the border.
         before = self._limits.blocked_ns
         kept, kept_operations = calls["end"] >= oldest, operations["end"] > oldest - before
         # A sequence whose gap has been open for longer needs its own calls alone.
@@ -543,16 +542,16 @@ class ProcessDivider:
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
-        found = sequence.division(
+        division = sequence.division(
             device,
             begin_ns,
             self._functions,
             sampled=len(self._process.windows) > 0 or self._time.share < 1,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
-            left={one for one in sequence.threads if self._book.knows(one) and self._book.leader(one) != leader},
+            left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
         )
-        return found.changed(step=self._steps.step_of(found.threads))
+        return division.changed(step=self._steps.step_of(division.threads))
 
     def _knows_engine(self, device: int) -> bool:
         """Whether times in which others have a GPU are known."""
@@ -562,28 +561,28 @@ class ProcessDivider:
 
 
 def _in_order(sequences: Mapping[tuple[int, int], SequenceSums]) -> list[tuple[int, int]]:
-    """The sequences, those with most calls first; those with about as many stay in the order in which they began.
+    """Sequences by their number of calls, the most first; with about as many, by their begins.
 
-    Else threads of a server would change places with every reading.
+    Otherwise threads of a server would change places with every reading.
     """
-    found: list[tuple[int, int]] = []
+    ordered: list[tuple[int, int]] = []
     for key in sorted(sequences, key=lambda key: (sequences[key].began_ns, key)):
-        place = len(found)
-        while place and sequences[key].calls > _MORE_CALLS * sequences[found[place - 1]].calls:
+        place = len(ordered)
+        while place and sequences[key].calls > _DISPLACING_FACTOR * sequences[ordered[place - 1]].calls:
             place -= 1
-        found.insert(place, key)
-    return found
+        ordered.insert(place, key)
+    return ordered
 
 
 def _not_among(flying: Rows, calls: Rows, new_calls: Iterable[Rows]) -> Rows:
-    """The calls in flight of a reading that have not returned meanwhile: they are not among ``calls`` (CALL), nor among
-    ``new_calls`` (DRIVER_CALL)."""
+    """Calls in flight of a reading that had not returned later: neither ``calls`` (CALL) nor ``new_calls``
+    (DRIVER_CALL) contain them."""
     if not len(flying):
         return flying
     returned: set[tuple[int, int]] = set()
-    for threads, begins in [(calls["thread"], calls["begin"]), *((threads_of(of), of["began_ns"]) for of in new_calls)]:
-        some = np.isin(begins, flying["begin"])
-        returned.update(zip(threads[some].tolist(), begins[some].tolist(), strict=True))
+    for ids, began in [(calls["thread"], calls["begin"]), *((threads_of(new), new["began_ns"]) for new in new_calls)]:
+        some = np.isin(began, flying["begin"])
+        returned.update(zip(ids[some].tolist(), began[some].tolist(), strict=True))
     keys = zip(flying["thread"].tolist(), flying["begin"].tolist(), strict=True)
     return flying[[key not in returned for key in keys]]
 
@@ -602,15 +601,15 @@ def _in_order_of_starts(operations: Rows) -> Rows:
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:
-    """Times before ``begin_ns`` that work had which is new among ``rows``: when each began, and how much of it (ns) no
-    work covers that was known."""
+    """Late work: times before ``begin_ns`` of new operations among ``rows``. Returns their begins, and the times (ns)
+    that no known work covers."""
     starts, ends = column(rows, "start"), np.minimum(column(rows, "end"), begin_ns)
     late = ~rows["seen"] & (starts < begin_ns)
     if not late.any():
         return NONE, NONE
     new = Spans.united(starts[late], ends[late])
-    known = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
-    return new.begins, new.ends - new.begins - (known.before(new.ends) - known.before(new.begins))
+    covered = CoveredTime(Spans.united(starts[rows["seen"]], ends[rows["seen"]]))
+    return new.begins, new.ends - new.begins - (covered.before(new.ends) - covered.before(new.begins))
 
 
 def _work_of(rows: Rows) -> Operations:

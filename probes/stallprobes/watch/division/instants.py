@@ -1,7 +1,7 @@
-"""The part of each instant of one sequence on one GPU, for many calls and operations at once.
+"""Parts of the instants of one sequence on one GPU, for many calls and operations at once.
 
-Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. The rules
-are those of ``Part``; ``tests/factories/divided_instants.py`` states them once more, instant by instant.
+Between two neighbouring times at which anything begins or ends, nothing changes: each such span has one part. ``Part``
+defines the rules; ``tests/factories/divided_instants.py`` states them again, instant by instant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, exp
 Flags = NDArray[np.bool_]
 # What an operation does on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
-# Of no operation, and of no call.
+# Time of no operation and of no call.
 _NEVER = 2**62
 _PARTS = len(ORDER)
 # Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
@@ -29,7 +29,7 @@ _PARTS = len(ORDER)
 WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
 COLUMNS = _PARTS + 3
 
-# Of several, the first one counts.
+# Part of each kind of work; the first kind that runs counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
 # By the number of the kind; the last one is that of no call.
 _PART_OF_KIND = np.array(
@@ -83,7 +83,7 @@ class Spans(NamedTuple):
         if not len(begins):
             return NO_SPANS
         if (begins[1:] < begins[:-1]).any():
-            # Most are in order, of which only a stable sort makes use.
+            # Most are in order: only a stable sort uses that.
             order = np.argsort(begins, kind="stable")
             begins, ends = begins[order], ends[order]
         ends = np.maximum.accumulate(ends)
@@ -91,14 +91,14 @@ class Spans(NamedTuple):
         return cls(begins[first], ends[np.append(first[1:], len(begins)) - 1])
 
     def place(self, times: Int64s) -> Int64s:
-        """The span that contains each time, -1 without one."""
+        """Number of the span that contains each time, -1 without one."""
         if not len(self.begins):
             return np.full(len(times), -1, dtype=np.int64)
         places = np.searchsorted(self.begins, times, "right") - 1
         return np.where((places >= 0) & (self.ends[places] > times), places, -1)
 
     def contain(self, times: Int64s) -> Flags:
-        """Which times lie in a span."""
+        """Flags of the times that lie in a span."""
         return np.asarray(self.place(times) >= 0, dtype=np.bool_)
 
     def place_ascending(self, times: Int64s) -> Int64s:
@@ -107,7 +107,7 @@ class Spans(NamedTuple):
         return np.where((places >= 0) & (self.ends[places] > times), places, -1) if len(self.begins) else places
 
     def within(self, begin_ns: int, end_ns: int) -> Spans:
-        """What of them lies in a time."""
+        """Parts of the spans between two times."""
         first, end = self._reaching(begin_ns, end_ns)
         return Spans(np.maximum(self.begins[first:end], begin_ns), np.minimum(self.ends[first:end], end_ns))
 
@@ -117,7 +117,7 @@ class Spans(NamedTuple):
         return first, max(int(self.begins.searchsorted(end_ns, "left")), first)
 
     def inside(self, times: Int64s) -> Int64s:
-        """Those of ``times``, which ascend, that lie in a span and not at its border."""
+        """Ascending ``times`` that lie in a span, not at its border."""
         _, places = expanded(np.searchsorted(times, self.begins, "right"), np.searchsorted(times, self.ends, "left"))
         return times[places]
 
@@ -133,7 +133,7 @@ def united(spans: Iterable[Spans]) -> Spans:
     """The union of several unions."""
     every = list(spans)
     return Spans.united(
-        np.concatenate([NONE, *(one.begins for one in every)]), np.concatenate([NONE, *(one.ends for one in every)])
+        np.concatenate([NONE, *(part.begins for part in every)]), np.concatenate([NONE, *(part.ends for part in every)])
     )
 
 
@@ -155,7 +155,7 @@ NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
 
 
 class CoveredTime:
-    """How much time some spans cover, asked for many times: int64[n], ns."""
+    """Time that some spans cover, for many questions: int64[n], ns."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
@@ -286,13 +286,13 @@ class _CallTable(NamedTuple):
     @classmethod
     def of(cls, times: SequenceTimes) -> _CallTable:
         threads = times.threads.values()
-        begins = np.concatenate([*(of.spans.begins for of in threads), [0]])
-        ends = np.concatenate([*(of.spans.ends for of in threads), [0]])
-        kinds = np.concatenate([*(of.kinds for of in threads), [-1]]).astype(np.int8)
+        begins = np.concatenate([*(calls.spans.begins for calls in threads), [0]])
+        ends = np.concatenate([*(calls.spans.ends for calls in threads), [0]])
+        kinds = np.concatenate([*(calls.kinds for calls in threads), [-1]]).astype(np.int8)
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
-        owners = np.repeat(int64s([*times.threads, -1]), [*(len(of.kinds) for of in threads), 1])
+        owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
-        contexts = np.concatenate([*(of.contexts for of in threads), [0]])
+        contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
         return cls(begins, ends, kinds, long, owners, contexts, holding)
@@ -302,20 +302,20 @@ class _CallTable(NamedTuple):
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
     def held(self, at: Int64s, rows: Int64s) -> Flags:
-        """Which of the calls in ``rows`` wait for calls of other threads, at times that ascend."""
-        found = np.zeros(rows.shape, dtype=np.bool_)
+        """Flags of the calls in ``rows`` that wait for calls of other threads, at ascending times."""
+        held = np.zeros(rows.shape, dtype=np.bool_)
         for context, spans in self.holding.items():
-            found |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
-        return found
+            held |= self.long[rows] & (self.contexts[rows] == context) & spans.contain_ascending(at)
+        return held
 
     def active(self, times: SequenceTimes, at: Int64s) -> Int64s:
         """The row of the call that each thread is in at each time: int64[threads][n]."""
-        found, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
+        rows, first = np.empty((len(times.threads), len(at)), dtype=np.int64), 0
         for row, calls in enumerate(times.threads.values()):
             places = calls.spans.place_ascending(at)
-            found[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
+            rows[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
             first += len(calls.kinds)
-        return found
+        return rows
 
 
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
@@ -376,32 +376,32 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
 def _elementary(
     times: SequenceTimes, begin_ns: int, end_ns: int, calls: _CallTable, others: tuple[list[Spans], Spans, Int64s]
 ) -> Spans:
-    """The spans between any two neighbouring times at which the part of an instant, or a flag of it, may change.
+    """Spans between neighbouring times at which the part of an instant, or a flag of it, may change.
 
-    ``others`` are the times in which each kind of work runs, those of copies, and further borders. Of what other
-    threads do and of wake-ups, only that has borders which changes something: inside of calls that wait or block.
+    ``others`` are the times in which each kind of work runs, those of copies, and further borders. What other threads
+    do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
     """
     (unions, copied, borders), work, limits = others, times.work, times.limits
     working = [union for union in unions if len(union.begins)]
-    # Of the operations, only those that end a gap show in it when they were submitted.
+    # Only an operation that ends a gap shows in the gap when it was submitted.
     whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
     returned = work.returned[np.searchsorted(work.starts, whole.begins)]
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
     blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
-    found = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
-    found += [of for union in (*(working if len(working) > 1 else ()), copied) for of in union]
-    found += [of for span in (times.recorded, times.away, times.lost) for of in span]
-    found += [of for one in times.threads.values() for of in one.spans]
-    found += [blocking.inside(whole.ends + limits.wake_up_ns)]
-    found += [waits.inside(of) for of in times.other_work]
-    found += [blocked.inside(of) for spans in calls.holding.values() for of in spans]
+    edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
+    edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
+    edges += [side for thread in times.threads.values() for side in thread.spans]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns)]
+    edges += [waits.inside(side) for side in times.other_work]
+    edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends
     if instant.any():
-        found += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
-    every = np.concatenate(found)
+        edges += [work.starts[instant], work.starts[instant] + limits.wake_up_ns, work.returned[instant]]
+    every = np.concatenate(edges)
     every = every[(every >= begin_ns) & (every <= end_ns)]
-    # Each part of it is in order, which a stable sort makes use of, and NumPy's function for unique values does not.
+    # A stable sort uses that each part is in order; NumPy's function for unique values does not.
     every.sort(kind="stable")
     kept = every[1:] > every[:-1]
     return Spans(every[:-1][kept], every[1:][kept])
@@ -421,7 +421,7 @@ def _gaps(
     ended = (following == none) & (until >= _NEVER) & times.ended
     open_ = (starts > until) | (following == none)
     returned = np.append(work.returned, -1)[following]
-    # What the thread that submits it does; if that is in no call, what another thread of the sequence does.
+    # The call of the thread that submits it, else the call of another thread of the sequence.
     call = active[0]
     owner = np.where(open_, -1, np.append(work.threads, -1)[following])
     if len(active) > 1:
@@ -440,7 +440,7 @@ def _gaps(
         blocked = waits & (parts == NUMBERS[Part.BLOCKED])
         if blocked.any() and len(times.other_work.begins):
             parts[blocked & times.other_work.contain_ascending(at)] = NUMBERS[Part.OTHER_WORK]
-        # The call of the next operation waits for that, not for what has ended.
+        # The call of the next operation waits for that operation, not for work that has ended.
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
         parts[woken] = NUMBERS[Part.WAKE_UP]

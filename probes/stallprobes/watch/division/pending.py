@@ -18,14 +18,14 @@ from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Fla
 from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Calls whose work may not have run yet.
+# Largest number of calls that are kept because their work may not have run yet.
 MOST_SUBMITTED = 1 << 19
 _THREADS = 0x7FFFFFFF
-# Overheads of a thread, not of a call: some are looked up one by one.
+# Largest number of overheads with a thread in place of a call: they are looked up one by one.
 _MOST_OF_THREADS = 1000
-# CUPTI converts the times of work from the GPU's clock, and may be off by microseconds.
+# Largest error (ns) of the times of work: CUPTI converts them from the GPU's clock, off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
-# NCCL's and NVSHMEM's kernels by their names.
+# Beginnings of the names of kernels of NCCL and NVSHMEM.
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 _LATEST_NS = np.iinfo(np.int64).max
@@ -51,12 +51,12 @@ def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
     """The calls (CALL) among ``rows`` (DRIVER_CALL) that no other call of their thread contains; ``functions`` are
     names by number."""
     rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
-    found = np.zeros(len(rows), CALL)
-    found["begin"], found["end"] = rows["began_ns"], rows["returned_ns"]
-    found["thread"], found["correlation"] = threads_of(rows), rows["correlation"]
-    found["context"], found["function"] = rows["context"], rows["function"]
-    found["kind"], found["holds"] = columns_of(rows, functions)
-    return found
+    calls = np.zeros(len(rows), CALL)
+    calls["begin"], calls["end"] = rows["began_ns"], rows["returned_ns"]
+    calls["thread"], calls["correlation"] = threads_of(rows), rows["correlation"]
+    calls["context"], calls["function"] = rows["context"], rows["function"]
+    calls["kind"], calls["holds"] = columns_of(rows, functions)
+    return calls
 
 
 def threads_of(rows: Rows) -> Int64s:
@@ -66,34 +66,34 @@ def threads_of(rows: Rows) -> Int64s:
 
 def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) -> Flags:
     """Which spans reach into one of the ``chosen`` times (begin and end, ns)."""
-    found = np.zeros(len(begins), dtype=np.bool_)
+    reaches = np.zeros(len(begins), dtype=np.bool_)
     for begin_ns, end_ns in chosen:
-        found |= (ends > begin_ns) & (begins < end_ns)
-    return found
+        reaches |= (ends > begin_ns) & (begins < end_ns)
+    return reaches
 
 
 def neighbours_of(records: NDArray[Any], starts: Int64s, ends: Int64s, chosen: Iterable[tuple[int, int]]) -> Flags:
-    """Which records of work are the last of their streams that end until a ``chosen`` time begins, or the first that
-    start when one has ended; ``starts`` and ``ends`` are their columns."""
-    found, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
+    """Flags of the records of work that surround ``chosen`` times: the last of each stream that ends until the begin,
+    and the first that starts after the end. ``starts`` and ``ends`` are their columns."""
+    nearby, work = np.zeros(len(records), dtype=np.bool_), of_kinds(records, *_WORK)
     places = slice(None) if work.all() else np.flatnonzero(work)
     starts, ends = starts[places], ends[places]
     streams, contexts = (column(records, name)[places] for name in ("stream", "context"))
-    known, codes = coded(contexts * (int(streams.max(initial=0)) + 1) + streams)
+    keys, codes = coded(contexts * (int(streams.max(initial=0)) + 1) + streams)
     for times, beside in ((times, at) for begin, end in chosen for times, at in ((-ends, -begin), (starts, end))):
-        nearest = np.full(len(known), _LATEST_NS)
+        nearest = np.full(len(keys), _LATEST_NS)
         there = times >= beside
-        # Most streams have work close by: all other rows are looked at for the rest alone.
+        # Most streams have work close by: only the rest need a search of all rows.
         for near in (there & (times < beside + _CLOSE_NS), there):
             rows = np.flatnonzero(near & (nearest == _LATEST_NS)[codes])
             np.minimum.at(nearest, codes[rows], times[rows])
-        found[places] |= times == nearest[codes]
-    return found
+        nearby[places] |= times == nearest[codes]
+    return nearby
 
 
 def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
     """The calls in flight as if they returned at ``end_ns``, CALL[n] without the numbers of their functions."""
-    found = [
+    flying = [
         (
             call.begin_ns,
             end_ns,
@@ -108,7 +108,7 @@ def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
         for call in thread.in_flight[:1]
         if call.begin_ns < end_ns
     ]
-    return np.array(found, CALL) if found else np.zeros(0, CALL)
+    return np.array(flying, CALL) if flying else np.zeros(0, CALL)
 
 
 def needs_engine(rows: NDArray[Any]) -> Flags:
@@ -127,15 +127,15 @@ def divided_records(records: NDArray[Any]) -> NDArray[Any]:
 def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     """The operations among ``records``; ``communication`` are the places of names of kernels that communicate."""
     rows = rows_where(records, of_kinds(records, *_WORK) & (records["end"] >= records["start"]))
-    found = np.zeros(len(rows), OPERATION)
+    operations = np.zeros(len(rows), OPERATION)
     for name in ("start", "end", "device", "context", "stream", "name", "correlation"):
-        found[name] = rows[name]
+        operations[name] = rows[name]
     kernel = rows["kind"] == int(RecordKind.KERNEL)
     communicates = kernel & np.isin(rows["name"], list(communication))
-    found["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
-    found["engine"] = needs_engine(rows)
-    found["returned"] = found["thread"] = -1
-    return found
+    operations["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
+    operations["engine"] = needs_engine(rows)
+    operations["returned"] = operations["thread"] = -1
+    return operations
 
 
 def communicate(names: Mapping[int, str]) -> set[int]:
@@ -166,13 +166,13 @@ class SubmittedCalls:
         order = order[np.searchsorted(correlations[order], 1) :]
         if not len(order):
             return
-        self._chunks.appendleft(_Chunk(*(one[order] for one in (correlations, begins, ends, threads))))
+        self._chunks.appendleft(_Chunk(*(values[order] for values in (correlations, begins, ends, threads))))
         self._count += len(order)
         while self._count > MOST_SUBMITTED and len(self._chunks) > 1:
             self._count -= len(self._chunks.pop().begins)
 
     def note_callers(self, operations: Rows) -> None:
-        """Note who submitted the ``operations`` that have no caller yet, where that is known."""
+        """Note the callers of the ``operations`` without one, where they are known."""
         missing = np.flatnonzero(operations["returned"] < 0)
         numbers, starts = column(operations, "correlation")[missing], column(operations, "start")[missing]
         for calls in self._chunks:
@@ -180,14 +180,14 @@ class SubmittedCalls:
                 return
             here = np.flatnonzero((numbers >= calls.correlations[0]) & (numbers <= calls.correlations[-1]))
             places = np.searchsorted(calls.correlations, numbers[here])
-            # A number starts again after 2**32 calls: the call of another one began later than this work did.
+            # Numbers start again after 2**32 calls: a call that began after this work is of another round.
             same = calls.correlations[places] == numbers[here]
             same &= calls.begins[places] <= starts[here] + _CLOCK_ERROR_NS
-            found, places = here[same], places[same]
-            operations["returned"][missing[found]] = calls.ends[places]
-            operations["thread"][missing[found]] = calls.threads[places]
+            matched, places = here[same], places[same]
+            operations["returned"][missing[matched]] = calls.ends[places]
+            operations["thread"][missing[matched]] = calls.threads[places]
             left = np.ones(len(missing), dtype=np.bool_)
-            left[found] = False
+            left[matched] = False
             missing, numbers, starts = missing[left], numbers[left], starts[left]
 
 
@@ -215,7 +215,7 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
             owners[at] = own[np.argmax(mine)] if mine.any() else -1
     lengths = int64s(overheads["end"]) - int64s(overheads["start"])
     for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
-        chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(one) for one in kinds])
+        chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(each) for each in kinds])
         times = np.bincount(owners[chosen], lengths[chosen], len(calls))
         most = times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)
         calls["kind"][most] = int(kind)
@@ -237,9 +237,9 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
     numbers, ends = operations["correlation"][order], operations["end"][order]
     places = np.searchsorted(numbers, calls["correlation"][copies], "right") - 1
     at = np.maximum(places, 0)
-    known = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
+    has_work = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
-    waited[known] = ends[at[known]] <= calls["end"][copies[known]]
+    waited[has_work] = ends[at[has_work]] <= calls["end"][copies[has_work]]
     calls["kind"][copies[~waited]], calls["holds"][copies[~waited]] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
 
 
@@ -249,18 +249,18 @@ def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
     order = np.lexsort((begins, threads))
     threads, begins, ends = threads[order], begins[order], column(calls, "end")[order]
     columns = {name: column(calls, field)[order] for name, field in _COLUMNS.items()}
-    found: dict[int, ThreadCalls] = {}
+    threads_calls: dict[int, ThreadCalls] = {}
     borders = np.flatnonzero(threads[1:] != threads[:-1]) + 1
     for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(calls)], strict=True) if len(calls) else ():
         begin, end = begins[first:last], ends[first:last]
-        # A call of which nobody noted that it was made in another one begins where that ends.
+        # A nested call without the note that it is nested begins where the outer call ends.
         begin[1:] = np.maximum(begin[1:], np.maximum.accumulate(end)[:-1])
         kept: Any = end > begin
         kept = slice(None) if kept.all() else kept
-        found[int(threads[first])] = ThreadCalls(
-            spans=Spans(begin[kept], end[kept]), **{name: of[first:last][kept] for name, of in columns.items()}
+        threads_calls[int(threads[first])] = ThreadCalls(
+            spans=Spans(begin[kept], end[kept]), **{name: values[first:last][kept] for name, values in columns.items()}
         )
-    return found
+    return threads_calls
 
 
 def column(rows: Rows, name: str) -> Int64s:

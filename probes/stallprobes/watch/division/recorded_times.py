@@ -11,7 +11,7 @@ from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Shorter times without the engine are within the error of the clocks.
+# Shortest time (ns) without the engine that counts: shorter ones are within the error of the clocks.
 LEAST_AWAY_NS = 20_000
 FOREVER = 2**62
 
@@ -56,6 +56,6 @@ def away(tenures: EngineTenures | None, contexts: Set[int]) -> Spans:
     joined = np.flatnonzero(tenures.joined)
     begins = np.concatenate((tenures.starts[other], tenures.ends[joined - 1]))
     ends = np.concatenate((tenures.ends[other], tenures.starts[joined]))
-    found = Spans.united(begins, ends)
-    kept = found.ends - found.begins >= LEAST_AWAY_NS
-    return Spans(found.begins[kept], found.ends[kept])
+    spans = Spans.united(begins, ends)
+    kept = spans.ends - spans.begins >= LEAST_AWAY_NS
+    return Spans(spans.begins[kept], spans.ends[kept])

@@ -12,10 +12,10 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# A cause that takes so much of the time bounds the program; copies, communication and the GPU have limits of their own.
+# Smallest share of the time of a cause that bounds the program; then those of copies, the GPU and communication.
 CAUSE_LIMIT = 0.15
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
-# A second verdict so close to its limit is named too; of a time of which more is not known there is no verdict.
+# Largest distance from its limit of a second verdict that is named; largest unknown share of the time with a verdict.
 CLOSE = 0.05
 MOST_UNKNOWN = 0.05
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
@@ -46,7 +46,7 @@ class WaitShare(Document, kw_only=True):
     ]
 
 
-# The figures of a time of which nothing was recorded.
+# Figures of a time without records.
 NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
 

@@ -46,7 +46,7 @@ class SequenceSums:
         self._late, self._operations = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
-        """Note that a thread of it has spent so much longer inside calls that submit work or wait for it."""
+        """Add ``inside_ns`` to the time that a thread spent inside calls that submit work or wait for it."""
         self.threads[thread] = self.threads.get(thread, 0) + inside_ns
 
     def note_late(self, begins: Int64s, times: Int64s) -> None:
@@ -123,10 +123,10 @@ class SequenceSums:
         )
 
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:
-        """The threads without those that have ``left``: the one that names it, and the others as they made calls first.
+        """Threads without those that have ``left``: first the one that names the sequence, the others by first call.
 
-        The first one names it that has at least half of the most time inside calls that submit work or wait for it: no
-        main thread that has only created the context, but the one that trains, whatever autograd's has.
+        The first thread with at least half of the longest time inside calls that submit work or wait for it gives the
+        name: no main thread that only created the context, but the thread that trains, however long autograd's takes.
         """
         threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
         named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Threads are one sequence if their calls overlap for less of the time that the less busy one is inside calls, and are
-# two again above twice as much.
+# Largest overlap of the calls of two threads of one sequence, as a share of the time inside calls of the less busy
+# thread. Above twice as much, they are two sequences again.
 MOST_OVERLAP = 0.05
-# Threads that are compared, the last ones that made calls, and slices in which all are; later every so many.
+# Largest number of compared threads, the last to make calls; slices in which all are, later one of so many.
 MOST_THREADS = 64
 _FIRST_SLICES, _EVERY = 8, 8
 
@@ -38,9 +38,9 @@ class SequenceBook:
                 self._forget(MOST_THREADS - 1)
                 self._busy[thread] = 0
             self._seen[thread] = self._slices
-        known = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
+        compared = {thread: spans for thread, spans in threads.items() if thread in self._busy and len(spans.begins)}
         inside: dict[int, CoveredTime] = {}
-        for thread, spans in known.items():
+        for thread, spans in compared.items():
             for other, of_other in inside.items():
                 key = min(thread, other), max(thread, other)
                 overlap = of_other.before_ascending(spans.ends) - of_other.before_ascending(spans.begins)
@@ -81,8 +81,8 @@ class SequenceBook:
             self._leaders.pop(oldest, None)
             self._overlap = {pair: ns for pair, ns in self._overlap.items() if oldest not in pair}
 
-    def _alternate(self, one: int, other: int) -> bool:
-        overlap = self._overlap.get((min(one, other), max(one, other)), 0)
-        least = min(self._busy[one], self._busy[other])
-        same = self._leaders.get(one, one) == self._leaders.get(other, other)
+    def _alternate(self, thread: int, other: int) -> bool:
+        overlap = self._overlap.get((min(thread, other), max(thread, other)), 0)
+        least = min(self._busy[thread], self._busy[other])
+        same = self._leaders.get(thread, thread) == self._leaders.get(other, other)
         return overlap <= MOST_OVERLAP * (2 if same else 1) * least

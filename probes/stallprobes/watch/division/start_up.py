@@ -9,9 +9,9 @@ from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import Int64s
 
 SECOND_NS = 1_000_000_000
-# So many seconds in a row without an event of the start-up are steady.
+# Seconds in a row without an event of the start-up with which the steady state begins.
 QUIET_SECONDS = 3
-# The steady state begins within so many.
+# Latest second of a program in which the steady state may begin.
 MOST_SECONDS = 60
 _SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS

@@ -17,14 +17,15 @@ from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
-# A call is regular if so many of the times from one to the next, of at least so many, are so near their median.
+# Smallest number of steps, largest distance from their median (as a share), and smallest share so near: then calls are
+# regular.
 LEAST_STEPS = 20
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shorter steps are parts of one.
+# Shortest step (ns): shorter ones are parts of a step.
 LEAST_NS = 100_000
-# Ranges that have so much of the time of those with most of it are around them, or inside.
+# Smallest share of the time of the longest regular range for a range around it, or inside.
 LEAST_INSIDE = 0.9
-# Calls that are compared, the first ones of a program, by thread, function and size.
+# Largest number of kinds of calls (thread, function, size) that are compared, the first ones of a program.
 MOST_CALLS = 64
 # Buckets of times, 16 in each octave: 4 % wide.
 _IN_OCTAVE = 16
@@ -107,11 +108,11 @@ class StepBook:
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
             self._last, self._counts, self._ranges = {}, {}, {}
-        for of in ranges:
-            key = _RangeKey(of.thread, of.place)
+        for named in ranges:
+            key = _RangeKey(named.thread, named.place)
             if key not in self._ranges:
-                self._ranges[key] = _RangeSteps(of.name, int64s(np.zeros(_BUCKETS)))
-            self._ranges[key].add(of, begin_ns)
+                self._ranges[key] = _RangeSteps(named.name, int64s(np.zeros(_BUCKETS)))
+            self._ranges[key].add(named, begin_ns)
         self._add_calls(calls, begin_ns)
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
@@ -139,8 +140,8 @@ class StepBook:
             before = self._last.get(key)
             periods = np.diff(times if before is None else np.concatenate(([before], times)))
             self._last[key] = int(times[-1])
-            found = np.bincount(_bucket(periods), minlength=_BUCKETS)
-            self._counts[key] = int64s(self._counts.get(key, 0) + found)
+            counts = np.bincount(_bucket(periods), minlength=_BUCKETS)
+            self._counts[key] = int64s(self._counts.get(key, 0) + counts)
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
         """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
@@ -151,25 +152,25 @@ class StepBook:
         return self._range_of(mine) or self._call_of(mine)
 
     def _range_of(self, threads: set[int]) -> Step | None:
-        found = [
-            (of.inside_ns, step)
-            for key, of in self._ranges.items()
-            if key.thread in threads and (step := _step(of.counts, thread=key.thread, range=of.name)) is not None
+        steps = [
+            (row.inside_ns, step)
+            for key, row in self._ranges.items()
+            if key.thread in threads and (step := _step(row.counts, thread=key.thread, range=row.name)) is not None
         ]
-        least_ns = LEAST_INSIDE * max((inside_ns for inside_ns, _ in found), default=0)
+        least_ns = LEAST_INSIDE * max((inside_ns for inside_ns, _ in steps), default=0)
         return max(
-            (one for one in found if one[0] >= least_ns), key=lambda one: (one[1].ns, one[0]), default=(0, None)
+            (item for item in steps if item[0] >= least_ns), key=lambda item: (item[1].ns, item[0]), default=(0, None)
         )[1]
 
     def _call_of(self, threads: set[int]) -> Step | None:
-        found = [
+        steps = [
             (_share_near(counts, step.ns), step)
             for key, counts in self._counts.items()
             if key.thread in threads
             for function in (self._functions.get(key.function, ""),)
             if (step := _step(counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
         ]
-        return max(found, key=lambda one: (one[0], one[1].ns))[1] if found else None
+        return max(steps, key=lambda item: (item[0], item[1].ns))[1] if steps else None
 
 
 def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, range: str = "") -> Step | None:

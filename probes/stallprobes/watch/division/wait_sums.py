@@ -11,9 +11,9 @@ from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.division.wait_weights import WaitWeights
 from stallprobes.watch.intervals import Int64s
 
-# Functions that are kept apart, the first ones that waited: programs use two or three.
+# Largest number of functions that are kept apart, the first that waited: programs use two or three.
 MOST_FUNCTIONS = 8
-# Of each function: calls, time and weight.
+# Columns of each function: calls, time and weight.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
 
 
@@ -47,7 +47,7 @@ class WaitSums:
         totals: Int64s = self._sums.since(begin_ns).sum(axis=0, dtype=np.int64)
         totals = totals.reshape(MOST_FUNCTIONS, _COLUMNS)
         whole = int(totals[:, _WEIGHT].sum())
-        found = [
+        shares = [
             WaitShare(
                 function=names.get(function, f"function {function}"),
                 calls=int(totals[place, _CALLS]),
@@ -57,21 +57,21 @@ class WaitSums:
             for function, place in self._places.items()
             if place < MOST_FUNCTIONS and totals[place, _CALLS]
         ]
-        return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))
+        return tuple(sorted(shares, key=lambda share: (-share.share, -share.ns, share.function)))
 
 
 def limited(waits: Sequence[WaitShare], price_ns: float) -> tuple[WaitShare, ...]:
-    """``waits`` of which none has more of the price (ns) of all of them than its time.
+    """``waits`` with prices that exceed the time of none; the price (ns) of all together is ``price_ns``.
 
-    What is more is spread over the others in proportion to what their time leaves: a copy that blocks is work of the
-    GPU itself, so that its weight says nothing of what the program loses in it.
+    The rest is spread over the other waits in proportion to the time that their prices leave: a blocking copy is work
+    of the GPU itself, and its weight says nothing about what the program loses in it.
     """
-    prices = [min(one.share * price_ns, one.ns) for one in waits]
-    left = [one.ns - price for one, price in zip(waits, prices, strict=True)]
-    more = price_ns - sum(prices)
-    if more <= 0 or not sum(left):
+    prices = [min(wait.share * price_ns, wait.ns) for wait in waits]
+    left = [wait.ns - price for wait, price in zip(waits, prices, strict=True)]
+    excess = price_ns - sum(prices)
+    if excess <= 0 or not sum(left):
         return tuple(waits)
-    part = min(more / sum(left), 1.0)
+    part = min(excess / sum(left), 1.0)
     prices = [price + part * room for price, room in zip(prices, left, strict=True)]
-    found = (one.changed(share=min(price / price_ns, 1.0)) for one, price in zip(waits, prices, strict=True))
-    return tuple(sorted(found, key=lambda one: (-one.share, -one.ns, one.function)))
+    changed = (wait.changed(share=min(price / price_ns, 1.0)) for wait, price in zip(waits, prices, strict=True))
+    return tuple(sorted(changed, key=lambda wait: (-wait.share, -wait.ns, wait.function)))

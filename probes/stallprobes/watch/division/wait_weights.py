@@ -1,4 +1,4 @@
-"""Weights of waits, by which the price of waiting is spread over them: what each wait held the GPU up at most."""
+"""Weights of waits: the time for which each held the GPU up at most; they spread the price of waiting."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class WaitWeights(NamedTuple):
 
 
 def wait_weights(times: SequenceTimes, begin_ns: int, end_ns: int) -> WaitWeights:
-    """The waits that returned from ``begin_ns`` on and before ``end_ns``, or at the end, where work was recorded.
+    """Waits that returned from ``begin_ns`` on and before ``end_ns``, or at the end, where work was recorded.
 
-    A wait weighs as much as the gap of the GPU's work in which it returns, but no more than it took: no more of the gap
-    could be avoided without it. One that returns while the GPU works, or after the last operation, weighs nothing.
+    A wait weighs as much as the gap of the GPU's work in which it returns, but at most its duration: without the wait,
+    no more of the gap would be avoided. A return while the GPU works, or after the last operation, weighs nothing.
     """
     begins, ends, functions = (np.concatenate(columns) for columns in _columns(times, begin_ns, end_ns))
     work, durations = times.work, ends - begins

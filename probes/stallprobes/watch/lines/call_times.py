@@ -1,4 +1,5 @@
-"""Time of the threads by the log of calls: whose each instant of a sequence is, exactly, by thread and function."""
+"""Time of the threads by the log of calls, exactly, by thread and function: to which thread each instant of a sequence
+belongs."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
-# In place of a CallKind: the time passed between calls.
+# Kind of the time between calls, in place of a CallKind.
 BETWEEN = -1
-# A thread has slept if it was off the CPU for more of its time.
+# Largest share of its time that a thread is off the CPU without counting as asleep.
 _MOST_ASLEEP = 0.5
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
-# Threads whose last calls are known, the last ones that made calls.
+# Largest number of threads whose last calls are known, the last to make calls.
 _MOST_THREADS = 1024
 
 
@@ -116,11 +117,11 @@ class CallLog:
 
     @property
     def until_ns(self) -> int:
-        """When the last call of all returned."""
+        """Time at which the last of all calls returned."""
         return self._read_ns
 
     def worked_ns(self, thread: int) -> int:
-        """When the work of a thread's sequence ended, as far as it is known."""
+        """Known end of the work of a thread's sequence."""
         return self._ends.get(self._leader(thread), 0)
 
     def _sequence(self, leader: int, members: list[int], reading: Reading) -> None:
@@ -174,56 +175,57 @@ class CallLog:
             )
 
     def _of_those_who_work(self, calls: _Calls, inside: Int64s, gaps: Int64s) -> Int64s:
-        """The times before calls, of which those of threads that slept are others' that worked meanwhile: between their
-        own calls, however many of the others' came in between."""
+        """Times before calls; those of threads that slept go to the threads that worked meanwhile: between their own
+        calls, however many calls of others came in between."""
         if len(calls.members) < 2:
             return gaps
-        of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
-        owned = {thread: int(gaps[places].sum()) for thread, places in of.items()}
+        places_of = {thread: np.flatnonzero(calls.numbers == number) for number, thread in enumerate(calls.members)}
+        owned = {thread: int(gaps[places].sum()) for thread, places in places_of.items()}
         slept: dict[int, float] = {}
         worked: dict[int, float] = {}
         for thread, own_ns in owned.items():
             if thread in self._on_cpu and own_ns:
                 on_cpu = self._on_cpu[thread] * (self._read_ns - self._before_ns)
-                # It may have spent all of it in its calls.
+                # The thread may have spent all of its CPU time in its calls.
                 if own_ns - on_cpu > _MOST_ASLEEP * own_ns:
                     slept[thread] = own_ns - on_cpu
-                worked[thread] = max(on_cpu - own_ns - int(inside[of[thread]].sum()), 0.0)
+                worked[thread] = max(on_cpu - own_ns - int(inside[places_of[thread]].sum()), 0.0)
         moved = min(sum(slept.values()), sum(worked.values()))
-        found = gaps.astype(np.float64)
+        times = gaps.astype(np.float64)
         for thread in owned if moved else ():
-            more = moved * (
+            added = moved * (
                 worked.get(thread, 0.0) / sum(worked.values()) - slept.get(thread, 0.0) / sum(slept.values())
             )
-            places = of[thread]
+            places = places_of[thread]
             between = np.zeros(len(places))
             between[1:] = np.maximum(calls.spans.begins[places[1:]] - calls.spans.ends[places[:-1]], 0)
-            if more > 0 and between.any():
-                found[places] += more * between / between.sum()
+            if added > 0 and between.any():
+                times[places] += added * between / between.sum()
             elif owned[thread]:
-                found[places] *= 1 + more / owned[thread]
-        return int64s(found)
+                times[places] *= 1 + added / owned[thread]
+        return int64s(times)
 
     def _is_first(self, leader: int, begins: Int64s) -> Flags:
-        """Whether no call of the sequence that is still open began before each time."""
+        """Flags of the times before which no call of the sequence had begun that is still open."""
         spans = self._active[leader]
         open_ = spans.begins[spans.ends >= FOREVER]
         return np.asarray(begins <= (int(open_[0]) if len(open_) else FOREVER), dtype=np.bool_)
 
     def owner(self, thread: int) -> Owner:
-        """Whom the times of a thread belong to."""
+        """Owner of the times of a thread."""
         return Owner(self._leader(thread), self.worked_ns(thread), thread)
 
     def logged(self, thread: int, at: Int64s) -> tuple[Flags, Int64s]:
-        """Which of some times are ends of outermost calls of a thread in the reading, and the kinds of these."""
+        """Flags of the times that are ends of outermost calls of a thread in the reading, and the kinds of these
+        calls."""
         places = self._own.places_of(thread)
         if not len(places):
             return np.zeros(len(at), dtype=np.bool_), NONE
         ends = self._own.ends[places]
-        found = np.searchsorted(ends, at)
-        logged = found < len(ends)
-        logged[logged] = ends[found[logged]] == at[logged]
-        return logged, self._own.kinds[places[found[logged]]]
+        at_end = np.searchsorted(ends, at)
+        logged = at_end < len(ends)
+        logged[logged] = ends[at_end[logged]] == at[logged]
+        return logged, self._own.kinds[places[at_end[logged]]]
 
     def alone(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
         """The part of ``times`` (ns), samples between calls, that follows the last call of the thread's sequence.
@@ -238,9 +240,9 @@ class CallLog:
         return int64s(times * (left / whole))
 
     def without_others(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
-        """The part of ``times`` (ns), samples inside waits, in which no other thread works inside a call.
+        """Part of ``times`` (ns), samples inside waits, in which no other thread works inside a call.
 
-        Of a call that began before the reading, what is in it stands for all of it.
+        The part of a call that began before the reading stands for all of the call.
         """
         working = self._working.get(self._leader(thread))
         if working is None:

@@ -1,4 +1,4 @@
-"""Calls that a call of another thread holds up, by the log of calls: which are unusually long beside which."""
+"""Calls that a call of another thread holds up, by the log of calls: unusually long ones beside it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A call is unusually long if it blocked and took so many times as long as the median of its function in the reading.
+# Factor in the median of its function in the reading from which a blocking call is unusually long.
 _UNUSUAL = 10
-# Calls of a function in a reading by which that is known.
+# Smallest number of calls of a function in a reading that show its median.
 _LEAST_CALLS = 20
-# The part of a long call that one of another thread covers to hold it up.
+# Smallest share of a long call that a call of another thread covers to hold it up.
 _LEAST_COVERED = 0.5
-# Long calls beside a function's that are evidence, and how many times as often as others the calls beside it are long.
+# Smallest number of long calls beside a function's calls that is evidence, and factor in how often they are long.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Of a reading, those that took longest.
+# Largest numbers of long calls and of holding calls of a reading, the longest ones.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Different pairs of a second, and calls that may hold up others.
+# Largest number of pairs of a second, and of calls that may hold up others.
 _MOST_PAIRS = 1024
 
 
@@ -83,7 +83,7 @@ class HeldCalls:
         second.long += len(long)
         if not len(holding):
             return
-        # Most are in order, of which only a stable sort makes use.
+        # Most are in order: only a stable sort uses that.
         times = np.sort(begins[usual], kind="stable")
         for holder, mine in _by_holder(threads, functions, holding):
             spans = Spans.united(begins[mine], ends[mine])
@@ -92,35 +92,35 @@ class HeldCalls:
                 second.beside[holder] += int(inside.sum())
         of_holding = begins[holding], ends[holding], threads[holding]
         holds, contexts = calls.holds[holding], calls.contexts[holding]
-        for one in long.tolist():
-            covered = np.minimum(of_holding[1], ends[one]) - np.maximum(of_holding[0], begins[one])
-            covered[(of_holding[2] == threads[one]) | ~may_hold_up(holds, contexts, calls.contexts[one])] = 0
+        for call in long.tolist():
+            covered = np.minimum(of_holding[1], ends[call]) - np.maximum(of_holding[0], begins[call])
+            covered[(of_holding[2] == threads[call]) | ~may_hold_up(holds, contexts, calls.contexts[call])] = 0
             best = int(np.argmax(covered))
-            if covered[best] >= _LEAST_COVERED * lengths[one]:
+            if covered[best] >= _LEAST_COVERED * lengths[call]:
                 by = holding[best]
                 holder = Holder(int(threads[by]), int(functions[by]))
-                key = HeldUp(holder, int(threads[one]), int(functions[one]))
+                key = HeldUp(holder, int(threads[call]), int(functions[call]))
                 if holder in second.beside and (key in second.pairs or len(second.pairs) < _MOST_PAIRS):
-                    known = second.pairs.get(key, HeldSum())
-                    second.pairs[key] = HeldSum(known.calls + 1, known.ns + int(covered[best]))
+                    before = second.pairs.get(key, HeldSum())
+                    second.pairs[key] = HeldSum(before.calls + 1, before.ns + int(covered[best]))
 
     def since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """The calls that were held up since a time, by function and thread, where the log is evidence for it.
+        """Held calls since a time, by function and thread, where the log is evidence for them.
 
-        A call that is in a function for most of the time is beside all that is long. So calls that begin beside it have
-        to be long ten times as often as others.
+        A call that takes most of the time is beside all long calls. Calls that begin beside it therefore have to be
+        long ten times as often as others.
         """
         first = (begin_ns - self._began_ns) // SECOND_NS
-        chosen = [one for second, one in self._seconds.items() if second >= min(first, MOST_SECONDS)]
+        chosen = [entry for second, entry in self._seconds.items() if second >= min(first, MOST_SECONDS)]
         pairs: dict[HeldUp, HeldSum] = {}
         held: Counter[Holder] = Counter()
         for second in chosen:
-            for key, one in second.pairs.items():
-                known = pairs.get(key, HeldSum())
-                pairs[key] = HeldSum(known.calls + one.calls, known.ns + one.ns)
-                held[key.holder] += one.calls
-        beside: Counter[Holder] = sum((one.beside for one in chosen), Counter())
-        calls, long = (sum(numbers) for numbers in ((one.calls for one in chosen), (one.long for one in chosen)))
+            for key, pair in second.pairs.items():
+                before = pairs.get(key, HeldSum())
+                pairs[key] = HeldSum(before.calls + pair.calls, before.ns + pair.ns)
+                held[key.holder] += pair.calls
+        beside: Counter[Holder] = sum((each.beside for each in chosen), Counter())
+        calls, long = (sum(numbers) for numbers in ((each.calls for each in chosen), (each.long for each in chosen)))
         others = long - held.total()
 
         def is_evident(holder: Holder) -> bool:
@@ -129,11 +129,11 @@ class HeldCalls:
             usual = (others + 1) / (max(calls - began, 0) + 1)
             return held[holder] >= _LEAST_HELD and held[holder] / began >= _LEAST_RATIO * usual
 
-        return {key: one for key, one in pairs.items() if is_evident(key.holder)}
+        return {key: total for key, total in pairs.items() if is_evident(key.holder)}
 
 
 def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
-    """Those of some places at which calls took many times as long as the median of their function."""
+    """Places, among ``places``, of calls that took many times as long as the median of their function."""
     functions = calls.functions[places]
     limits = np.zeros(len(places), dtype=np.int64)
     for function in np.unique(functions).tolist():
@@ -142,16 +142,16 @@ def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
 
 
 def _longest(places: Int64s, lengths: Int64s, most: int) -> Int64s:
-    """Some places of calls, at most so many, those that took longest."""
+    """Places of the longest calls, at most ``most``."""
     return places[np.argsort(-lengths[places], kind="stable")[:most]]
 
 
 def _by_holder(threads: Int64s, functions: Int64s, places: Int64s) -> Iterator[tuple[Holder, Int64s]]:
     """The places of the calls of each function in each thread."""
-    found: dict[Holder, list[int]] = {}
+    grouped: dict[Holder, list[int]] = {}
     for place, thread, function in zip(
         places.tolist(), threads[places].tolist(), functions[places].tolist(), strict=True
     ):
-        found.setdefault(Holder(thread, function), []).append(place)
-    for holder, mine in found.items():
+        grouped.setdefault(Holder(thread, function), []).append(place)
+    for holder, mine in grouped.items():
         yield holder, int64s(mine)

@@ -21,18 +21,18 @@ from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
-# Lines of a sequence that are kept, those that cost most.
+# Largest number of lines of a sequence that are kept, the most expensive ones.
 MOST_LINES = 50
-# Of the normal distribution, for an interval of 95 %.
+# Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96
-# The sorts of time at a line.
+# Sorts of time at a line.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Where the GPU or others on it are the limit, host time costs nothing by itself: then all time counts alike, as where
-# that is not known.
+# Verdicts with which all time counts alike: the GPU or its other users are the limit, so that host time costs nothing
+# by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Samples with a stack by which the place of those without one is known.
+# Smallest number of samples with a stack that show the places of samples without one.
 _LEAST_KNOWN = 10
-# Inner places of a line, and the least part of its cost.
+# Largest number of inner places of a line, and smallest share of its cost.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -48,11 +48,11 @@ class _LineSum:
     costs: Counter[int] = field(default_factory=Counter)
     price: float = 0.0
 
-    def add(self, key: SampleKey, one: SampleSum, price: float, cost_ns: int) -> None:
-        self.whole = self.whole.plus(one)
-        self.times[_sort_of(key), key.function] += one.ns
-        self.stacks[key.stack] += one.ns
-        self.threads[key.thread] += one.ns
+    def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int) -> None:
+        self.whole = self.whole.plus(sample)
+        self.times[_sort_of(key), key.function] += sample.ns
+        self.stacks[key.stack] += sample.ns
+        self.threads[key.thread] += sample.ns
         self.costs[key.stack] += cost_ns
         self.price += price
 
@@ -92,7 +92,7 @@ def lines_of(
 
 
 def count_alike(division: SequenceDivision) -> bool:
-    """Whether the lines of a sequence are ordered by all of their time, not by what they cost."""
+    """Whether the lines of a sequence are ordered by all of their time, not by their cost."""
     return division.verdict in _COUNT_ALIKE
 
 
@@ -122,8 +122,8 @@ class _Read:
         self._functions, self._stacks = samples.functions, stacks
         self._seconds = samples.seconds_since(begin_ns)
         self._sums: dict[int, list[_KeyedSum]] = {}
-        for key, one in samples.since(begin_ns, ended).items():
-            self._sums.setdefault(key.thread, []).append((key, one))
+        for key, sample in samples.since(begin_ns, ended).items():
+            self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns)
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended).items():
@@ -143,29 +143,29 @@ class _Read:
         prices = {waits.function: division.price.share * waits.share for waits in division.waits}
         waited: Counter[str] = Counter()
         whole = NO_SUM
-        for key, one in mine:
-            whole = whole.plus(one)
+        for key, sample in mine:
+            whole = whole.plus(sample)
             if key.kind in WAITING:
-                waited[functions.get(key.function, "")] += one.ns
+                waited[functions.get(key.function, "")] += sample.ns
         calls = {key: made for thread in threads for key, made in self._waits.get(thread, {}).items()}
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
         callers = self._callers(mine)
-        for key, one in self._placed(mine):
+        for key, sample in self._placed(mine):
             price = 0.0
-            if key.kind in WAITING and one.ns:
+            if key.kind in WAITING and sample.ns:
                 function = functions.get(key.function, "")
-                price = prices.get(function, 0.0) * one.ns / waited[function]
-                known = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
-                waits[key] = replace(known, ns=known.ns + one.ns, price=known.price + price)
-            cost_ns = one.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
+                price = prices.get(function, 0.0) * sample.ns / waited[function]
+                before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
+                waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
+            cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
             place = place_of(stacks.get(key.stack))
             if place != PACKAGES or key.thread in self._roles or not callers:
-                places.setdefault(place, _LineSum()).add(key, one, price, cost_ns)
+                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns)
                 continue
             for caller in callers:
                 line = places.setdefault(caller.place, _LineSum())
-                part = one.times(caller.share)
+                part = sample.times(caller.share)
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, round(cost_ns * caller.share))
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
@@ -179,66 +179,66 @@ class _Read:
         )
 
     def _placed(self, mine: Iterable[_KeyedSum]) -> Iterator[_KeyedSum]:
-        """The sums of some threads, of which those without a stack are spread over the stacks of the same thread,
-        function and sort of time: that a stack was too dear at some moment says nothing of where."""
-        known: dict[SampleKey, list[_KeyedSum]] = {}
-        unknown = []
-        for key, one in mine:
+        """Sums of some threads; sums without a stack are spread over the stacks of the same thread, function and sort
+        of time: a stack was too expensive at some moment, which is no evidence of its place."""
+        placed: dict[SampleKey, list[_KeyedSum]] = {}
+        unplaced = []
+        for key, sample in mine:
             if place_of(self._stacks.get(key.stack)) is None:
-                unknown.append((key, one))
+                unplaced.append((key, sample))
                 continue
-            known.setdefault(key.without_stack, []).append((key, one))
-            yield key, one
-        for key, one in unknown:
-            others = known.get(key.without_stack, [])
-            whole = sum(of.ns for _, of in others)
-            if sum(of.samples for _, of in others) < _LEAST_KNOWN or not whole:
-                yield key, one
+            placed.setdefault(key.without_stack, []).append((key, sample))
+            yield key, sample
+        for key, sample in unplaced:
+            others = placed.get(key.without_stack, [])
+            whole = sum(sums.ns for _, sums in others)
+            if sum(sums.samples for _, sums in others) < _LEAST_KNOWN or not whole:
+                yield key, sample
                 continue
-            for other, of in others:
-                yield other, one.times(of.ns / whole)
+            for other, sums in others:
+                yield other, sample.times(sums.ns / whole)
 
     def _callers(self, mine: Iterable[_KeyedSum]) -> list[_Caller]:
-        """The lines of the program before whose calls the threads of a sequence spend their time, and their shares."""
+        """Lines of the program before whose calls the threads of a sequence spend their time, with their shares."""
         times: dict[StackFrame, Counter[int]] = {}
-        for key, one in mine:
+        for key, sample in mine:
             place = place_of(self._stacks.get(key.stack)) if key.kind == BETWEEN else None
             if place not in (None, PACKAGES, UNKNOWN_PYTHON):
-                times.setdefault(place, Counter())[key.thread] += one.ns
-        whole = sum(of.total() for of in times.values())
+                times.setdefault(place, Counter())[key.thread] += sample.ns
+        whole = sum(ns.total() for ns in times.values())
         return [
-            _Caller(place, of.most_common(1)[0][0], of.total() / whole) for place, of in times.items() if of.total()
+            _Caller(place, ns.most_common(1)[0][0], ns.total() / whole) for place, ns in times.items() if ns.total()
         ]
 
     def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:
         """The calls of other threads that hold up calls of some threads."""
         sums: dict[Holder, HeldSum] = {}
         held: dict[Holder, Counter[int]] = {}
-        for key, one in self._held.items():
+        for key, held_calls in self._held.items():
             if key.thread in threads:
-                known = sums.get(key.holder, HeldSum())
-                sums[key.holder] = HeldSum(known.calls + one.calls, known.ns + one.ns)
-                held.setdefault(key.holder, Counter())[key.function] += one.calls
-        found = [
+                before = sums.get(key.holder, HeldSum())
+                sums[key.holder] = HeldSum(before.calls + held_calls.calls, before.ns + held_calls.ns)
+                held.setdefault(key.holder, Counter())[key.function] += held_calls.calls
+        holding = [
             HoldingCalls(
                 thread=holder.thread,
                 function=self._name(holder.function),
                 place=self._place_of(holder),
                 held=self._name(held[holder].most_common(1)[0][0]),
-                calls=one.calls,
-                per_second=one.calls / self._seconds if self._seconds else 0.0,
-                share=min(one.ns / 1e9 / self._seconds, 1.0) if self._seconds else 0.0,
+                calls=total.calls,
+                per_second=total.calls / self._seconds if self._seconds else 0.0,
+                share=min(total.ns / 1e9 / self._seconds, 1.0) if self._seconds else 0.0,
             )
-            for holder, one in sums.items()
+            for holder, total in sums.items()
         ]
-        return sorted(found, key=lambda one: (-one.share, one.thread, one.function))
+        return sorted(holding, key=lambda calls: (-calls.share, calls.thread, calls.function))
 
     def _place_of(self, holder: Holder) -> StackFrame | None:
         """The line with most of the time of a thread inside or before calls of a function."""
         times: Counter[int] = Counter()
-        for key, one in self._sums.get(holder.thread, ()):
+        for key, sample in self._sums.get(holder.thread, ()):
             if key.function == holder.function and key.stack:
-                times[key.stack] += one.ns
+                times[key.stack] += sample.ns
         return place_of(self._stacks.get(times.most_common(1)[0][0])) if times else None
 
     def _name(self, function: int) -> str:
@@ -274,7 +274,7 @@ def _line(
 
 
 def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) -> tuple[InnerPlace, ...]:
-    """The innermost frames at a line that cost most; none if that is the line itself."""
+    """Most expensive innermost frames at a line; none if the line itself is the only one."""
     costs: Counter[StackFrame] = Counter()
     for number, cost_ns in line.costs.items():
         stack = stacks.get(number)
@@ -282,13 +282,13 @@ def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) ->
             costs[innermost(stack)] += cost_ns
     least = max(_LEAST_INNER * line.costs.total(), 1)
     most = sorted(costs.items(), key=lambda item: (-item[1], order(item[0])))[:_MOST_INNER]
-    found = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
+    inner = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
     places = {stack.place for number in line.costs if (stack := stacks.get(number)) is not None}
-    return found if any(one.place not in places for one in found) else ()
+    return inner if any(each.place not in places for each in inner) else ()
 
 
 def _time(line: _LineSum, sort: int, whole: SampleSum, functions: Mapping[int, str]) -> LineTime:
-    times = Counter({function: ns for (of, function), ns in line.times.items() if of == sort})
+    times = Counter({function: ns for (kind, function), ns in line.times.items() if kind == sort})
     if not times:
         return LineTime()
     function = times.most_common(1)[0][0]

@@ -26,20 +26,20 @@ _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(Cal
 
 
 class Sequences(Protocol):
-    """Who is in a sequence with whom."""
+    """Membership of threads in sequences."""
 
     def leader(self, thread: int) -> int:
-        """The thread by which the sequence of a thread is named."""
+        """Thread that names the sequence of a thread."""
 
     def knows(self, thread: int, until_ns: int) -> bool:
-        """Whether the sequence of a thread is known that made calls until ``until_ns``."""
+        """Whether the sequence is known of a thread that made calls until ``until_ns``."""
 
     def last_end_ns(self, leader: int) -> int:
-        """The latest end of work on the GPU of a sequence that is known; 0 without any."""
+        """Latest known end of work of a sequence on the GPU; 0 without any."""
 
 
 def is_waiting(kinds: Int64s) -> Flags:
-    """Which of some kinds, BETWEEN among them, are WAITING."""
+    """Flags of the kinds in WAITING; BETWEEN may be among ``kinds``."""
     return np.asarray(_IS_WAITING[kinds], dtype=np.bool_)
 
 
@@ -63,7 +63,7 @@ class LoggedCalls:
 
     @classmethod
     def of(cls, batch: CallBatch) -> LoggedCalls:
-        """Those of a batch."""
+        """Outermost calls of a batch."""
         rows = batch.rows
         nested = (rows["flags"] & int(CallFlag.NESTED)) != 0
         rows = rows_where(rows, ~nested) if nested.any() else rows
@@ -85,7 +85,7 @@ class LoggedCalls:
 
     @cached_property
     def lengths(self) -> Int64s:
-        """How long each took (ns)."""
+        """Duration of each call (ns)."""
         return self.ends - self.begins
 
     @cached_property
@@ -119,7 +119,7 @@ class Reading:
         return {thread: rows_at(self._rows, places) for thread, places in _by_thread(int64s(self._rows["thread"]))}
 
     def is_known(self, sequences: Sequences) -> bool:
-        """Whether the sequences are known of all threads with samples or calls."""
+        """Whether the sequences of all threads with samples or calls are known."""
         return all(sequences.knows(thread, self._until_ns) for thread in self.thread_ids)
 
     @cached_property
@@ -135,11 +135,11 @@ class Reading:
 
 def _by_thread(threads: Int64s) -> Iterator[tuple[int, Int64s]]:
     """The places of each thread among ``threads``, in order."""
-    known, numbers = numbered(threads)
-    if len(known) == 1:
-        yield int(known[0]), np.arange(len(threads))
+    ids, numbers = numbered(threads)
+    if len(ids) == 1:
+        yield int(ids[0]), np.arange(len(threads))
         return
-    order = np.argsort(numbers.astype(np.min_scalar_type(len(known))), kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(known))).tolist()
-    for thread, begin, end in zip(known.tolist(), [0, *ends], ends, strict=False):
+    order = np.argsort(numbers.astype(np.min_scalar_type(len(ids))), kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(ids))).tolist()
+    for thread, begin, end in zip(ids.tolist(), [0, *ends], ends, strict=False):
         yield thread, order[begin:end]

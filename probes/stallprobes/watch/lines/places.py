@@ -10,9 +10,9 @@ PACKAGES = StackFrame(FrameKind.NATIVE, "", "")
 
 
 def place_of(stack: CallStack | None) -> StackFrame | None:
-    """The place of a stack. Compiled code is one place for each function, as no line of it is known.
+    """Place of a stack. Compiled code has one place for each function, since no line of it is known.
 
-    That of all installed packages is one place, as for a thread of PyTorch's own: no line of the program led there.
+    All installed packages are one place, as for a thread of PyTorch's own: no line of the program led there.
     """
     place = None if stack is None else stack.place
     if place is None or place.kind is not FrameKind.NATIVE:
@@ -32,5 +32,5 @@ def innermost(stack: CallStack) -> StackFrame:
 
 
 def order(place: StackFrame | None) -> tuple[str, int, str]:
-    """What orders places that cost as much."""
+    """Sort key of places with the same cost."""
     return ("", 0, "") if place is None else (place.file, place.line or 0, place.function)

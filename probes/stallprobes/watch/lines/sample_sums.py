@@ -20,17 +20,16 @@ from stallprobes.watch.lines.logged_calls import WAITING, Reading, Sequences, is
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# No sample stands for more.
+# Longest time (ns) that a sample stands for.
 _MOST_NS = 2.0**55
 
 
 class SampleSums:
-    """The samples of a process that began at ``began_ns``, in the seconds in which its steady state may begin.
+    """Samples of a process that began at ``began_ns``, in the seconds in which its steady state may begin.
 
-    The log of calls says how long each thread was inside calls of each function and before them, and the samples at
-    which places: that some points of a thread's time get a sample less often than others then moves no time from one
-    thread or function to another. ``functions`` are the names of functions by their numbers; ``samples`` were added,
-    and ``missed`` ones overwritten before they were read.
+    The log of calls gives the time of each thread inside and before calls of each function; the samples give the
+    places. Points that are sampled less often than others then move no time between threads or functions. ``functions``
+    are names by number; ``samples`` were added, ``missed`` ones overwritten before they were read.
     """
 
     def __init__(self, began_ns: int) -> None:
@@ -67,46 +66,46 @@ class SampleSums:
         """The sums since a time of the start-up, to the second; if the run has ``ended``, until the last work of each
         sequence."""
         apart = self._log.ended if ended else frozenset()
-        found, times = self._sums.since(begin_ns, apart), self._times.since(begin_ns, apart)
+        sums, times = self._sums.since(begin_ns, apart), self._times.since(begin_ns, apart)
         sampled: Counter[SampleKey] = Counter()
-        for key, one in found.items():
-            sampled[key.without_stack] += one.ns
-        # Of each thread, what the log has, and what of it is of functions with samples.
+        for key, total in sums.items():
+            sampled[key.without_stack] += total.ns
+        # Time of each thread in the log, and the part of it in functions with samples.
         logged: Counter[int] = Counter()
         placed: Counter[int] = Counter()
-        for key, one in times.items():
-            logged[key.thread] += one.ns
-            placed[key.thread] += one.ns if sampled[key] else 0
+        for key, total in times.items():
+            logged[key.thread] += total.ns
+            placed[key.thread] += total.ns if sampled[key] else 0
         factors = {
             key: times[key].ns / ns * (logged[key.thread] / placed[key.thread])
             for key, ns in sampled.items()
             if ns and key in times
         }
-        return {key: one.times(factors.get(key.without_stack, 1.0)) for key, one in found.items()}
+        return {key: sample_sum.times(factors.get(key.without_stack, 1.0)) for key, sample_sum in sums.items()}
 
     def waits_since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, float]:
-        """The number of waits of each key since a time, as ``since``; without a stack those that have no sample.
+        """Number of waits of each key since a time, as ``since``; without a stack those that have no sample.
 
-        Their number is that of the log. Where they were made is by the waits that were sampled, or else by the samples
-        of their time: the shorter a sampled wait, the more of them it stands for.
+        The log gives their number. Their places come from the waits that were sampled, or else from the samples of
+        their time: the shorter a sampled wait, the more waits it stands for.
         """
         apart = self._log.ended if ended else frozenset()
         counted, estimated = self._counted.since(begin_ns, apart), self._estimated.since(begin_ns, apart)
-        made = {key: one for key, one in self._times.since(begin_ns, apart).items() if key.kind in WAITING}
+        made = {key: time for key, time in self._times.since(begin_ns, apart).items() if key.kind in WAITING}
         places: dict[SampleKey, dict[SampleKey, int]] = {}
         for sums in (estimated, counted):
-            of: dict[SampleKey, dict[SampleKey, int]] = {}
-            for key, one in sums.items():
-                of.setdefault(key.without_stack, {})[key] = one.ns
-            places.update(of)
-        found: dict[SampleKey, float] = {}
-        for key, one in made.items():
+            by_call: dict[SampleKey, dict[SampleKey, int]] = {}
+            for key, total in sums.items():
+                by_call.setdefault(key.without_stack, {})[key] = total.ns
+            places.update(by_call)
+        waits: dict[SampleKey, float] = {}
+        for key, total in made.items():
             parts = places.get(key, {key: 1})
-            found.update({each: one.samples * part / sum(parts.values()) for each, part in parts.items()})
-        return found
+            waits.update({each: total.samples * part / sum(parts.values()) for each, part in parts.items()})
+        return waits
 
     def held_since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """The calls since a time that calls of other threads held up."""
+        """Calls since a time that calls of other threads held up."""
         return self._held_calls.since(begin_ns)
 
     def seconds_since(self, begin_ns: int) -> float:
@@ -134,21 +133,21 @@ class SampleSums:
         between, counted = (rows["sampled"] == int(kind) for kind in (SampledTime.BETWEEN, SampledTime.WAITS))
         kinds = self._kinds(functions, at - since)
         for thread, part in parts:
-            logged, known = self._log.logged(thread, at[part])
-            kinds[part][logged] = known
+            logged, kinds_of_ends = self._log.logged(thread, at[part])
+            kinds[part][logged] = kinds_of_ends
         kinds[between] = BETWEEN
         waits, lengths, weights = is_waiting(kinds), np.maximum(at - since, 1), rows["ns"]
-        # Waits stand for their number of times as long as the one that was sampled.
+        # A sampled wait stands for its number of waits of the same duration.
         whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
         times = int64s(whole)
         for thread, part in parts:
-            for chosen, of in ((between, self._log.alone), (waits, self._log.without_others)):
+            for chosen, weigh in ((between, self._log.alone), (waits, self._log.without_others)):
                 places = part.start + np.flatnonzero(chosen[part])
                 if len(places):
-                    times[places] = of(thread, since[places], at[places], times[places])
+                    times[places] = weigh(thread, since[places], at[places], times[places])
         owners = [self._log.owner(thread) for thread in samples]
         numbers = np.repeat(np.arange(len(owners)), counts)
-        # Of each thread, the time between calls first.
+        # The time between calls of each thread comes first.
         twice = [owner for owner in owners for _ in range(2)]
         made = KeyedTimes(2 * numbers + ~between, int64s(rows["stack"]), functions, kinds, times, at)
         self._sums.add(twice, made.where(~counted | waits))
@@ -159,8 +158,8 @@ class SampleSums:
 
     def _kinds(self, functions: Int64s, lengths: Int64s) -> Int64s:
         """The kinds of the calls of samples by their functions and lengths, without their arguments."""
-        known, numbers = numbered(functions)
-        names = (self.functions.get(number, "") for number in known.tolist())
+        values, numbers = numbered(functions)
+        names = (self.functions.get(number, "") for number in values.tolist())
         kinds = int64s([int(function_of(name).kind) for name in names])[numbers]
         kinds[(kinds == int(CallKind.COPIES)) & (lengths < LIMITS.blocked_ns)] = int(CallKind.SUBMITS)
         return kinds

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Different keys of a second, and of the time after the last second in which a steady state may begin; further samples
-# are summed up without a stack, and beyond twice as many left out.
+# Largest number of keys of a second, and of the time after the last second in which a steady state may begin. Further
+# samples are summed up without a stack, and left out beyond twice as many.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Sequences whose tails are apart.
+# Largest number of sequences with a tail.
 _MOST_TAILS = 256
-# Numbers of kinds are smaller, and begin at -1.
+# Number of kinds, which begin at -1, at most.
 _KINDS = 16
 
 
@@ -44,11 +44,11 @@ class SampleSum(NamedTuple):
     squares: float = 0.0
 
     def plus(self, other: SampleSum) -> SampleSum:
-        """Both together."""
+        """Sum of both."""
         return SampleSum(self.samples + other.samples, self.ns + other.ns, self.squares + other.squares)
 
     def times(self, factor: float) -> SampleSum:
-        """As many samples that stand for ``factor`` times as long."""
+        """As many samples, for ``factor`` times as much time."""
         return SampleSum(self.samples, round(self.ns * factor), self.squares * factor**2)
 
 
@@ -71,7 +71,7 @@ class KeyedTimes(NamedTuple):
     ends: Int64s
 
     def where(self, chosen: NDArray[np.bool_]) -> KeyedTimes:
-        """Some of them."""
+        """The chosen times."""
         return KeyedTimes(*(column[chosen] for column in self))
 
 
@@ -82,7 +82,8 @@ _Made = tuple[bool, int, SampleKey, SampleSum]
 
 
 class SecondSums:
-    """The sums of a process that began at ``began_ns``. What follows the last work of a sequence is its tail, apart."""
+    """Sums of a process that began at ``began_ns``. The time after the last work of a sequence is its tail, kept
+    apart."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
@@ -96,30 +97,30 @@ class SecondSums:
         if len(times.times):
             for number, sums in _summed(owners, times, self._began_ns):
                 made[number].append(sums)
-        for owner, found in zip(owners, made, strict=True):
+        for owner, entries in zip(owners, made, strict=True):
             # A sequence that comes to its end first is one of threads that have ended.
             while len(self._tails) > _MOST_TAILS:
                 self.settle(next(iter(self._tails)))
             tail = self._tails.setdefault(owner.sequence, [])
-            for follows, second, key, one in found:
-                _sum(_second(tail if follows else self._seconds, second), second, key, one)
+            for follows, second, key, total in entries:
+                _sum(_second(tail if follows else self._seconds, second), second, key, total)
 
     def settle(self, sequence: int) -> None:
         """Note that work of a sequence followed all times that were added."""
         for number, sums in enumerate(self._tails.pop(sequence, ())):
-            for key, one in sums.items():
-                _sum(_second(self._seconds, number), number, key, one)
+            for key, total in sums.items():
+                _sum(_second(self._seconds, number), number, key, total)
 
     def since(self, begin_ns: int, without_tails: Set[int] = frozenset()) -> Mapping[SampleKey, SampleSum]:
         """The sums since a time of the start-up, to the second, without the tails of some sequences."""
         first = min(max(-((self._began_ns - begin_ns) // SECOND_NS), 0), MOST_SECONDS)
-        found: _Sums = {}
+        sums: _Sums = {}
         tails = (tail for sequence, tail in self._tails.items() if sequence not in without_tails)
         for seconds in (self._seconds, *tails):
             for second in seconds[first:]:
-                for key, one in second.items():
-                    found[key] = found.get(key, NO_SUM).plus(one)
-        return found
+                for key, total in second.items():
+                    sums[key] = sums.get(key, NO_SUM).plus(total)
+        return sums
 
 
 def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterator[tuple[int, _Made]]:
@@ -136,7 +137,7 @@ def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterato
         codes = codes * base + part if base > 1 else codes
     distinct, places = coded(codes)
     times = np.maximum(made.times, 0)
-    sums = [np.bincount(places, of) for of in (times > 0, times, np.square(times.astype(np.float64)))]
+    sums = [np.bincount(places, weights) for weights in (times > 0, times, np.square(times.astype(np.float64)))]
     columns = []
     for base in reversed(bases):
         distinct, rest = np.divmod(distinct, base)
@@ -156,9 +157,9 @@ def _second(seconds: list[_Sums], number: int) -> _Sums:
     return seconds[number]
 
 
-def _sum(sums: _Sums, second: int, key: SampleKey, one: SampleSum) -> None:
+def _sum(sums: _Sums, second: int, key: SampleKey, added: SampleSum) -> None:
     most = _MOST_KEYS if second == MOST_SECONDS else _MOST_OF_SECOND
     if key not in sums and len(sums) >= most:
         key = key.without_stack
     if key in sums or len(sums) < 2 * most:
-        sums[key] = sums.get(key, NO_SUM).plus(one)
+        sums[key] = sums.get(key, NO_SUM).plus(added)

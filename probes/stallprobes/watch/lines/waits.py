@@ -11,7 +11,7 @@ from stallprobes.watch.lines.result import WaitPlace
 from stallprobes.watch.lines.second_sums import SampleKey
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
-# Places of waits that are kept, those that cost most.
+# Largest number of places of waits that are kept, the most expensive ones.
 MOST_WAITS = 20
 _PlaceKey = tuple[StackFrame | None, StackFrame | None, str]
 
@@ -54,24 +54,24 @@ def wait_places(
     ``whole_ns`` is the time of the sequence, in which ``seconds`` passed.
     """
     sums: dict[_PlaceKey, _WaitSum] = {}
-    for one in waits:
-        stack = stacks.get(one.key.stack)
+    for wait in waits:
+        stack = stacks.get(wait.key.stack)
         place = place_of(stack)
         inner = None if stack is None or not stack.own else innermost(stack)
-        name = functions.get(one.key.function, f"function {one.key.function}")
-        sums.setdefault((place, None if inner == place else inner, name), _WaitSum()).add(one)
-    found = [
+        name = functions.get(wait.key.function, f"function {wait.key.function}")
+        sums.setdefault((place, None if inner == place else inner, name), _WaitSum()).add(wait)
+    rows = [
         WaitPlace(
             place=place,
             inner=inner,
             function=function,
-            thread=one.threads.most_common(1)[0][0],
-            calls=one.calls,
-            per_second=one.calls / seconds if seconds else 0.0,
-            share=min(one.ns / whole_ns, 1.0) if whole_ns else 0.0,
-            price=min(one.price, 1.0),
+            thread=total.threads.most_common(1)[0][0],
+            calls=total.calls,
+            per_second=total.calls / seconds if seconds else 0.0,
+            share=min(total.ns / whole_ns, 1.0) if whole_ns else 0.0,
+            price=min(total.price, 1.0),
         )
-        for (place, inner, function), one in sums.items()
+        for (place, inner, function), total in sums.items()
     ]
-    found.sort(key=lambda one: (-one.price, -one.share, -one.calls, one.function, order(one.place), order(one.inner)))
-    return tuple(found[:MOST_WAITS])
+    rows.sort(key=lambda row: (-row.price, -row.share, -row.calls, row.function, order(row.place), order(row.inner)))
+    return tuple(rows[:MOST_WAITS])

@@ -16,18 +16,18 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# How long what is being read of the processes from outside may take at the end.
+# Longest wait (s) at the end for readings of the processes from outside.
 LOOK_S = 5.0
-# A person reads findings no faster; the figures change more often.
+# Time (ns) between two analyses: a person reads findings no faster; figures change more often.
 ANALYZE_NS = 1_000_000_000
-# The analysis takes at most this share of the time.
+# Largest share of the time that the analysis takes.
 _ANALYSIS_SHARE = 0.1
-# Time between two readings, as a multiple of what one takes: with the library's threads less than a tenth of a core.
+# Factor in the duration of a reading for the pause behind it: with the library's threads less than a tenth of a core.
 _REST = 11
-# A trace shows at least so much before and after a slow call, or as much as the call takes, within limits.
+# Shortest and longest time (ns) of a trace before and after a slow call; between them, as much as the call takes.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
-# The present trace shows so much.
+# Length (ns) of the present trace.
 PRESENT_NS = 2_000_000_000
 
 
@@ -65,14 +65,14 @@ class LiveProgram:
         return self._analysis.running
 
     def rest_s(self, took_s: float) -> float:
-        """How long (s) to rest after a reading that took ``took_s`` of CPU time.
+        """Pause (s) after a reading that took ``took_s`` of CPU time.
 
-        The program may need the CPU; but nothing may be overwritten before it is read.
+        The program may need the CPU, but nothing may be overwritten before it is read.
         """
         return min(_REST * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
-        """Wait, at most LOOK_S, for what is being read of the processes from outside."""
+        """Wait, at most LOOK_S, for readings of the processes from outside."""
         self._analysis.finish_looking(LOOK_S)
 
     def read(self, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -92,7 +92,7 @@ class LiveProgram:
     ) -> bool:
         """Read what is new, as ``read`` does, and make the next ``moment``; True if it has new findings.
 
-        That is once a second, and always with ``analyze``. Raises WatchError.
+        Findings are new once a second, and always with ``analyze``. Raises WatchError.
         """
         self.program = program or self.program
         # A call that is in flight in the reading may have returned when the reading has been analyzed.
@@ -110,7 +110,7 @@ class LiveProgram:
         return analyzed
 
     def trace_of(self, call: TriggeringCall) -> Trace:
-        """The trace of a slow call, with what led to it and what followed."""
+        """Trace of a slow call, with the events before and after it."""
         before_ns = min(max(call.duration_ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
         after_ns = min(max(call.duration_ns, _AFTER_NS), _LONGEST_AFTER_NS)
         with self._lock:

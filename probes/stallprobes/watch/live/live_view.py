@@ -17,9 +17,9 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHead, WatchedProcess, WatchedThread
 
-# Rows at most, those with the most time lost and used: each holds two histograms of 18 KiB.
+# Largest number of rows, those with the most time lost and used: each holds two histograms of 18 KiB.
 MOST_ROWS = 400
-# The time between two readings of which the difference is the last second.
+# Time (ns) between two readings whose difference is the last second.
 WINDOW_NS = 1_000_000_000
 
 
@@ -64,7 +64,7 @@ class WatchRow:
 
 @dataclass(frozen=True)
 class WatchedProgram:
-    """What is known of the program itself: title, words of its command, process id, and its end.
+    """The program itself: title, words of its command, process id, and its end.
 
     ``pid`` is None where it was started elsewhere, ``exit_code`` None until it has ended (-n by signal n).
     ``problem`` says why nothing is recorded, "" if all is well.
@@ -79,7 +79,7 @@ class WatchedProgram:
 
 @dataclass(frozen=True, eq=False)
 class WatchMoment:
-    """What is known of a watched program at ``at_ns`` (CLOCK_MONOTONIC), which is ``wall_s`` since 1970.
+    """State of a watched program at ``at_ns`` (CLOCK_MONOTONIC), which is ``wall_s`` since 1970.
 
     ``findings`` may be older by the time between two analyses. ``rows`` are in their order on the screen; ``hidden``
     rows beyond MOST_ROWS are left out.
@@ -101,12 +101,12 @@ class WatchMoment:
 NO_FINDINGS = WatchFindings(began_at_ns=0, began_ns=0, duration_ns=0, processes=())
 
 
-# What a row is made of: its figures, with their process and thread.
+# Source of a row: its key, process, thread and figures.
 _Source = tuple[WatchRowKey, ProcessHead, WatchedThread | ThreadFindings, CallFigures]
 
 
 class LiveRows:
-    """The rows of processes that are read again and again; a row's order follows its time lost and used.
+    """Rows of processes that are read repeatedly, in the order of their time lost and used.
 
     The order changes with the findings only, so that no row moves while it is read.
     """
@@ -122,10 +122,10 @@ class LiveRows:
 
     def use(self, findings: WatchFindings) -> None:
         """Order the rows by new findings, and take the time lost from them."""
-        found = [(key, row) for key, _, _, row in _analyzed(findings)]
-        found.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
-        self._order = {key: number for number, (key, _) in enumerate(found)}
-        self._lost = {key: row.lost_ns for key, row in found}
+        rows = [(key, row) for key, _, _, row in _analyzed(findings)]
+        rows.sort(key=lambda item: (-item[1].lost_ns, -item[1].total_ns, item[0]))
+        self._order = {key: number for number, (key, _) in enumerate(rows)}
+        self._lost = {key: row.lost_ns for key, row in rows}
         self._ended = frozenset((process.pid, process.image) for process in findings.processes if process.ended)
 
     def rows(self, processes: Iterable[WatchedProcess], at_ns: int) -> tuple[WatchRow, ...]:
@@ -140,14 +140,14 @@ class LiveRows:
         return self._rows(_analyzed(findings), _end_ns(findings))
 
     def _rows(self, sources: Iterable[_Source], at_ns: int) -> tuple[WatchRow, ...]:
-        found = sorted(sources, key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
-        self.hidden = max(len(found) - MOST_ROWS, 0)
-        found = found[:MOST_ROWS]
+        chosen = sorted(sources, key=lambda item: (self._order.get(item[0], len(self._order)), item[0]))
+        self.hidden = max(len(chosen) - MOST_ROWS, 0)
+        chosen = chosen[:MOST_ROWS]
         last = self._readings[-1][1] if self._readings else {}
-        totals = {key: _same_or_new(last.get(key), figures.total) for key, _, _, figures in found}
+        totals = {key: _same_or_new(last.get(key), figures.total) for key, _, _, figures in chosen}
         self._keep(at_ns, totals)
         began_ns, before = self._readings[0]
-        return tuple(self._row(source, totals[source[0]], before.get(source[0]), at_ns - began_ns) for source in found)
+        return tuple(self._row(source, totals[source[0]], before.get(source[0]), at_ns - began_ns) for source in chosen)
 
     def _keep(self, at_ns: int, totals: Mapping[WatchRowKey, Histogram]) -> None:
         """Keep a reading, those of the last window, and the one before it."""
@@ -198,13 +198,13 @@ def _end_ns(findings: WatchFindings) -> int:
 
 
 def _same_or_new(earlier: Histogram | None, later: Histogram) -> Histogram:
-    """``later``, or ``earlier`` where no call was added: percentiles are kept with their histogram."""
+    """``later``, or ``earlier`` without new calls: percentiles are kept with their histogram."""
     same = earlier is not None and (earlier.count, earlier.max_ns) == (later.count, later.max_ns)
     return earlier if earlier is not None and same else later
 
 
 def _difference(later: Histogram, earlier: Histogram) -> Histogram:
-    """The calls between two readings; all of the later one where another thread has taken the place over."""
+    """Calls between two readings; all of the later one where another thread has taken the place over."""
     if later.count == earlier.count:
         return Histogram.empty()
     try:
@@ -215,8 +215,8 @@ def _difference(later: Histogram, earlier: Histogram) -> Histogram:
 
 def slow_calls(findings: WatchFindings) -> list[tuple[ExplainedCall, ProcessFindings]]:
     """The slow calls of all processes that no other slow call contains, the newest first."""
-    found = [(call, process) for process in findings.processes for call in process.slow_calls if not call.nested]
-    return sorted(found, key=lambda item: -item[0].end_ns)
+    calls = [(call, process) for process in findings.processes for call in process.slow_calls if not call.nested]
+    return sorted(calls, key=lambda item: -item[0].end_ns)
 
 
 def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, ProcessFindings]]:
@@ -224,11 +224,11 @@ def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, Process
 
     Those of processes that have ended, which never returned, come last.
     """
-    found = [
+    calls = [
         (call, process)
         for process in findings.processes
         for thread in process.threads
         for call in thread.in_flight
         if call.age_ns >= process.slow_limit_ns and not call.depth
     ]
-    return sorted(found, key=lambda item: (item[1].ended, -item[0].age_ns))
+    return sorted(calls, key=lambda item: (item[1].ended, -item[0].age_ns))

@@ -23,18 +23,18 @@ from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFinding
 from stallprobes.watch.live.live_view import MOST_ROWS, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 
-# A cause may change until so much after the call's end.
+# Longest time (ns) after a call's end in which its cause may change.
 CHANGES_NS = 10_000_000_000
 _MOST_CALLS_IN_LINE = 2000
 _MOST_OUTPUT_IN_LINE = 500
 _LONGEST_OUTPUT = 1000
 MOST_WORDS = 20_000
-# Traces of slow calls: at most one in this time.
+# Shortest time (ns) between two traces of slow calls.
 TRACE_EVERY_NS = 10_000_000_000
-# A trace shows what follows the call too.
+# Time (ns) after a call that its trace shows.
 _TRACE_AFTER_NS = 1_000_000_000
 
-# What identifies a slow call: process, program of the process, thread, begin and function.
+# Identity of a slow call: process, program of the process, thread, begin and function.
 SlowCallKey = tuple[int, int, int, int, str]
 
 
@@ -147,7 +147,7 @@ class WatchRecorder:
         ).text()
 
     def _with_changes(self, findings: WatchFindings, most: int) -> WatchFindings:
-        """``findings`` with the slow calls alone that are not in the lines before as they are."""
+        """``findings`` with only the slow calls that are new or changed since the lines before."""
 
         def changed(process: ProcessFindings) -> ProcessFindings:
             calls = [call for call in process.slow_calls if self._calls.get(call_key(process, call)) != call]
@@ -158,7 +158,7 @@ class WatchRecorder:
 
     @property
     def _border_ns(self) -> int:
-        """Calls that ended before have been written, and have their cause."""
+        """Time before which ended calls have been written with their final cause."""
         return self._last_ns - CHANGES_NS
 
     def _keep(self, findings: WatchFindings, at_ns: int) -> None:

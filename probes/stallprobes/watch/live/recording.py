@@ -16,7 +16,7 @@ from stallprobes.watch.live.live_view import LiveRows, WatchMoment
 from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 MOST_MOMENTS = 1 << 22
-# A seek reads so many moments before its target, for the slow calls and the output of that time.
+# Number of moments that a seek reads before its target, for the slow calls and the output of that time.
 LEAD = 30
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 
@@ -43,7 +43,7 @@ class RecordedWatch:
 
 
 class _State:
-    """What the lines until one add up to."""
+    """Sum of the lines up to one."""
 
     def __init__(self) -> None:
         self._calls: dict[SlowCallKey, ExplainedCall] = {}

@@ -32,11 +32,11 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
 KEEP_NS = 12_000_000_000
-# Of each process.
+# Largest numbers of records and calls of each process.
 MOST_RECORDS = MOST_CALLS = 500_000
-# Of a trace: the codec's limits.
+# Largest numbers of threads and functions of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
-# Contexts of several processes have the same numbers.
+# Distance of the numbers of contexts of two processes, which have the same ones.
 _CONTEXTS = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 _MOST_BYTES = 1 << 53
@@ -75,7 +75,8 @@ class _Chunks:
             self.chunks.append((now_ns, rows))
 
     def drop(self, before_ns: int) -> int:
-        """Drop what was read before ``before_ns``, and what is too much: the last time of that, 0 for none."""
+        """Drop rows read before ``before_ns``, and rows beyond the limit. Returns the last time of those, 0 for
+        none."""
         count, left_out_ns = sum(len(rows) for _, rows in self.chunks), 0
         while self.chunks and (self.chunks[0][0] < before_ns or count > self.most):
             at_ns, rows = self.chunks.popleft()
@@ -90,7 +91,7 @@ class _Chunks:
 
 @dataclass
 class _Kept:
-    """What is kept of a process: records, calls, and the names of kernels and functions."""
+    """Kept data of a process: records, calls, and the names of kernels and functions."""
 
     process: WatchedProcess
     records: _Chunks = field(default_factory=lambda: _Chunks(MOST_RECORDS))
@@ -103,8 +104,8 @@ class _Kept:
 class WatchTraceHistory:
     """The last ``keep_ns`` of all processes, from which traces are cut; None keeps everything, within limits.
 
-    ``last_ns`` is the time of the last reading.
-    ``left_out_ns`` is the time up to which something was dropped because there was too much, 0 for none.
+    ``last_ns`` is the time of the last reading. ``left_out_ns`` is the time up to which rows were too many and dropped,
+    0 for none.
     """
 
     def __init__(self, keep_ns: int | None = KEEP_NS) -> None:
@@ -203,7 +204,7 @@ class _ThreadBook:
 
     def number(self, thread: int) -> int | None:
         """The number of a thread by its id."""
-        return next((number for (_, known), number in self._numbers.items() if known == thread), None)
+        return next((number for (_, owner), number in self._numbers.items() if owner == thread), None)
 
     def probes(self) -> tuple[TracedProbe, ...]:
         """The threads as a trace names them."""
@@ -280,15 +281,15 @@ class _ProcessPart:
     def work(self) -> Rows:
         """The GPU work as rows of a trace, each with the call that submitted it."""
         rows = self._work
-        found = np.zeros(len(rows), WORK)
+        work = np.zeros(len(rows), WORK)
         for column in ("kind", "device", "stream", "subkind", "correlation"):
-            found[column] = rows[column]
-        found["start_ns"], found["end_ns"] = rows["start"], rows["end"]
-        found["context"] = int64s(rows["context"]) + self._offset
-        found["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
-        found["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
+            work[column] = rows[column]
+        work["start_ns"], work["end_ns"] = rows["start"], rows["end"]
+        work["context"] = int64s(rows["context"]) + self._offset
+        work["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8
+        work["bytes"] = np.minimum(rows["bytes"], _MOST_BYTES)
         for column in OWNER[:3]:
-            found[column] = -1
+            work[column] = -1
         # The last of those with one number, which starts again after 2**32 calls.
         order = np.argsort(self._correlations, kind="stable")
         places = np.searchsorted(self._correlations[order], rows["correlation"], "right") - 1
@@ -296,8 +297,8 @@ class _ProcessPart:
             callers = order[places]
             owned = (places >= 0) & (self._correlations[callers] == rows["correlation"]) & (rows["correlation"] != 0)
             for column in OWNER:
-                found[column][owned] = self.calls[column][callers[owned]]
-        return found
+                work[column][owned] = self.calls[column][callers[owned]]
+        return work
 
     def kernels(self) -> list[str]:
         """The kernel's name of each row of ``work``, "" for other work."""
@@ -312,9 +313,9 @@ class _ProcessPart:
         """The driver's overhead as rows of a trace."""
         chosen = self._rows["kind"] == int(RecordKind.OVERHEAD)
         rows = self._rows[chosen & (self._rows["end"] >= self._rows["start"])]
-        found = np.zeros(len(rows), OVERHEAD)
-        found["subkind"], found["start_ns"], found["end_ns"] = rows["subkind"], rows["start"], rows["end"]
-        return found
+        overheads = np.zeros(len(rows), OVERHEAD)
+        overheads["subkind"], overheads["start_ns"], overheads["end_ns"] = rows["subkind"], rows["start"], rows["end"]
+        return overheads
 
     def tenures(self) -> Iterator[tuple[int, int, int]]:
         """The tenures as rows of a trace."""
@@ -340,6 +341,6 @@ def _trigger(trace: Trace, book: _ThreadBook, call: TriggeringCall) -> TraceTrig
     number = book.number(call.thread)
     if number is None:
         return None
-    known = (trace.calls["probe"] == number) & (trace.calls["began_ns"] == call.begin_ns)
-    flying = any(one.probe == number and one.since_ns == call.begin_ns for one in trace.open_calls)
-    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or known.any() else None
+    matches = (trace.calls["probe"] == number) & (trace.calls["began_ns"] == call.begin_ns)
+    flying = any(open_call.probe == number and open_call.since_ns == call.begin_ns for open_call in trace.open_calls)
+    return TraceTrigger(number, call.begin_ns, call.end_ns) if flying or matches.any() else None

@@ -29,26 +29,26 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# So many kernels, and such a share of them, must match for two series to be one communicator; below the last share they
-# are none any more.
+# Smallest number and share of matching kernels for two series to be one communicator, and share to remain one.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# It is sure from that share on, and once so many rounds had to wait. Fewer than the other number show nothing.
+# Smallest share of matching kernels, and number of rounds with a wait, of a sure match; fewer rounds than the last
+# number show nothing.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Another series that matches nearly as well leaves a doubt.
+# Smallest lead in that share over another series that leaves no doubt.
 _CLEARLY = 0.2
-# Evidence of so many kernels counts, older one less and less.
+# Largest number of kernels that count as evidence: older evidence counts less and less.
 _MOST_EVIDENCE = 4096
-# A process of which nothing new becomes known for so long (ns) holds the others up no longer.
+# Longest time (ns) for which a process without news holds the others up.
 _MOST_BEHIND_NS = 15_000_000_000
-# Rounds are counted when so much more time (ns) is known of all.
+# Shortest additional time (ns) known of all members with which their rounds are counted.
 _LEAST_NS = 900_000_000
 _FOREVER = 2**62
-# Waits of a series that are kept one by one.
+# Largest number of waits of a series that are kept one by one.
 MOST_WAITS = 1 << 15
-# A series without partners is tried again after twice as many updates each time, up to so many.
+# Longest pause (updates) between two attempts to match a series without partners; it doubles each time.
 _MOST_UPDATES = 32
-# Columns of the sums of a pair: the time (ns) of the waits while no other kernel runs, their number, and the time of
-# those in rounds of which it is known what both did; then the parts that the late one did for longer.
+# Columns of the sums of a pair: time (ns) of the waits while no other kernel runs, number of waits, and time of waits
+# in rounds where the parts of both are known; then the time of each part that the late sequence spent longer.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 PAIR_COLUMNS = 3 + len(ORDER)
 # Columns of the sums of a member: the time of its kernels in rounds while no other kernel runs, of that waiting, and
@@ -70,13 +70,13 @@ class _Member:
     def share(self) -> float:
         return self.matched / self.eligible if self.eligible else 1.0
 
-    def note(self, found: Match) -> None:
+    def note(self, match_: Match) -> None:
         """Note what a further match shows."""
         if self.eligible > _MOST_EVIDENCE:
             self.matched, self.eligible = self.matched / 2, self.eligible / 2
-        self.matched += found.matched
-        self.eligible += found.eligible
-        self.offset_ns, self.tolerance_ns = found.offset_ns, found.tolerance_ns
+        self.matched += match_.matched
+        self.eligible += match_.eligible
+        self.offset_ns, self.tolerance_ns = match_.offset_ns, match_.tolerance_ns
 
 
 @dataclass(eq=False)
@@ -117,10 +117,10 @@ class RankWaits:
         """For how long (ns) each late sequence was waited for between two times."""
         part = slice(int(np.searchsorted(self.ends, begin_ns, "right")), int(np.searchsorted(self.begins, end_ns)))
         times = np.minimum(self.ends[part], end_ns) - np.maximum(self.begins[part], begin_ns)
-        found: dict[int, int] = {}
+        waited: dict[int, int] = {}
         for late, ns in zip(self.late[part].tolist(), times.tolist(), strict=True):
-            found[late] = found.get(late, 0) + max(ns, 0)
-        return found
+            waited[late] = waited.get(late, 0) + max(ns, 0)
+        return waited
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -165,7 +165,7 @@ class RankBook:
         self._waits: dict[SeriesKey, RankWaits] = {}
         self._late: list[SequenceKey] = []
         self._updates = 0
-        # Of series without partners: the update in which they are tried next, and after how many others then.
+        # Next update in which a series without partners is tried, and the pause (updates) after it.
         self._tries: dict[SeriesKey, tuple[int, int]] = {}
 
     def add(
@@ -197,9 +197,9 @@ class RankBook:
         self._join()
         while self._unite():
             pass
-        for one in self._communicators:
-            self._count(one)
-        self._communicators = [one for one in self._communicators if len(one.members) > 1]
+        for communicator in self._communicators:
+            self._count(communicator)
+        self._communicators = [each for each in self._communicators if len(each.members) > 1]
         self._drop()
 
     @property
@@ -212,43 +212,43 @@ class RankBook:
         return self._tracks[key]
 
     def waits_in(self, key: SequenceKey, stream: int, begin_ns: int, end_ns: int) -> tuple[SequenceKey, int] | None:
-        """For which sequence a stream of another one waited longest between two times, and for how long (ns).
+        """Sequence for which a stream of another one waited longest between two times, and the time (ns) of the wait.
 
-        None without a wait that is known, among the last ones.
+        None without a known wait, among the last ones.
         """
         waits = self._waits.get(SeriesKey(key, stream))
-        found = {} if waits is None else waits.during(begin_ns, end_ns)
-        late = max(found, key=lambda late: found[late], default=None)
-        return None if late is None or not found[late] else (self._late[late], found[late])
+        waited = {} if waits is None else waits.during(begin_ns, end_ns)
+        late = max(waited, key=lambda late: waited[late], default=None)
+        return None if late is None or not waited[late] else (self._late[late], waited[late])
 
     def until_ns(self, key: SequenceKey, stream: int) -> int:
-        """Until when the waits of a stream are known; -1 where none are."""
+        """Time until which the waits of a stream are known; -1 where none are."""
         series = SeriesKey(key, stream)
-        return max((one.until_ns for one in self._communicators if series in one.members), default=-1)
+        return max((each.until_ns for each in self._communicators if series in each.members), default=-1)
 
     def figures(self, key: SequenceKey, begin_ns: int) -> SequenceFigures:
         """The figures of a sequence since a time."""
         track = self._tracks[key]
         every = [(series.sums.since(begin_ns), self._members.get(series.key)) for series in track.series.values()]
-        series = tuple((sums, None if of is None else of.since(begin_ns)) for sums, of in every)
+        series = tuple((sums, None if members is None else members.since(begin_ns)) for sums, members in every)
         pairs: dict[SequenceKey, list[tuple[SeriesKey, SeriesKey]]] = {}
         for pair in self._pairs:
             if pair[0].sequence == key:
                 pairs.setdefault(pair[1].sequence, []).append(pair)
-        found = (self._pair(late, of, begin_ns) for late, of in pairs.items())
+        figures = (self._pair(late, both, begin_ns) for late, both in pairs.items())
         return SequenceFigures(
             key=key,
             collectives=sum(int(sums[:, COUNT].sum()) for sums, _ in series),
             matched=sum(int(sums[:, MATCHED].sum()) for _, sums in series if sums is not None),
             series=series,
-            pairs=tuple(one for one in found if one is not None),
+            pairs=tuple(figure for figure in figures if figure is not None),
         )
 
     def _pair(self, late: SequenceKey, pairs: list[tuple[SeriesKey, SeriesKey]], begin_ns: int) -> PairFigures | None:
-        found = [self._pairs[pair].since(begin_ns) for pair in pairs]
-        whole = np.zeros((max(len(one) for one in found), PAIR_COLUMNS), dtype=np.int64)
-        for one in found:
-            whole[: len(one)] += one
+        sums = [self._pairs[pair].since(begin_ns) for pair in pairs]
+        whole = np.zeros((max(len(part) for part in sums), PAIR_COLUMNS), dtype=np.int64)
+        for part in sums:
+            whole[: len(part)] += part
         rounds = int(whole[:, ROUNDS].sum())
         if rounds < LEAST_ROUNDS:
             return None
@@ -264,28 +264,28 @@ class RankBook:
     def _join(self) -> None:
         """Add each series without a communicator to one that matches, or to another such series."""
         self._updates += 1
-        joined = {key for one in self._communicators for key in one.members}
-        alone = [one for one in self._series() if one.key not in joined and len(one.rows) >= LEAST_MATCHED]
+        joined = {key for each in self._communicators for key in each.members}
+        alone = [each for each in self._series() if each.key not in joined and len(each.rows) >= LEAST_MATCHED]
         for series in alone:
             due, pause = self._tries.get(series.key, (0, 1))
             if series.key in joined or self._updates < due:
                 continue
             self._tries[series.key] = self._updates + pause, min(2 * pause, _MOST_UPDATES)
-            known = [one for one in self._communicators if not _has(one, series.key)]
-            others = [_Communicator({one.key: _Member()}) for one in alone if one.key not in joined]
-            choices = [*known, *(one for one in others if not _has(one, series.key))]
+            known = [each for each in self._communicators if not _has(each, series.key)]
+            others = [_Communicator({each.key: _Member()}) for each in alone if each.key not in joined]
+            choices = [*known, *(each for each in others if not _has(each, series.key))]
             ranked = sorted(
-                ((found, one) for one in choices if (found := self._match(one.reference, series.key)) is not None),
-                # Of those that match as well, the one with most members.
+                ((match_, each) for each in choices if (match_ := self._match(each.reference, series.key)) is not None),
+                # Among equal matches, the communicator with most members.
                 key=lambda item: (-round(item[0].share, 2), -len(item[1].members), abs(item[0].offset_ns)),
             )
             if not ranked or not _is_one(ranked[0][0]):
                 continue
-            found, communicator = ranked[0]
-            rivals = [of for of, one in ranked[1:] if _same_process(one.reference, communicator.reference)]
-            clear = not rivals or found.share - rivals[0].share >= _CLEARLY
+            match_, communicator = ranked[0]
+            rivals = [rival for rival, each in ranked[1:] if _same_process(each.reference, communicator.reference)]
+            clear = not rivals or match_.share - rivals[0].share >= _CLEARLY
             member = _Member(clear=clear)
-            member.note(found)
+            member.note(match_)
             communicator.members[series.key] = member
             joined.update((series.key, communicator.reference))
             self._tries.pop(series.key, None)
@@ -293,26 +293,26 @@ class RankBook:
                 self._communicators.append(communicator)
 
     def _unite(self) -> bool:
-        """Make one communicator of two whose first series match; False without any such two.
+        """Unite two communicators whose first series match; False without such a pair.
 
         Both began before they knew of each other.
         """
-        for one in self._communicators:
+        for first in self._communicators:
             for other in self._communicators:
                 key, due = other.reference, self._updates >= other.due
-                if one is other or not due or any(_has(one, member) for member in other.members):
+                if first is other or not due or any(_has(first, member) for member in other.members):
                     continue
-                found = self._match(one.reference, key)
-                if found is None or not _is_one(found):
+                match_ = self._match(first.reference, key)
+                if match_ is None or not _is_one(match_):
                     other.pause = min(2 * other.pause, _MOST_UPDATES)
                     other.due = self._updates + other.pause
                     continue
                 for member in other.members.values():
-                    member.offset_ns += found.offset_ns
-                other.members[key].note(found)
-                one.members.update(other.members)
-                # What either has counted is not counted again.
-                one.until_ns = max(one.until_ns, other.until_ns)
+                    member.offset_ns += match_.offset_ns
+                other.members[key].note(match_)
+                first.members.update(other.members)
+                # Rounds that either has counted are not counted again.
+                first.until_ns = max(first.until_ns, other.until_ns)
                 self._communicators.remove(other)
                 return True
         return False
@@ -343,23 +343,23 @@ class RankBook:
                           divided=first.divided)]  # fmt: skip
         keys = [reference]
         for key, member in list(communicator.members.items())[1:]:
-            found = self._match(reference, key, member.offset_ns)
-            if found is None:
+            match_ = self._match(reference, key, member.offset_ns)
+            if match_ is None:
                 continue
-            member.note(found)
+            member.note(match_)
             if member.eligible >= LEAST_MATCHED and member.share < _LEAST_KEPT:
                 del communicator.members[key]
                 continue
             track = self._tracks[key.sequence]
             places = np.full(len(rows), -1, dtype=np.int64)
-            places[found.first] = found.second
+            places[match_.first] = match_.second
             keys.append(key)
             members.append(
                 Member(
                     rows=track.series[key.stream].rows,
                     places=places,
-                    offset_ns=found.offset_ns,
-                    tolerance_ns=found.tolerance_ns,
+                    offset_ns=match_.offset_ns,
+                    tolerance_ns=match_.tolerance_ns,
                     exposed=track.exposed,
                     divided=track.divided,
                 )
@@ -388,8 +388,8 @@ class RankBook:
                 if (key, other) in self._pairs:
                     self._add_waits(key, other, rounds, number, chosen & (rounds.last == late))
                     self._add_pair(self._pairs[key, other], rounds, number, late, ends, chosen)
-                    sure = (communicator.members[one] for one in (key, other))
-                    self._sure[key, other] = all(one.clear and one.share >= SURE_SHARE for one in sure)
+                    sure = (communicator.members[each] for each in (key, other))
+                    self._sure[key, other] = all(member.clear and member.share >= SURE_SHARE for member in sure)
 
     def _add_waits(self, key: SeriesKey, other: SeriesKey, rounds: Rounds, number: int, chosen: Flags) -> None:
         """Add the waits of a series for another one to the last ones."""
@@ -405,7 +405,7 @@ class RankBook:
         values = np.zeros((len(ends), PAIR_COLUMNS), dtype=np.int64)
         values[waited, WAITS] = rounds.exposed[number][waited]
         values[waited, ROUNDS] = 1
-        # What was late in one round may show in the next ones, of which none waits for it.
+        # A delay in a round may show in later rounds without a wait.
         neither = (rounds.waits[number] == 0) & (rounds.waits[late] == 0) & rounds.present[late]
         compared = (waited | (chosen & neither)) & rounds.whole[number] & rounds.whole[late]
         values[compared, WAITS_OF_PARTS] = values[compared, WAITS]
@@ -416,7 +416,7 @@ class RankBook:
     def _until(self, communicator: _Communicator) -> int:
         """Until when (ns) the kernels of all members are known."""
         tracks = [self._tracks[key.sequence] for key in communicator.members]
-        open_ = [one.until_ns for one in tracks if one.key.process not in self._ended]
+        open_ = [track.until_ns for track in tracks if track.key.process not in self._ended]
         latest = max(open_, default=_FOREVER)
         return (
             min((until for until in open_ if until > latest - _MOST_BEHIND_NS), default=_FOREVER) - 2 * CLOCK_ERROR_NS
@@ -425,25 +425,25 @@ class RankBook:
     def _drop(self) -> None:
         """Drop what has been counted, or is old."""
         counted: dict[SeriesKey, int] = {}
-        for one in self._communicators:
-            counted.update(dict.fromkeys(one.members, one.until_ns))
+        for each in self._communicators:
+            counted.update(dict.fromkeys(each.members, each.until_ns))
         for track in self._tracks.values():
             times = [counted.get(series.key, track.until_ns - _MOST_BEHIND_NS) for series in track.series.values()]
             track.drop_before(min([*times, track.until_ns]) - KEPT_NS)
 
 
-def _is_one(found: Match) -> bool:
-    """Whether two series are one communicator."""
-    return found.eligible >= LEAST_MATCHED and found.share >= LEAST_SHARE and not found.ambiguous
+def _is_one(match_: Match) -> bool:
+    """Whether a match shows that two series are one communicator."""
+    return match_.eligible >= LEAST_MATCHED and match_.share >= LEAST_SHARE and not match_.ambiguous
 
 
 def _has(communicator: _Communicator, key: SeriesKey) -> bool:
     """Whether a communicator has a series of the same process and GPU already."""
-    return any(_same_process(one, key) for one in communicator.members)
+    return any(_same_process(member, key) for member in communicator.members)
 
 
-def _same_process(one: SeriesKey, other: SeriesKey) -> bool:
-    return (one.sequence.process, one.sequence.device) == (other.sequence.process, other.sequence.device)
+def _same_process(key: SeriesKey, other: SeriesKey) -> bool:
+    return (key.sequence.process, key.sequence.device) == (other.sequence.process, other.sequence.device)
 
 
 def exposed_ns(sums: NDArray[np.int64]) -> int:

@@ -1,9 +1,9 @@
-"""Matching of the kernels of two processes that are the same collective, by when they ended.
+"""Matching of the kernels of two processes that are the same collective, by their ends.
 
-Their times are on one clock, CLOCK_MONOTONIC, to which CUPTI converts those of each GPU, with an error that differs.
-Nobody says which kernel of one process belongs to which one of another. But no rank leaves a collective before the last
-one has come: whenever the kernels of one began, they end at nearly the same time. So ends that are again and again as
-far from each other show the error of the clocks, and which kernels belong together.
+CUPTI converts the times of each GPU to CLOCK_MONOTONIC, with an error that differs between GPUs. No record says which
+kernel of one process belongs to which kernel of the other. But no rank leaves a collective before the last rank has
+arrived: whenever its kernels began, they end at nearly the same time. A distance between ends that recurs is therefore
+the error of the clocks, and shows which kernels belong together.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
-# The clocks of two processes, and the ends of one collective, are no further apart.
+# Largest distance (ns) of the clocks of two processes, and of the ends of one collective.
 CLOCK_ERROR_NS = 1_000_000
-# Differences of ends that agree so far may be one error of the clocks.
+# Largest difference (ns) of distances between ends that one error of the clocks may have.
 _CLUSTER_NS = 50_000
-# A collective of long data leaves its ranks within this share of the time in which data moves.
+# Largest scatter of the ends of a long collective, as a share of the time in which data moves.
 _LEAST_SHARE = 0.1
-# What ends scatter by is what nobody can be later by and be noticed; so many times as much is late.
+# Factor in the scatter of the ends above which a rank is late, and smallest time (ns): a shorter delay would not show.
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# So many pairs that may belong together show nothing.
+# Largest number of possible pairs; more of them show nothing.
 _MOST_PAIRS = 1 << 19
-# Another error of the clocks that leaves few more kernels without a partner is as possible.
+# Number and factor of kernels without a partner up to which another error of the clocks is as possible.
 _FEW, _FEW_TIMES = 3, 3
 _SPREAD = 95
 
@@ -69,9 +69,9 @@ class Match(NamedTuple):
 
 
 def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match | None:
-    """The kernels of two processes that are one collective; None where nothing shows any.
+    """Match of the kernels of two processes that are one collective; None without evidence of any.
 
-    ``near_ns`` is the offset as it was known before: then no other one is looked for.
+    With ``near_ns``, an offset that was known before, no other offset is searched.
     """
     mine, others = _candidates(first, second)
     apart = second.ends[others] - first.ends[mine]
@@ -81,24 +81,24 @@ def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match 
     if not len(mine):
         return None
     offset = _offset(apart)
-    found = _pairs(first, second, mine, others, apart, offset)
-    if not len(found[0]):
+    pairs = _pairs(first, second, mine, others, apart, offset)
+    if not len(pairs[0]):
         return None
-    # Of the process with fewer of them: the other one may also communicate with others.
+    # The process with fewer kernels counts: the other one may also communicate with others.
     fewer = int(int(second.eligible.sum()) < int(first.eligible.sum()))
     counted = (first, second)[fewer].eligible
-    eligible, matched = int(counted.sum()), int(counted[found[fewer]].sum())
+    eligible, matched = int(counted.sum()), int(counted[pairs[fewer]].sum())
     left = np.abs(apart - offset) > 2 * _CLUSTER_NS
     ambiguous = False
     if left.any():
         other = _pairs(first, second, mine[left], others[left], apart[left], _offset(apart[left]))
         without, otherwise = eligible - matched, eligible - int(counted[other[fewer]].sum())
         ambiguous = otherwise < _FEW + _FEW_TIMES * without
-    differences = second.ends[found[1]] - first.ends[found[0]]
+    differences = second.ends[pairs[1]] - first.ends[pairs[0]]
     offset = int(np.median(differences))
     spread = float(np.percentile(np.abs(differences - offset), _SPREAD))
     tolerance = max(round(_LATE * spread), _LEAST_LATE_NS)
-    return Match(*found, offset, tolerance, matched, eligible, ambiguous)
+    return Match(*pairs, offset, tolerance, matched, eligible, ambiguous)
 
 
 def _candidates(first: Kernels, second: Kernels) -> tuple[Int64s, Int64s]:
@@ -117,7 +117,7 @@ def _candidates(first: Kernels, second: Kernels) -> tuple[Int64s, Int64s]:
 
 
 def _offset(apart: Int64s) -> int:
-    """The difference with most others beside it."""
+    """Distance of ends with most others near it."""
     ordered = np.sort(apart)
     counts = np.searchsorted(ordered, ordered + 2 * _CLUSTER_NS, "right") - np.arange(len(ordered))
     best = int(np.argmax(counts))
@@ -127,7 +127,7 @@ def _offset(apart: Int64s) -> int:
 def _pairs(
     first: Kernels, second: Kernels, mine: Int64s, others: Int64s, apart: Int64s, offset: int
 ) -> tuple[Int64s, Int64s]:
-    """The pairs of kernels each of which is the nearest one of the other."""
+    """Pairs of kernels that are each other's nearest ones."""
     distance = np.abs(apart - offset)
     shorter = np.minimum(first.ends[mine] - first.starts[mine], second.ends[others] - second.starts[others])
     near = distance <= np.maximum(_CLUSTER_NS, _LEAST_SHARE * shorter)
@@ -140,9 +140,9 @@ def _pairs(
 
 
 def _nearest(kernels: Int64s, distance: Int64s) -> Flags:
-    """Which pairs have the least distance of those of a kernel."""
-    found = np.zeros(len(kernels), dtype=np.bool_)
+    """Flags of the pairs with the least distance among those of their kernel."""
+    nearest = np.zeros(len(kernels), dtype=np.bool_)
     order = np.lexsort((distance, kernels))
     if len(order):
-        found[order[np.append(True, kernels[order][1:] != kernels[order][:-1])]] = True
-    return found
+        nearest[order[np.append(True, kernels[order][1:] != kernels[order][:-1])]] = True
+    return nearest

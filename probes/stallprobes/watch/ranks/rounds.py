@@ -14,7 +14,7 @@ from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import Int64s, int64s
 
 _PARTS = len(ORDER)
-# Of a rank that is not in a round.
+# Time of a rank that is not in a round.
 _NEVER = -(2**62)
 
 
@@ -77,7 +77,7 @@ def rounds_of(members: Sequence[Member]) -> Rounds:
     tolerances = int64s([member.tolerance_ns for member in members])
     tolerance = np.maximum(tolerances[:, None], tolerances[last])
     latest = np.take_along_axis(corrected, last[None], axis=0)[0]
-    # What leaves before the last one has come is another collective.
+    # A kernel that ends before the last rank has arrived is another collective.
     left = np.where(present, ends - offsets, 2**62) + tolerance < latest
     present = present & ~left.any(axis=0)
     # Ends may be apart by the error of the clocks, or because one rank leaves later: the shorter wait is sure.

@@ -19,9 +19,9 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
-# Kernels of a series that are kept, and for how long (ns) those that have been matched.
+# Largest number of kernels of a series that are kept, and time (ns) for which matched ones are kept.
 MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
-# Further from the begin and the end of what is recorded, the partner of a kernel is recorded too.
+# Distance (ns) from the borders of recorded time beyond which a kernel's partner is recorded too.
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
 # Columns of the sums of a series: the time in which only its kernels run, and their number.
 EXPOSED, COUNT = range(2)
@@ -115,7 +115,7 @@ class SequenceTrack:
         """Drop what is known of the time before."""
         for series in self.series.values():
             series.drop_before(time_ns)
-        starts = [int(one.rows["start"].min()) for one in self.series.values() if len(one.rows)]
+        starts = [int(entry.rows["start"].min()) for entry in self.series.values() if len(entry.rows)]
         first = min([time_ns, *starts]) - _MARGIN_NS
         self._exposed, self._recorded = _after(self._exposed, first), _after(self._recorded, first)
 
@@ -130,7 +130,7 @@ class SequenceTrack:
         return CoveredTime(self._recorded)
 
     def knows(self, times: Int64s) -> Flags:
-        """Which times lie far enough inside what is recorded, so that a partner's time does too."""
+        """Flags of the times that lie far enough inside recorded time for a partner's time to do so too."""
         places = self._recorded.place(times - _MARGIN_NS)
         return np.asarray((places >= 0) & (places == self._recorded.place(times + _MARGIN_NS)), dtype=np.bool_)
 
@@ -138,8 +138,8 @@ class SequenceTrack:
 def kernels_of(rows: Rows, mine: SequenceTrack, other: SequenceTrack, numbers: KernelNumbers) -> Kernels:
     """Kernels of ``mine`` for matching with those of ``other``."""
     ends, names = int64s(rows["end"]), int64s(rows["name"])
-    known, places = np.unique(names, return_inverse=True)
-    operations = int64s([numbers.operations[name] for name in known.tolist()])[places.reshape(-1)]
+    distinct, places = np.unique(names, return_inverse=True)
+    operations = int64s([numbers.operations[name] for name in distinct.tolist()])[places.reshape(-1)]
     return Kernels(int64s(rows["start"]), ends, names, operations, mine.knows(ends) & other.knows(ends))
 
 
@@ -151,9 +151,9 @@ def add_to_bins(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
     sums.borders(int(times.min()), int(times.max()) + 1)
     places = (times - sums.origin_ns) // sums.width_ns
     first = int(places.min())
-    found = np.zeros((int(places.max()) - first + 1, values.shape[1]), dtype=np.int64)
-    np.add.at(found, places - first, values)
-    sums.add(first, found)
+    sums_of_bins = np.zeros((int(places.max()) - first + 1, values.shape[1]), dtype=np.int64)
+    np.add.at(sums_of_bins, places - first, values)
+    sums.add(first, sums_of_bins)
 
 
 def _after(spans: Spans, time_ns: int) -> Spans:

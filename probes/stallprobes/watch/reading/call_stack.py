@@ -30,7 +30,7 @@ _CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*|_
 
 
 class FrameKind(StrEnum):
-    """What a frame is of: Python code, or compiled code."""
+    """Kind of the code of a frame: Python or compiled."""
 
     PYTHON = "python"
     NATIVE = "native"
@@ -127,16 +127,16 @@ class CallStack:
 
     @cached_property
     def own(self) -> tuple[StackFrame, ...]:
-        """The frames of the program's own code: Python's where there are any.
+        """Frames of the program's own code: Python's where there are any.
 
-        Where all are of libraries, the innermost; UNKNOWN_PYTHON for Python code whose frames were not recorded. Empty
-        without frames.
+        Without any, the innermost frame of a library; UNKNOWN_PYTHON for Python code whose frames were not recorded.
+        Empty without frames.
         """
-        known = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
-        own = tuple(frame for frame in known if frame.is_users)
-        if not own and any(frame.is_interpreter for frame in known):
+        frames = self.python or tuple(frame for frame in self.native if not frame.is_cuda)
+        own = tuple(frame for frame in frames if frame.is_users)
+        if not own and any(frame.is_interpreter for frame in frames):
             return (UNKNOWN_PYTHON,)
-        return own or known[:1]
+        return own or frames[:1]
 
     @property
     def place(self) -> StackFrame | None:
@@ -145,5 +145,5 @@ class CallStack:
 
     @cached_property
     def key(self) -> str:
-        """A text that is the same for stacks with the same frames of the program's own code."""
+        """Text that is the same for stacks with the same frames of the program's own code."""
         return "\n".join(f"{frame.file}:{frame.line}:{frame.offset}:{frame.function}" for frame in self.own)

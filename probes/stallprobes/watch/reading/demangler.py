@@ -1,6 +1,6 @@
-"""Demangler of the C++ library, for a process with limits: a name may stand for one of gigabytes.
+"""Demangler of the C++ library, for a process with limits: a short mangled name may stand for one of gigabytes.
 
-Each substitution in a mangled name may double it, so that its length says nothing about the memory and the time that
+Each substitution in a mangled name may double the name, so that its length does not limit the memory and the time that
 the C++ library takes for it.
 """
 
@@ -21,7 +21,7 @@ _INVALID_NAME = -2
 
 
 class NameLimitExceeded(Exception):
-    """The demangled name is longer than is read, or needs more memory than there is."""
+    """The demangled name is longer than the limit, or needs more memory than there is."""
 
 
 def demangled_within_limits(name: str) -> str:

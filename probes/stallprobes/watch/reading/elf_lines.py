@@ -100,9 +100,9 @@ class LineTable:
                 for row in _rows(unit):
                     if row[0] <= end:
                         at = bisect_left(addresses, row[0])
-                        known = nearest[at]
-                        # Of several at one address, one that ends a sequence comes first.
-                        if row[0] > known[0] or (row[0] == known[0] and (row[1] or not known[1])):
+                        last_row = nearest[at]
+                        # A row that ends a sequence comes before others at its address.
+                        if row[0] > last_row[0] or (row[0] == last_row[0] and (row[1] or not last_row[1])):
                             nearest[at] = row
             except _InvalidLines:
                 continue
@@ -239,7 +239,7 @@ def _rows(unit: _Bytes) -> Iterator[_Row]:
                 if size - 1 > _ADDRESS_BYTES:
                     raise _InvalidLines
                 address = unit.number(size - 1)
-                # Of functions that the linker has left out.
+                # Rows of functions that the linker has left out.
                 dropped = not address
             elif kind == _END_SEQUENCE:
                 if not dropped:

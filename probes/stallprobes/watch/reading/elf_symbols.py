@@ -156,10 +156,10 @@ class ElfFile:
         for kind in StringTable:
             offsets = {text.offset for row in rows.values() for text in row.file.texts if text.table is kind}
             if kind is StringTable.LINES:
-                found = {offset: content[offset : offset + LONGEST_SYMBOL] for offset in offsets}
+                strings = {offset: content[offset : offset + LONGEST_SYMBOL] for offset in offsets}
             else:
-                found = self._texts(sections[kind], sorted(offsets)) if kind in sections else {}
-            texts |= {TextPlace(kind, offset): text for offset, text in found.items()}
+                strings = self._texts(sections[kind], sorted(offsets)) if kind in sections else {}
+            texts |= {TextPlace(kind, offset): text for offset, text in strings.items()}
         return table.named(rows, texts)
 
     def functions(self) -> Iterator[Function]:

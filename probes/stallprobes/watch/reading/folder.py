@@ -13,18 +13,18 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
-# More than any program starts; a folder with more is not read.
+# Largest number of files of a folder that is read: more than any program starts.
 MOST_FILES = 4096
-# The names of private folders begin so.
+# Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
-# Other programs use a file system in memory too: only where it has this much room is it ours to use.
+# Smallest room (bytes) of a file system in memory that is used: other programs use it too.
 _ROOM_BYTES = 1 << 30
 
 
 class ProcessLife(StrEnum):
-    """Whether a watched process still runs.
+    """Life of a watched process.
 
-    ``ended``: by exit, or as the reader finds no such process any more. ``replaced``: it executed another program.
+    ``ended``: by exit, or the reader no longer finds the process. ``replaced``: it executed another program.
     """
 
     RUNNING = "running"
@@ -35,8 +35,8 @@ class ProcessLife(StrEnum):
 def create_folder(parent: Path | None = None) -> Path:
     """A new private folder, in ``parent`` or in memory where there is room.
 
-    On a disk, a watched program would wait for the disk now and then: while a page of a mapped file is written back,
-    nobody can write to it. Raises WatchError.
+    On a disk, a watched program would sometimes wait for the disk: nobody can write to a page of a mapped file while it
+    is written back. Raises WatchError.
     """
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent or _in_memory())).resolve()
@@ -73,9 +73,9 @@ def check_folder(folder: Path) -> None:
 
 
 def life_of(process: WatchedProcess, folder: Path | None = None) -> ProcessLife:
-    """Whether ``process`` runs, and still the program that was watched.
+    """Life of ``process``: whether it runs, and still executes the watched program.
 
-    ``folder`` is the one of the process in /proc, None for that of the number that it knows of itself.
+    ``folder`` is its folder in /proc, None for the folder of the number that it knows of itself.
     """
     folder = folder or Path("/proc") / str(process.pid)
     try:

@@ -69,11 +69,11 @@ class FolderLock:
 
 def places() -> tuple[Path, ...]:
     """The folders in which private folders are made."""
-    found = list(memory_folders())
+    folders = list(memory_folders())
     # Without a folder for temporary files, none was made there.
     with suppress(FileNotFoundError):
-        found.append(Path(tempfile.gettempdir()))
-    return tuple(dict.fromkeys(found))
+        folders.append(Path(tempfile.gettempdir()))
+    return tuple(dict.fromkeys(folders))
 
 
 def remove_abandoned(parents: Iterable[Path]) -> int:

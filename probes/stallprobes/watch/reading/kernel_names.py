@@ -52,8 +52,8 @@ class _DemangledNames:
 
     def _asked(self, names: list[str]) -> dict[str, str]:
         with self._lock:
-            found = (self.parser or shared_parser()).demangled(names)
-            texts = {name: found[name] if name in found else _shown(name) for name in names}
+            readable = (self.parser or shared_parser()).demangled(names)
+            texts = {name: readable[name] if name in readable else _shown(name) for name in names}
             self._length += sum(len(name) + len(text) for name, text in texts.items())
             self._kept |= texts
             if self._length > _MAX_KEPT:
@@ -102,8 +102,8 @@ def short_name(name: str) -> str:
             depth = max(depth - 1, 0)
         elif depth == 0:
             kept.append(letter)
-    found = _RETURN_TYPE.sub("", "".join(kept)).strip().replace("{anonymous}::", "")
-    return found or name
+    short = _RETURN_TYPE.sub("", "".join(kept)).strip().replace("{anonymous}::", "")
+    return short or name
 
 
 def _shown(mangled: str) -> str:

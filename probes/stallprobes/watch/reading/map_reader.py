@@ -1,8 +1,8 @@
-"""Reader of the file of one watched process, also while it is being written.
+"""Reader of the file of a watched process, also while it is written.
 
-The file may be damaged, or made by a program that means harm: every number is held against its limit before it is used.
-It is read by system calls, not mapped, since another process may cut a mapped file off under its reader. Words with a
-sequence number beside them are read again if they changed meanwhile.
+The file may be damaged, or made by a hostile program: every number is checked against its limit before it is used.
+System calls read it: another process could cut a mapped file off under its reader. Words beside a sequence number that
+changed meanwhile are read again.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import STATES, ProcessState
 
-# PID-NUMBER.watch; of a process that has no room for its file PID-NUMBER.LACK.NEEDED.AVAILABLE.watch.
+# Name of a file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch of a process without room for it.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
-# Attempts to read what is being changed.
+# Largest number of attempts to read words that change meanwhile.
 ATTEMPTS = 16
-# No time (ns) or count of a real program is as large. In a histogram, sums of so many counts stay exact, as do sums of
-# the sizes of records.
+# Bound above every time (ns) and count of a real program. Sums of so many counts stay exact in a histogram, as do sums
+# of the sizes of records.
 MOST = 2**62
 MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
-# Samples that threads may be writing.
+# Largest number of samples that threads are writing.
 _OPEN_SAMPLES = 16
-# A sample stands for no longer time (ns) than a year; sums of a ring of them stay exact.
+# Longest time (ns) that a sample stands for, a year; sums of a ring of samples stay exact.
 MOST_OF_SAMPLE = 2**55
 _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
@@ -75,19 +75,19 @@ _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecor
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
-# A function whose name is not yet in the file, with its number.
+# Beginning of the name of a function whose name is not in the file yet; its number follows.
 _UNNAMED = "function "
 
 
 class IncompleteFile(WatchError):
-    """The file is still being made, or its process ended while it made it."""
+    """The file is still being made, or its process ended before it was."""
 
 
 class CallPosition:
-    """What has been read of the log of all calls of one file."""
+    """Position in the log of all calls of a file."""
 
     def __init__(self) -> None:
-        # By block: its number, and the calls that have been read of it.
+        # Number of each block, and number of its calls that have been read.
         self.numbers = np.zeros(0, np.uint64)
         self.read = np.zeros(0, np.uint32)
         # By slot: the calls that have been made, as far as its blocks show, and those that have been read.
@@ -221,9 +221,9 @@ class MapFile(AbstractContextManager["MapFile"]):
         earlier, blocks = self._blocks(), self._blocks()
         position.begin(len(blocks))
         # When a thread takes a block, the one before is complete: a second look at those of the first look shows it so.
-        known = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
+        complete = (blocks["number"] == earlier["number"]) & (blocks["number"] > 0)
         read = np.where(position.numbers == blocks["number"], position.read, 0)
-        places = np.flatnonzero(known & (blocks["calls"] > read))
+        places = np.flatnonzero(complete & (blocks["calls"] > read))
         runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if len(places) else []
         chunks = [
             self._array(_LOGGED, layout.CALLS_AT + int(run[0]) * layout.BLOCK_PITCH, len(run) * layout.BLOCK_CALLS)
@@ -233,10 +233,10 @@ class MapFile(AbstractContextManager["MapFile"]):
         kept = self._blocks()["number"][places] == blocks["number"][places]
         entries = np.arange(layout.BLOCK_CALLS)
         new = (entries >= read[places, None]) & (entries < blocks["calls"][places, None]) & kept[:, None]
-        found = np.flatnonzero(new)
+        order = np.flatnonzero(new)
         every = joined(_LOGGED, chunks)
-        found = found[np.argsort(every["end_ns"][found], kind="stable")]
-        rows = self._finished_calls(rows_at(every, found), blocks["thread"][places][found // layout.BLOCK_CALLS])
+        order = order[np.argsort(every["end_ns"][order], kind="stable")]
+        rows = self._finished_calls(rows_at(every, order), blocks["thread"][places][order // layout.BLOCK_CALLS])
         functions = {number: self._api(number) for number in np.flatnonzero(np.bincount(rows["function"])).tolist()}
         return CallBatch(rows, functions, position.move(process, blocks, places[kept]))
 
@@ -260,14 +260,14 @@ class MapFile(AbstractContextManager["MapFile"]):
     def modules(self) -> tuple[LoadedModule, ...]:
         """The programs and libraries that have frames of stacks. Raises WatchError if the file is damaged."""
         count = self._limited(int(self._header()["modules"]), layout.MODULES, "number of modules")
-        found = []
+        modules = []
         for row in self._array(_MODULE, layout.MODULES_AT, count):
             most = _MODULE["build_id"].shape[0]
             size = self._limited(int(row["build_id_bytes"]), most, "size of a build id")
             path = os.fsdecode(bytes(row["path"]).split(b"\0", 1)[0])
             build_id = row["build_id"][:size].tobytes()
-            found.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
-        return tuple(found)
+            modules.append(LoadedModule(int(row["start"]), int(row["end"]), int(row["base"]), build_id, path))
+        return tuple(modules)
 
     def _finished_calls(self, logged: NDArray[Any], threads: NDArray[Any]) -> Rows:
         """The calls of entries of the log, each with its thread."""
@@ -330,12 +330,12 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     @property
     def record_places(self) -> int:
-        """How many records the file keeps."""
+        """Number of records that the file keeps."""
         return self._places
 
     @property
     def calls_kept(self) -> int:
-        """How many calls the log of the file keeps."""
+        """Number of calls that the log of the file keeps."""
         return self._blocks_kept * layout.BLOCK_CALLS
 
     def _damaged(self, what: str) -> WatchError:
@@ -366,7 +366,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return header
 
     def _slots(self, header: Any) -> list[tuple[int, WatchedThread]]:
-        """Each slot's use, with its thread."""
+        """Use of each slot, with its thread."""
         slots = self._limited(int(header["slots"]), layout.SLOTS, "number of slots")
         owners: set[int] = set()
         # A library that gave CUPTI up learns of no end of a call.
@@ -410,20 +410,20 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _slow_calls(self, slot: Any, offset: int, earlier: WatchedThread | None) -> tuple[SlowDriverCall, ...]:
         end = self._number(slot["slow_calls"])
-        known: dict[int, SlowDriverCall] = {}
+        earlier_calls: dict[int, SlowDriverCall] = {}
         # An entry does not change once it is complete. Where one was not, the numbers of the others are not known.
         if earlier is not None and len(earlier.slow_calls) == min(earlier.slow_count, layout.SLOW_CALLS - 1):
             first = earlier.slow_count - len(earlier.slow_calls)
-            known = dict(enumerate(earlier.slow_calls, first))
-            known = {at: slow for at, slow in known.items() if not slow.function.startswith(_UNNAMED)}
+            earlier_calls = dict(enumerate(earlier.slow_calls, first))
+            earlier_calls = {at: slow for at, slow in earlier_calls.items() if not slow.function.startswith(_UNNAMED)}
         # What was overwritten meanwhile, or may just be.
         oldest = self._number(self._array(_SLOW_COUNT, offset, 1)[0]["slow_calls"]) - layout.SLOW_CALLS + 1
         numbers = range(max(end - layout.SLOW_CALLS, oldest, 0), end)
-        new = np.array([number for number in numbers if number not in known], np.int64)
+        new = np.array([number for number in numbers if number not in earlier_calls], np.int64)
         rows = rows_at(slot["slow"], new % layout.SLOW_CALLS)
         complete = rows["sequence"] == 2 * new.astype(np.uint64) + 2
-        known.update(zip(new[complete].tolist(), self._decoded(rows_where(rows, complete)), strict=True))
-        return tuple(known[number] for number in numbers if number in known)
+        earlier_calls.update(zip(new[complete].tolist(), self._decoded(rows_where(rows, complete)), strict=True))
+        return tuple(earlier_calls[number] for number in numbers if number in earlier_calls)
 
     def _decoded(self, rows: NDArray[Any]) -> list[SlowDriverCall]:
         self._count(rows["end_ns"].max(initial=0))
@@ -447,7 +447,7 @@ class MapFile(AbstractContextManager["MapFile"]):
 
     def _figures(self, slot: Any, owners: set[int]) -> dict[str, CallFigures]:
         """The figures of a slot by function. ``owners`` are the histograms that belong to other slots."""
-        found: dict[str, CallFigures] = {}
+        figures_of: dict[str, CallFigures] = {}
         for api in np.flatnonzero(slot["histograms"]).tolist():
             number = int(slot["histograms"][api]) - 1
             if number in owners or number >= layout.HISTOGRAMS:
@@ -455,8 +455,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             owners.add(number)
             figures = self._histogram(number, api)
             if figures.total.count:
-                found[self._api(api)] = figures
-        return found
+                figures_of[self._api(api)] = figures
+        return figures_of
 
     def _histogram(self, number: int, api: int) -> CallFigures:
         offset = layout.HISTOGRAMS_AT + number * layout.HISTOGRAM_PITCH
@@ -563,7 +563,7 @@ class MapFile(AbstractContextManager["MapFile"]):
         return rows
 
     def _ring(self, form: np.dtype[Any], at: int, places: int, first: int, end: int) -> NDArray[Any]:
-        """The entries from number ``first`` to ``end`` of a ring of ``places`` that lies ``at`` an offset."""
+        """Entries from number ``first`` to ``end`` of a ring of ``places`` at the offset ``at``."""
         parts = []
         while first < end:
             place = first % places
@@ -575,7 +575,7 @@ class MapFile(AbstractContextManager["MapFile"]):
     def _names(self, places: NDArray[Any]) -> dict[int, str]:
         used = self._limited(int(self._header()["name_bytes"]), layout.NAME_BYTES, "size of the names")
         names = self._bytes(layout.NAMES_AT, used) if len(places) else b""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for place in places.tolist():
             at = place + 3
             if not place:
@@ -583,8 +583,8 @@ class MapFile(AbstractContextManager["MapFile"]):
             length = int.from_bytes(names[place - 1 : at], "little")
             if length > layout.LONGEST_NAME or at + length > used:
                 raise self._damaged("has a name that lies outside its names")
-            found[place] = file_text(names[at : at + length])
-        return found
+            texts[place] = file_text(names[at : at + length])
+        return texts
 
     def _limited(self, value: int, most: int, name: str) -> int:
         """``value``; raises WatchError unless it lies between 0 and ``most``."""

@@ -40,8 +40,8 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
         number = _count(environment.get(variable))
         if number is not None:
             ranks = _count(environment.get(size))
-            known = ranks is not None and ranks > number
-            return Rank(number=number, size=ranks if known else None, variable=variable)
+            consistent = ranks is not None and ranks > number
+            return Rank(number=number, size=ranks if consistent else None, variable=variable)
     return None
 
 
@@ -53,9 +53,9 @@ def environment_of(pid: int, proc: Path) -> Mapping[str, str]:
     except OSError:
         return {}
     # The first of two with one name is the one that counts.
-    return dict(reversed([(name, value) for name, _, value in (one.partition("=") for one in text.split("\0"))]))
+    return dict(reversed([(name, value) for name, _, value in (entry.partition("=") for entry in text.split("\0"))]))
 
 
 def _count(text: str | None) -> int | None:
-    known = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_RANKS))
-    return int(text) if known and text is not None and int(text) <= _MOST_RANKS else None
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_RANKS))
+    return int(text) if is_number and text is not None and int(text) <= _MOST_RANKS else None

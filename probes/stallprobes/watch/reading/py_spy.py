@@ -1,6 +1,6 @@
-"""py-spy, where it is installed: the frames and names of a process's Python threads, read from outside.
+"""py-spy, where it is installed: frames and names of a process's Python threads, read from outside.
 
-The process is not stopped for it, so what it does meanwhile may be read wrongly; a thread that waits is read well.
+The process is not stopped: a thread that runs may be read wrongly, a thread that waits is read well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_PROBLEM = 200
 
 @dataclass(frozen=True)
 class PythonThreads:
-    """What one run of py-spy found between two times (ns, CLOCK_MONOTONIC): names and stacks by thread id.
+    """Result of one run of py-spy between two times (ns, CLOCK_MONOTONIC): names and stacks by thread id.
 
     ``problem`` is a clause that says why it found nothing.
     """
@@ -51,9 +51,9 @@ class PythonThreads:
 
 def find_py_spy() -> Path | None:
     """The program in the folders of PATH, or beside this Python; None without one."""
-    found = shutil.which(PROGRAM)
+    in_path = shutil.which(PROGRAM)
     beside = Path(sys.executable).with_name(PROGRAM)
-    return Path(found) if found else beside if os.path.isfile(beside) else None
+    return Path(in_path) if in_path else beside if os.path.isfile(beside) else None
 
 
 # Begins py-spy, which writes to two descriptors, and returns what ends it and returns its exit code, None if not known.
@@ -78,7 +78,7 @@ def started_here(program: Path, pid: int) -> SpyStarter:
 
 
 def end_spy(run: subprocess.Popen[bytes]) -> int | None:
-    """End a run whose output is closed, or which takes too long; its exit code, None if it did not end by itself."""
+    """End a run whose output is closed, or which takes too long. Returns its exit code, None if it was ended."""
     try:
         return run.wait(_ENDING_S)
     except subprocess.TimeoutExpired:
@@ -156,7 +156,7 @@ def _read_all(written: Mapping[int, bytearray]) -> None:
 
 
 def parsed(text: bytes, begin_ns: int, end_ns: int) -> PythonThreads:
-    """What py-spy wrote as JSON between two times. What is not as expected is left out."""
+    """Threads in the JSON that py-spy wrote between two times, without unexpected parts."""
     try:
         threads = json.loads(text) if len(text) <= MOST_BYTES else None
     except (ValueError, RecursionError):
@@ -173,8 +173,8 @@ def parsed(text: bytes, begin_ns: int, end_ns: int) -> PythonThreads:
             names[number] = name
         frames = thread.get("frames")
         if isinstance(frames, list) and frames:
-            found = tuple(_python_frame(frame) for frame in frames[:MOST_FRAMES] if isinstance(frame, dict))
-            stacks[number] = CallStack(found, (), len(frames) <= MOST_FRAMES)
+            python = tuple(_python_frame(frame) for frame in frames[:MOST_FRAMES] if isinstance(frame, dict))
+            stacks[number] = CallStack(python, (), len(frames) <= MOST_FRAMES)
     return PythonThreads(begin_ns, end_ns, names, stacks)
 
 

@@ -12,7 +12,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# The end and the settling of a window that are not known.
+# End and settling of a window that are unknown.
 NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -41,7 +41,7 @@ class RecordWindows:
         begins, ended, settled = (rows[name].astype(np.int64) for name in ("began_ns", "ended_ns", "settled_ns"))
         amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest", "counted"))
         ends = np.where(ended > 0, ended, NEVER)
-        # Of a window that ended meanwhile, or none.
+        # The settling of a window that ended meanwhile, or of none.
         unknown = (settled < begins) | (settled > ends)
         return cls(begins, ends, rows["records"] != 0, np.where(unknown, NEVER, settled), *amounts)
 

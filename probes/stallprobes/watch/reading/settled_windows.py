@@ -11,9 +11,9 @@ from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Windows that are looked at, the last ones: the records of older ones have come.
+# Number of windows that are searched, the last ones: the records of older ones have come.
 LOOKED_AT = 16
-# Beyond the number of any call.
+# Number above that of any call.
 _NO_CALL = 2**32 - 1
 
 
@@ -34,7 +34,7 @@ class WindowSettler:
     """
 
     def __init__(self) -> None:
-        # By the begin of the window; those that are looked at no more, as int64[n] of begins and starts.
+        # Windows by begin; then those that are no longer searched, as int64[n] of begins and starts.
         self._windows: dict[int, _Window] = {}
         self._older = np.zeros((2, 0), dtype=np.int64)
 
@@ -50,26 +50,26 @@ class WindowSettler:
         starts = work["start"].astype(np.int64)
         for at in unsettled.tolist():
             begin_ns, end_ns = int(windows.begins[at]), int(windows.ends[at])
-            found = self._windows.setdefault(begin_ns, _Window())
+            window = self._windows.setdefault(begin_ns, _Window())
             inside = calls.rows["correlation"][(began >= begin_ns) & (began < end_ns)]
-            found.correlation = min(found.correlation, int(inside.min(initial=_NO_CALL)))
-            own = (work["correlation"] >= found.correlation) & (starts >= begin_ns) & (starts < end_ns)
-            found.start_ns = min(found.start_ns, int(starts[own].min(initial=NEVER)))
+            window.correlation = min(window.correlation, int(inside.min(initial=_NO_CALL)))
+            own = (work["correlation"] >= window.correlation) & (starts >= begin_ns) & (starts < end_ns)
+            window.start_ns = min(window.start_ns, int(starts[own].min(initial=NEVER)))
         self._put_away(windows.begins, first)
         return process.changed(windows=self._settled(windows))
 
     def _put_away(self, begins: Int64s, first: int) -> None:
         """Keep of the windows before number ``first`` what was found, as long as they are known."""
         done = [begin for begin in self._windows if begin < begins[first]]
-        found = np.array([(begin, self._windows.pop(begin).start_ns) for begin in done], dtype=np.int64).reshape(-1, 2)
-        older = np.concatenate((self._older, found.T), axis=1)
+        times = np.array([(begin, self._windows.pop(begin).start_ns) for begin in done], dtype=np.int64).reshape(-1, 2)
+        older = np.concatenate((self._older, times.T), axis=1)
         self._older = older[:, (older[0] >= begins[0]) & (older[1] < NEVER)]
 
     def _settled(self, windows: RecordWindows) -> RecordWindows:
-        present = np.array([(begin, one.start_ns) for begin, one in self._windows.items()], dtype=np.int64)
+        present = np.array([(begin, window.start_ns) for begin, window in self._windows.items()], dtype=np.int64)
         begins, starts = np.concatenate((self._older, present.reshape(-1, 2).T), axis=1)
         at = np.minimum(np.searchsorted(windows.begins, begins), len(windows) - 1)
-        known = windows.begins[at] == begins
+        kept = windows.begins[at] == begins
         settled = windows.settled.copy()
-        settled[at[known]] = np.minimum(settled[at[known]], starts[known])
+        settled[at[kept]] = np.minimum(settled[at[kept]], starts[kept])
         return replace(windows, settled=settled)

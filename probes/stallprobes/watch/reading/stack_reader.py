@@ -47,13 +47,13 @@ class StackReader:
             self._sampled |= set(np.unique(samples.rows["stack"]).tolist())
         numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls}
         numbers = (numbers | self._sampled | {thread.stack for thread in process.threads}) - {0}
-        found = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
-        if not found:
+        new = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
+        if not new:
             return
-        unknown = {address for stack in found.values() for address in stack.addresses} - self._frames.keys()
+        unknown = {address for stack in new.values() for address in stack.addresses} - self._frames.keys()
         if unknown:
             self._frames |= native_frames(unknown, file.modules(), self._code)
-        for number, stack in found.items():
+        for number, stack in new.items():
             self.stacks[number] = self._stack(stack)
 
     def _stack(self, stack: RecordedStack) -> CallStack:
@@ -91,8 +91,8 @@ def _frames_of(
             yield address, StackFrame(FrameKind.NATIVE, "", "", None, _offset(address))
         return
     offsets = {address: _offset(address - module.base) for address in addresses}
-    known = [offset for offset in offsets.values() if offset is not None]
-    places = code.code(module.path, module.build_id, known)
+    readable = [offset for offset in offsets.values() if offset is not None]
+    places = code.code(module.path, module.build_id, readable)
     functions = demangle_all(places.names.values())
     for address, offset in offsets.items():
         name, line = (None, None) if offset is None else (places.names.get(offset), places.lines.get(offset))

@@ -179,7 +179,7 @@ class UntrustedParser:
             self._close()
             failed = True
             self._failures[kind] += 1
-            # Of names, the others of the request have their answers.
+            # The other names of the request have their answers.
             self._skipped[kind] += kind is ParserRequest.NAMES
         except BaseException:
             # An answer may be on its way.
