@@ -133,7 +133,8 @@ def test_recipes_work_as_they_stand_there(tmp_path: Path, recipes: list[str], ch
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for recipe in recipes:
         follow(recipe, tmp_path)
-    path = os.pathsep.join(map(str, (tmp_path / "app", tmp_path / "probes", ROOT / "tests", ROOT / "tests" / "watch")))
+    tests = ROOT / "tests"
+    path = os.pathsep.join(map(str, (tmp_path / "app", tmp_path / "probes", tests, tests / "watch" / "lines")))
     environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
     done = subprocess.run([sys.executable, "-c", checks], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import OBJECT_THREAD, CallbackData, CuptiCode, RecordKind
 from stallprobes.native.layouts.driver_calls import ABSENT, CallFamily, family_of, plain_name, shapes
 
-STUBS = Path(__file__).parents[1] / "data" / "cupti"
+STUBS = Path(__file__).parents[2] / "data" / "cupti"
 EIGHT_BYTES = {
     "size_t", "CUdeviceptr", "CUstream", "CUevent", "CUcontext", "CUfunction", "CUmodule", "CUgraph", "CUgraphExec",
     "CUarray", "CUmemoryPool", "CUhostFn", "CUstreamCallback", "CUmemGenericAllocationHandle", "cuuint64_t",
