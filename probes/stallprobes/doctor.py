@@ -19,15 +19,7 @@ from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.native.library import REMEDY
 from stallprobes.native.library import problem as native_problem
 from stallprobes.native.sources import LIBRARIES
-from stallprobes.records.libcupti import (
-    LibraryFile,
-    ask_version,
-    found_libraries,
-    matching,
-    not_started,
-    version_text,
-    without_context_switches,
-)
+from stallprobes.records import libcupti
 from stallprobes.records.timeline import TimelineUnavailable
 
 OLDEST_CUDA = 12000
@@ -206,14 +198,14 @@ def _counters(
 
 def _timeline(
     report: DriverReport,
-    libraries: Callable[[], Sequence[LibraryFile]] = found_libraries,
-    ask: Callable[[str], int | None] = ask_version,
+    libraries: Callable[[], Sequence[libcupti.LibraryFile]] = libcupti.found_libraries,
+    ask: Callable[[str], int | None] = libcupti.ask_version,
 ) -> Iterator[Finding]:
     """Whether a libcupti fits the driver. What else may prevent the timeline is known when it is switched on."""
     if report.cuda_version is None:
         return
     try:
-        candidates = matching(report.cuda_version, libraries())
+        candidates = libcupti.matching(report.cuda_version, libraries())
     except TimelineUnavailable as error:
         yield Finding(Level.WARN, "timeline", f"not available: {error.status.found}", error.status.do)
         return
@@ -221,15 +213,15 @@ def _timeline(
         version = ask(library.path)
         if version is None:
             continue
-        text = f"libcupti {version_text(version)} ({library.origin}, {library.path})"
-        why, do = without_context_switches(version)
+        text = f"libcupti {libcupti.version_text(version)} ({library.origin}, {library.path})"
+        why, do = libcupti.without_context_switches(version)
         # Only a newer driver would help where there is nothing to do.
         yield Finding(Level.WARN if do else Level.OK, "timeline", f"{text}, {why}" if why else text, do)
         return
     yield Finding(
         Level.WARN,
         "timeline",
-        f"not available: {not_started(candidates[0].path)}",
+        f"not available: {libcupti.not_started(candidates[0].path)}",
         "install an older nvidia-cuda-cupti, or a newer driver",
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import overload
-
 
 def three(value: float) -> str:
     """``value`` with three significant digits and without an exponent."""
@@ -41,22 +39,9 @@ def in_ms(ns: float) -> str:
     return "<0.01" if 0 < ns < 5_000 else three(ns / 1e6)
 
 
-@overload
-def us_of(ns: float) -> float: ...
-@overload
-def us_of(ns: float | None) -> float | None: ...
-def us_of(ns: float | None) -> float | None:
-    """``ns`` nanoseconds in microseconds with three decimals, as documents have them; None for None."""
-    return None if ns is None else rounded(ns / 1000)
-
-
-@overload
-def rounded(value: float) -> float: ...
-@overload
-def rounded(value: float | None) -> float | None: ...
-def rounded(value: float | None) -> float | None:
-    """``value`` with three decimals, as documents have ratios; None for None."""
-    return None if value is None else round(float(value), 3)
+def rounded(value: float) -> float:
+    """``value`` with three decimals, as documents have ratios."""
+    return round(float(value), 3)
 
 
 def format_count(value: int) -> str:

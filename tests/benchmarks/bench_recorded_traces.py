@@ -28,7 +28,7 @@ from stallprobes.live.analyzer import Analyzer  # noqa: E402
 from stallprobes.live.trace_keeper import TraceKeeper  # noqa: E402
 from stallprobes.model import MS, SECONDARY, Probe  # noqa: E402
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, Observation, ProbeSet  # noqa: E402
-from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut, rows  # noqa: E402
+from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut  # noqa: E402
 from stallprobes.traces.summary import summary  # noqa: E402
 from stallprobes.traces.trace import Trace  # noqa: E402
 
@@ -94,7 +94,7 @@ def looked_for(probes: Sequence[Probe], seconds: float) -> list[Trace]:
 
 def longer(trace: Trace, least: int) -> Trace:
     """Calls and work of ``trace``, repeated until they are ``least`` rows; repeated ones are compressed better."""
-    while rows(trace) < least:
+    while trace.row_count < least:
         by = trace.span_ns + 10**9
         calls, work = trace.calls.copy(), trace.work.copy()
         for table, columns in ((calls, "began_ns returned_ns"), (work, "start_ns end_ns began_ns returned_ns")):
@@ -116,7 +116,7 @@ def stored(trace: Trace) -> None:
     written_s = time.process_time()
     decoded(text, StoredTrace).trace()
     read_s = time.process_time()
-    print(f"{rows(part)} of {rows(trace)} rows: {len(text) / 1000:.0f} KB, {len(packed) / 1000:.0f} KB in the file;")
+    print(f"{part.row_count} of {trace.row_count} rows: {len(text) / 1000:.0f} KB, {len(packed) / 1000:.0f} KB stored;")
     times = (cut_s - begun_s, written_s - cut_s, read_s - written_s)
     print("  cut {:.0f} ms, write {:.0f} ms, read {:.0f} ms".format(*(1000 * one for one in times)))
 

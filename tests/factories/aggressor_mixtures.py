@@ -148,10 +148,10 @@ def scores_of_recorded() -> Iterator[Scored]:
     for aggressors, figure in recorded():
         probes, victim = [parse_probe(name) for name in aggressors], parse_probe(figure.probe)
         phase, ratio = figure.channel.phase, figure.ratio
-        found = beside_aggressors(victim, probes, effects=effects, phase=phase, ratio=ratio)
+        reason = beside_aggressors(victim, probes, effects=effects, phase=phase, ratio=ratio)._asdict()
         kind = VerdictKind.STALLED
         yield scored(
-            Verdict(victim.name, phase, figure.quantile, figure.off_ns, figure.on_ns, ratio, kind, "", **found.fields),
+            Verdict(victim.name, phase, figure.quantile, figure.off_ns, figure.on_ns, ratio, kind, "", **reason),
             figure,
             aggressors,
         )

@@ -191,10 +191,10 @@ def test_every_setting_can_be_set() -> None:
     """Each figure by its full key, to the value it has."""
     settings = profile.settable("v100")
     assert len(settings) > 100
-    for setting in settings:
-        assert setting.what
-        loaded = profile.load("v100", dict([profile.parse_setting(f"{setting.key}={setting.value}")]))
-        assert [other.value for other in profile.settable("v100")] == [other.value for other in settings]
+    for key, value, what in settings:
+        assert what
+        loaded = profile.load("v100", dict([profile.parse_setting(f"{key}={value}")]))
+        assert profile.settable("v100") == settings
         assert loaded.name == "v100"
 
 

@@ -20,8 +20,9 @@ from stallprobes.engine.sim.backend import SimBackend
 from stallprobes.engine.sim.clock import NEVER, Clock
 from stallprobes.engine.sim.copy_engine import CopyEngine
 from stallprobes.engine.sim.device import SimStream
-from stallprobes.engine.sim.graphics_engine import GraphicsEngine, GraphicsTiming
+from stallprobes.engine.sim.graphics_engine import GraphicsEngine
 from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.parameters import EngineParameters
 from stallprobes.model import (
     KIB,
     MIB,
@@ -131,8 +132,8 @@ class Segment:
 class LoggedEngine(GraphicsEngine):
     """A graphics engine that keeps the segments of all jobs."""
 
-    def __init__(self, clock: Clock, timing: GraphicsTiming) -> None:
-        super().__init__(clock, timing)
+    def __init__(self, clock: Clock, parameters: EngineParameters, threads: int, sms: int) -> None:
+        super().__init__(clock, parameters, threads, sms)
         self.segments: list[Segment] = []
 
     def _start(self, job: Job, ready: int) -> None:

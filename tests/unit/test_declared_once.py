@@ -22,10 +22,6 @@ LEAST_FIELDS, MOST_SHARED = 6, 0.6
 EXCEPTIONS: Mapping[frozenset[str], str] = {
     frozenset("stallprobes." + name for name in pair): reason
     for pair, reason in (
-        (
-            ("catalog.entry.Cause", "verdicts.explanations.Explained"),
-            "an explanation may be put together from several causes",
-        ),
         (("verdicts.explanations.Explained", "verdicts.verdict.Verdict"), "the part of a verdict that others replace"),
         (("model.Probe", "measurement.result.RunProbe"), "a probe has its program, and a result is read without one"),
         (("model.Probe", "recording.lines.StoredProbe"), "a recording leaves out the arguments of calls"),

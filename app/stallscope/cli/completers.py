@@ -90,12 +90,12 @@ def simulation_settings(context: click.Context, _parameter: click.Parameter, inc
 
     name = context.params.get("sim")
     settings = profile.settable(name if name in profile.names() else None)
-    short = Counter(setting.key.partition(".")[2] for setting in settings)
+    short = Counter(full.partition(".")[2] for full, _, _ in settings)
     words = {}
-    for setting in settings:
-        last = setting.key.partition(".")[2]
-        key = last if "." not in incomplete and short[last] == 1 else setting.key
-        words[f"{key}="] = f"{setting.what}: {setting.value}"
+    for full, value, what in settings:
+        last = full.partition(".")[2]
+        key = last if "." not in incomplete and short[last] == 1 else full
+        words[f"{key}="] = f"{what}: {value}"
     return items(incomplete, words)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stallprobes.engine.gpu_work import submissions
@@ -15,7 +15,7 @@ from stallscope.report.text import TextWriter
 
 if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
-    from stallprobes.engine.sim.profile import Profile, Setting
+    from stallprobes.engine.sim.profile import Profile
 
 # Smallest width of the text beside the names of patterns; with less room the text is below them.
 _LEAST_BESIDE_NAMES = 30
@@ -67,13 +67,12 @@ def write_list(
     out.paragraph("Details of a pattern or probe: stallscope explain NAME")
 
 
-def write_profile(out: TextWriter, profile: Profile, settings: Iterable[Setting]) -> None:
-    """Write a simulated GPU, the source of its values, and all parameters."""
+def write_profile(out: TextWriter, profile: Profile, settings: Sequence[tuple[str, str, str]]) -> None:
+    """Write a simulated GPU, the source of its values, and all parameters, as ``settable`` returns them."""
     out.paragraph(f"SIMULATED {profile.title}, profile {profile.name}", style="strong")
     out.paragraph(f"Source: {profile.source}")
     out.line()
-    rows = [(setting.key, setting.value, setting.what) for setting in settings]
-    out.table((TableColumn("parameter"), TableColumn("value", right=True), TableColumn("meaning")), rows)
+    out.table((TableColumn("parameter"), TableColumn("value", right=True), TableColumn("meaning")), settings)
 
 
 def write_pattern(out: TextWriter, pattern: Pattern, language: CodeLanguage = DEFAULT_LANGUAGE) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stallprobes.matrix.comparing.comparison import CellOutcome
 from stallprobes.units import plural
 from stallprobes.wording import check_wording, comparison_wording
-from stallprobes.wording.headline import Headline
+from stallprobes.wording.headline import headline
 from stallscope.report.table import TableColumn
 from stallscope.report.text import TextWriter
 
@@ -22,14 +22,14 @@ def show(out: TextWriter, comparison: Comparison, regressions: Sequence[CellChan
     """The whole report."""
     machines(out, comparison)
     out.line()
-    stalls, changed, measured = Headline.of(comparison.new, comparison).lines
-    headline(out, (changed, stalls, measured))
+    stalls, changed, measured = headline(comparison.new, comparison)
+    first_lines(out, (changed, stalls, measured))
     out.line()
     differences(out, comparison)
     changes(out, comparison, regressions)
 
 
-def headline(out: TextWriter, lines: Sequence[tuple[str, str]]) -> None:
+def first_lines(out: TextWriter, lines: Sequence[tuple[str, str]]) -> None:
     """The lines that begin a report: label and text of each."""
     out.table((TableColumn(""), TableColumn("")), lines)
 

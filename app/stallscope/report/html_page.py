@@ -20,7 +20,7 @@ from stallprobes.matrix.matrix import QUIET, Status
 from stallprobes.units import compact, plural
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
-from stallprobes.wording.headline import Headline
+from stallprobes.wording.headline import headline
 from stallprobes.wording.timeline_wording import phases_text, summary_text
 from stallscope.report import html_cell
 from stallscope.report.html_cell import PageData, text
@@ -92,7 +92,7 @@ def _head(
     yield f"<h1>{'stallscope check' if comparison is None else 'stallscope: comparison of two checks'}</h1>"
     yield f"<p>{text(check_wording.check_title(matrix))}</p>"
     yield '<table class="key headline"><tbody>'
-    for label, line in Headline.of(matrix, comparison, reference).lines:
+    for label, line in headline(matrix, comparison, reference):
         yield f"<tr><th scope=row>{label}</th><td>{text(line)}</td></tr>"
     yield "</tbody></table>"
     if matrix.interrupted:

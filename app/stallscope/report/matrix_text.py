@@ -16,7 +16,7 @@ from stallprobes.matrix.matrix import PHASES, QUIET, CellKind, Status
 from stallprobes.units import compact, plural
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording, comparison_wording, reference_wording
-from stallprobes.wording.headline import Headline
+from stallprobes.wording.headline import headline
 from stallprobes.wording.timeline_wording import timeline_text
 from stallscope.report import comparison_text, matrix_symbols
 from stallscope.report.columns import cut_words, display_width, name_parts, padded
@@ -68,7 +68,7 @@ def show(
 
     def begin(out: TextWriter) -> None:
         out.paragraph(check_wording.check_title(matrix), style="strong")
-        comparison_text.headline(out, Headline.of(matrix, comparison, reference).lines)
+        comparison_text.first_lines(out, headline(matrix, comparison, reference))
         if full:
             out.paragraph(check_wording.kind_counts(matrix))
         out.section("About the hosts", hosts)

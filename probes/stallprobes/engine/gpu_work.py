@@ -5,20 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stallprobes.model import (
-    TIMELINE_PHASES,
-    Buffer,
-    BufferPart,
-    Channel,
-    Context,
-    Graph,
-    Op,
-    Program,
-    Source,
-    Stream,
-    StreamKind,
-    null_stream,
-)
+from stallprobes import model
 
 # Driver functions that put work with a record of its own on a stream.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
@@ -47,7 +34,7 @@ class Submission:
     """
 
     op: int
-    stream: Stream
+    stream: model.Stream
     label: str
     repeat: int
     records: int
@@ -62,12 +49,12 @@ class StreamUse:
     """
 
     probe: str
-    stream: Stream
+    stream: model.Stream
     context: int
     handle: int
 
 
-def submissions(program: Program) -> tuple[Submission, ...]:
+def submissions(program: model.Program) -> tuple[Submission, ...]:
     """The ops of an iteration that put work on a stream: a named stream, or the default stream."""
     submitted = []
     for number, op in enumerate(program.ops):
@@ -78,7 +65,7 @@ def submissions(program: Program) -> tuple[Submission, ...]:
     return tuple(submitted)
 
 
-def depth(program: Program, stream: Stream) -> int:
+def depth(program: model.Program, stream: model.Stream) -> int:
     """Number of later calls on ``stream`` after which a call's work has certainly started, at most UNBOUNDED.
 
     A program that waits for its stream in each iteration has one iteration in flight; a guard sets the number for its
@@ -86,7 +73,7 @@ def depth(program: Program, stream: Stream) -> int:
     """
     each = sum(part.repeat for part in submissions(program) if part.stream == stream)
     waits = set(_SYNCHRONIZING)
-    if stream.kind is StreamKind.NULL:
+    if stream.kind is model.StreamKind.NULL:
         waits.add(_SYNCHRONIZES_DEFAULT_STREAM)
     if any(op.fn in waits for op in program.ops):
         return min(each, UNBOUNDED)
@@ -95,23 +82,23 @@ def depth(program: Program, stream: Stream) -> int:
     return UNBOUNDED
 
 
-def crosses_gpus(program: Program) -> bool:
+def crosses_gpus(program: model.Program) -> bool:
     """Whether a call that puts work on a stream uses two GPUs: then the driver may run it on a stream of its own."""
     return any(op.fn in SUBMITTING and len(_devices(op)) > 1 for op in program.ops)
 
 
-def _devices(op: Op) -> set[int]:
+def _devices(op: model.Op) -> set[int]:
     devices = set()
     for arg in op.args:
-        owner = arg.buffer if isinstance(arg, BufferPart) else arg
-        if isinstance(owner, Buffer | Stream):
+        owner = arg.buffer if isinstance(arg, model.BufferPart) else arg
+        if isinstance(owner, model.Buffer | model.Stream):
             devices.add(owner.context.device)
-        elif isinstance(owner, Context):
+        elif isinstance(owner, model.Context):
             devices.add(owner.device)
     return devices
 
 
-def timeline_channels(program: Program) -> tuple[Channel, ...]:
+def timeline_channels(program: model.Program) -> tuple[model.Channel, ...]:
     """The channels that the timeline fills, besides those of the program: per phase, then per label and phase.
 
     A phase that the program measures itself, with a pair of events, keeps that source.
@@ -119,18 +106,18 @@ def timeline_channels(program: Program) -> tuple[Channel, ...]:
     parts = submissions(program)
     if not parts:
         return ()
-    phases = tuple(phase for phase in TIMELINE_PHASES if program.source(phase) is Source.TIMELINE)
+    phases = tuple(phase for phase in model.TIMELINE_PHASES if program.source(phase) is model.Source.TIMELINE)
     labels = dict.fromkeys(part.label for part in parts if part.label)
-    return (*map(Channel, phases), *(Channel(phase, label) for label in labels for phase in phases))
+    return (*map(model.Channel, phases), *(model.Channel(phase, label) for label in labels for phase in phases))
 
 
-def _stream(op: Op, program: Program) -> Stream | None:
+def _stream(op: model.Op, program: model.Program) -> model.Stream | None:
     if op.fn in _ON_DEFAULT_STREAM:
-        return None if program.context is None else null_stream(program.context)
-    return next((arg for arg in op.args if isinstance(arg, Stream)), None)
+        return None if program.context is None else model.null_stream(program.context)
+    return next((arg for arg in op.args if isinstance(arg, model.Stream)), None)
 
 
-def _waits_for(op: Op, stream: Stream, program: Program) -> bool:
+def _waits_for(op: model.Op, stream: model.Stream, program: model.Program) -> bool:
     if op.fn == "cuStreamSynchronize":
         return stream in op.args
     if op.fn == _SYNCHRONIZES_DEFAULT_STREAM:
@@ -138,5 +125,5 @@ def _waits_for(op: Op, stream: Stream, program: Program) -> bool:
     return op.fn == "cuCtxSynchronize" and stream.context == program.context
 
 
-def _records(op: Op) -> int:
-    return next((arg.nodes for arg in op.args if isinstance(arg, Graph)), 1)
+def _records(op: model.Op) -> int:
+    return next((arg.nodes for arg in op.args if isinstance(arg, model.Graph)), 1)

@@ -6,18 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from stallprobes.engine import protocol
 from stallprobes.engine.backend import ProbeFailure
 from stallprobes.engine.process import EngineProcess, engine_lost
-from stallprobes.engine.protocol import (
-    Advanced,
-    Failed,
-    FromEngine,
-    ProbeStopped,
-    Ready,
-    Refused,
-    ResidentReturned,
-    TimelineChanged,
-)
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
@@ -29,34 +20,34 @@ class Inbox:
     """The messages received from the engine. The receiver thread writes it; it must not reference the session."""
 
     def __init__(self) -> None:
-        self.answer: Ready | Refused | Failed | None = None
-        self.fatal: Failed | None = None
+        self.answer: protocol.Ready | protocol.Refused | protocol.Failed | None = None
+        self.fatal: protocol.Failed | None = None
         self.probe_failures: list[ProbeFailure] = []
         self.advanced = 0
-        self.returned: ResidentReturned | None = None
+        self.returned: protocol.ResidentReturned | None = None
         self.timeline = OFF
         self.timeline_switch = 0
         self.ended = False
         self.stopping = False
         self._changed = threading.Condition()
 
-    def put(self, message: FromEngine | None) -> None:
+    def put(self, message: protocol.FromEngine | None) -> None:
         """Store a message; None says that the engine has ended."""
         with self._changed:
             match message:
                 case None:
                     self.ended = True
-                case Failed(after_ready=True):
+                case protocol.Failed(after_ready=True):
                     self.fatal = self.fatal or message
-                case Ready() | Refused() | Failed():
+                case protocol.Ready() | protocol.Refused() | protocol.Failed():
                     self.answer = message
-                case ProbeStopped(failure):
-                    self.probe_failures.append(failure)
-                case Advanced(number):
+                case ProbeFailure():
+                    self.probe_failures.append(message)
+                case protocol.Advance(number):
                     self.advanced = number
-                case ResidentReturned():
+                case protocol.ResidentReturned():
                     self.returned = message
-                case TimelineChanged(number, status):
+                case protocol.TimelineChanged(number, status):
                     self.timeline_switch, self.timeline = number, status
             self._changed.notify_all()
 
@@ -83,11 +74,11 @@ class Inbox:
             if not process.is_stopped:
                 left -= time.monotonic() - before
         match self.answer:
-            case Ready(info=info):
+            case protocol.Ready(info=info):
                 return info
-            case Refused(reason, probes):
+            case protocol.Refused(reason, probes):
                 raise Unsupported(reason, *probes)
-            case Failed(exit_code, sentence):
+            case protocol.Failed(exit_code, sentence):
                 raise EngineFailed(exit_code, sentence)
             case _ if self.ended:
                 raise engine_lost(process, " while it started")

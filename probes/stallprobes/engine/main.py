@@ -24,23 +24,9 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
+from stallprobes.engine import protocol
 from stallprobes.engine.backend import Backend
 from stallprobes.engine.board import Board, BoardLayout
-from stallprobes.engine.protocol import (
-    Advance,
-    Advanced,
-    CallResident,
-    Failed,
-    FromEngine,
-    ProbeStopped,
-    Ready,
-    Refused,
-    ResidentReturned,
-    Start,
-    Stop,
-    SwitchTimeline,
-    TimelineChanged,
-)
 from stallprobes.engine.resident import CallStopped, LocalControl
 from stallprobes.engine.second_process import SecondProcess, limited, own_probes
 from stallprobes.engine.slots import SlotThread, SlotWriter
@@ -80,7 +66,7 @@ def main(arguments: list[str]) -> NoReturn:
     code = EXIT_ENGINE
     try:
         start = connection.recv()
-        if isinstance(start, Start):
+        if isinstance(start, protocol.Start):
             board = Board.attach(board_fd, BoardLayout.of(start.probes))
             code = EngineServer(connection, start, board, preload if arguments[3:] else None).run()
     except EOFError:
@@ -100,13 +86,15 @@ class EngineServer:
     """
 
     def __init__(
-        self, connection: Connection, start: Start, board: Board, preload: threading.Thread | None = None
+        self, connection: Connection, start: protocol.Start, board: Board, preload: threading.Thread | None = None
     ) -> None:
         self._preload_thread = preload
         self._connection = connection
         self._start = start
         self._board = board
-        self._inbox: queue.SimpleQueue[Advance | CallResident | SwitchTimeline | Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[
+            protocol.Advance | protocol.CallResident | protocol.SwitchTimeline | protocol.Stop
+        ] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._slots: SlotThread | None = None
         self._second: SecondProcess | None = None
@@ -145,20 +133,20 @@ class EngineServer:
             if self._slots is not None:
                 self._slots.start()
             if self._start.options.timeline:
-                self._switch_timeline(backend, SwitchTimeline(0, True))
+                self._switch_timeline(backend, protocol.SwitchTimeline(0, True))
                 self._await_timeline(backend)
             self._running = True
             self._write_heartbeat(EngineState.READY)
-            self._send(Ready(info, None if self._second is None else self._second.pid))
+            self._send(protocol.Ready(info, None if self._second is None else self._second.pid))
             self._serve(backend)
         except Unsupported as error:
-            return self._fail(Refused(error.reason, error.probes), EXIT_ENGINE)
+            return self._fail(protocol.Refused(error.reason, error.probes), EXIT_ENGINE)
         except BackendError as error:
-            return self._fail(Failed(error.exit_code, error.sentence, self._running), error.exit_code)
+            return self._fail(protocol.Failed(error.exit_code, error.sentence, self._running), error.exit_code)
         except Exception as error:
             traceback.print_exc()
             sentence = f"internal error of the engine: {kind_and_text(error)}"
-            return self._fail(Failed(EXIT_ENGINE, sentence, self._running), EXIT_ENGINE)
+            return self._fail(protocol.Failed(EXIT_ENGINE, sentence, self._running), EXIT_ENGINE)
         if self._slots is not None:
             self._slots.stop()
         self._write_heartbeat(EngineState.STOPPING)
@@ -179,15 +167,15 @@ class EngineServer:
                 message = self._inbox.get(timeout=TICK_S)
             except queue.Empty:
                 message = None
-            if isinstance(message, Stop) or self._stopping.is_set():
+            if isinstance(message, protocol.Stop) or self._stopping.is_set():
                 return
-            if isinstance(message, SwitchTimeline):
+            if isinstance(message, protocol.SwitchTimeline):
                 self._switch_timeline(backend, message)
-            elif isinstance(message, CallResident):
+            elif isinstance(message, protocol.CallResident):
                 self._call_resident(message)
             elif message is not None:
                 self._pass(backend, message.ns)
-                self._send(Advanced(message.number))
+                self._send(message)
             elif paced:
                 now = time.monotonic_ns()
                 # After a suspension of the whole process the simulation continues without catching up.
@@ -212,10 +200,10 @@ class EngineServer:
         if self._start.resident is not None:
             self._resident = self._start.resident(LocalControl(self._board, advance))
 
-    def _call_resident(self, message: CallResident) -> None:
+    def _call_resident(self, message: protocol.CallResident) -> None:
         with contextlib.suppress(CallStopped):
             value = getattr(self._resident, message.method)(*message.arguments)
-            self._send(ResidentReturned(value))
+            self._send(protocol.ResidentReturned(value))
 
     def _poll(self, backend: Backend) -> None:
         self._write_heartbeat(None)
@@ -225,13 +213,13 @@ class EngineServer:
         for stopped in [] if self._second is None else self._second.poll():
             self._send(stopped)
         for failure in backend.poll():
-            self._send(ProbeStopped(failure))
+            self._send(failure)
             if failure.fatal:
                 raise BackendError(
                     EXIT_ENGINE, f"{failure.sentence}; after this error the contexts of all probes are unusable"
                 )
 
-    def _switch_timeline(self, backend: Backend, message: SwitchTimeline) -> None:
+    def _switch_timeline(self, backend: Backend, message: protocol.SwitchTimeline) -> None:
         self._switched, self._answered = message.number, message.number - 1
         backend.switch_timeline(message.on)
 
@@ -243,7 +231,7 @@ class EngineServer:
         if status is None:
             return False
         self._answered = self._switched
-        self._send(TimelineChanged(self._answered, status))
+        self._send(protocol.TimelineChanged(self._answered, status))
         return True
 
     def _await_timeline(self, backend: Backend) -> None:
@@ -265,19 +253,19 @@ class EngineServer:
         try:
             while True:
                 message = self._connection.recv()
-                if isinstance(message, Stop):
+                if isinstance(message, protocol.Stop):
                     self._stopping.set()
                 self._inbox.put(message)
         except (EOFError, OSError):
             os._exit(EXIT_ENGINE)
 
-    def _send(self, message: FromEngine) -> None:
+    def _send(self, message: protocol.FromEngine) -> None:
         try:
             self._connection.send(message)
         except OSError:
             os._exit(EXIT_ENGINE)
 
-    def _fail(self, message: FromEngine, code: int) -> int:
+    def _fail(self, message: protocol.FromEngine, code: int) -> int:
         self._write_heartbeat(EngineState.FAILED)
         if self._second is not None:
             self._second.kill()

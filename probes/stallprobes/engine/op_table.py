@@ -39,12 +39,15 @@ def compile_program(program: Program, resolver: HostResolver) -> OpTable:
     Raises Unsupported if the resolver cannot provide a resource, ValueError if an op does not fit into a row.
     """
     channels = {channel: number for number, channel in enumerate(program.channels)}
-    guard = program.guard
+    guard, undo = program.guard, _rows(program.undo, resolver, {})
+    for row in undo:
+        # The loop checks no return code of these.
+        row.flags |= OpFlag.RETURN_IS_VALUE
     return OpTable(
         ops=_rows(program.ops, resolver, channels),
         setup=_rows(program.setup, resolver, {}),
         teardown=_rows(program.teardown, resolver, {}),
-        undo=_unchecked(_rows(program.undo, resolver, {})),
+        undo=undo,
         guard_address=0 if guard is None else resolver.word(guard.word),
         guard_ahead=0 if guard is None else guard.ahead,
         proof_address=0 if program.proof is None else resolver.word(program.proof),
@@ -55,13 +58,6 @@ def _rows(ops: Sequence[Op], resolver: HostResolver, channels: Mapping[Channel, 
     rows = op_rows(len(ops))
     for row, op in zip(rows, ops, strict=True):
         _fill(row, op, resolver, channels)
-    return rows
-
-
-def _unchecked(rows: OpRows) -> OpRows:
-    """``rows``, of which the loop checks no return code."""
-    for row in rows:
-        row.flags |= OpFlag.RETURN_IS_VALUE
     return rows
 
 

@@ -32,7 +32,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Advance:
-    """To an engine with virtual time: advance by ``ns``, then answer Advanced with the same ``number``."""
+    """To an engine with virtual time: advance by ``ns``, then answer with this message."""
 
     number: int
     ns: int
@@ -88,20 +88,6 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class ProbeStopped:
-    """From the engine: one probe stopped with an error; the other probes continue."""
-
-    failure: ProbeFailure
-
-
-@dataclass(frozen=True)
-class Advanced:
-    """From the engine: the virtual time of the Advance with this ``number`` has passed."""
-
-    number: int
-
-
-@dataclass(frozen=True)
 class ResidentReturned:
     """From the engine: a resident's method has returned ``value``."""
 
@@ -117,4 +103,5 @@ class TimelineChanged:
 
 
 ToEngine = Start | Advance | CallResident | SwitchTimeline | Stop
-FromEngine = Ready | Refused | Failed | ProbeStopped | Advanced | ResidentReturned | TimelineChanged
+# A ProbeFailure: the probe stopped with an error, and the other probes continue.
+FromEngine = Ready | Refused | Failed | ProbeFailure | Advance | ResidentReturned | TimelineChanged

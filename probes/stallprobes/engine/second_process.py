@@ -11,10 +11,10 @@ import queue
 import time
 from dataclasses import replace
 
-from stallprobes.engine.backend import Options
+from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board
 from stallprobes.engine.process import EngineProcess
-from stallprobes.engine.protocol import Failed, FromEngine, ProbeStopped, Ready, Refused, Start, Stop
+from stallprobes.engine.protocol import Failed, FromEngine, Ready, Refused, Start, Stop
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
@@ -64,7 +64,7 @@ class SecondProcess:
                 return
             self._raise(message)
 
-    def poll(self) -> list[ProbeStopped]:
+    def poll(self) -> list[ProbeFailure]:
         """Its probes that failed since the last call. Raises BackendError if it has ended or does not answer."""
         stopped = []
         while True:
@@ -72,7 +72,7 @@ class SecondProcess:
                 message = self._messages.get_nowait()
             except queue.Empty:
                 break
-            if isinstance(message, ProbeStopped):
+            if isinstance(message, ProbeFailure):
                 stopped.append(message)
             else:
                 self._raise(message)

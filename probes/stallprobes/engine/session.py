@@ -14,18 +14,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from stallprobes.engine import protocol
 from stallprobes.engine.backend import Options, ProbeFailure
 from stallprobes.engine.board import Board, BoardLayout
 from stallprobes.engine.inbox import Inbox
 from stallprobes.engine.process import EngineProcess, SpareEngine
-from stallprobes.engine.protocol import (
-    Advance,
-    CallResident,
-    Ready,
-    Start,
-    Stop,
-    SwitchTimeline,
-)
 from stallprobes.engine.resident import CallStopped, ResidentFactory
 from stallprobes.engine.snapshot import ProbeSnapshot, Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows, read_losses, read_rows
@@ -148,7 +141,9 @@ class Session:
         )
         self._finalizers[0].atexit = False
         try:
-            self._process.connect(Start(self.probes, self.backend, self.options, self._resident), self._inbox.put)
+            self._process.connect(
+                protocol.Start(self.probes, self.backend, self.options, self._resident), self._inbox.put
+            )
             self.info = self._inbox.await_ready(self._process, timeout)
         except OSError as error:
             self._kill()
@@ -233,7 +228,7 @@ class Session:
         self._timeline_switches += 1
         number = self._timeline_switches
         if self._process is not None:
-            self._process.send(SwitchTimeline(number, on))
+            self._process.send(protocol.SwitchTimeline(number, on))
         self._inbox.wait(lambda: self._inbox.timeline_switch >= number, timeout)
         self._raise_if_gone()
         return self.timeline_status()
@@ -312,7 +307,7 @@ class Session:
             self._advances += 1
             number = self._advances
             if self._process is not None:
-                self._process.send(Advance(number, round(seconds * 1e9)))
+                self._process.send(protocol.Advance(number, round(seconds * 1e9)))
             self._await_answer(lambda: self._inbox.advanced >= number)
         else:
             before_s = time.monotonic()
@@ -338,7 +333,7 @@ class Session:
         if stop():
             raise CallStopped
         if self._process is not None:
-            self._process.send(CallResident(method, arguments))
+            self._process.send(protocol.CallResident(method, arguments))
         self._await_answer(lambda: self._inbox.returned is not None or stop(), _STOP_STEP_S)
         self._raise_if_gone()
         returned, self._inbox.returned = self._inbox.returned, None
@@ -363,7 +358,7 @@ class Session:
         Before the engine is ready only its own is known.
         """
         answer, pid = self._inbox.answer, self.engine_pid
-        second = answer.second_pid if isinstance(answer, Ready) else None
+        second = answer.second_pid if isinstance(answer, protocol.Ready) else None
         return tuple(process_id for process_id in (pid, second) if process_id is not None) if pid is not None else ()
 
     def probe_failures(self) -> tuple[ProbeFailure, ...]:
@@ -393,7 +388,7 @@ class Session:
                 if self._board is not None:
                     self._board.header.quit = 1
             try:
-                if process.send(Stop()):
+                if process.send(protocol.Stop()):
                     process.wait(_STOP_S)
             finally:
                 # A second Ctrl-C can interrupt the wait.

@@ -19,7 +19,6 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from stallprobes.errors import MalformedJson, TruncatedJson
-from stallprobes.units import us_of
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 # Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program is cut to 1000.
@@ -83,11 +82,8 @@ class PlainDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, source: object, /, **others: Any) -> Self:
-        """The document of ``source``: its attributes by name, and ``others``. ``…_us`` is made of its ``…_ns``."""
-        for name in cls.__struct_fields__:
-            if name not in others:
-                others[name] = _attribute(source, name)
-        return cls(**others)
+        """The document of ``source``: its attributes by name, and ``others``."""
+        return cls(**{name: getattr(source, name) for name in cls.__struct_fields__ if name not in others} | others)
 
 
 class Document(PlainDocument):
@@ -96,10 +92,6 @@ class Document(PlainDocument):
     def __post_init__(self) -> None:
         for name, decimals in _rounded_fields(type(self)):
             force_setattr(self, name, _rounded(getattr(self, name), decimals))
-
-
-def _attribute(source: object, name: str) -> Any:
-    return us_of(getattr(source, f"{name[:-2]}ns")) if name.endswith("_us") else getattr(source, name)
 
 
 @cache

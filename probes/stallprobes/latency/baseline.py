@@ -119,8 +119,8 @@ class Baseline:
         middle = self.percentile_ns(channel, quantile)
         if middle is None:
             return None
-        known_range, fitted = self.range_ns(channel, quantile), self._fitted(channel, quantile)
-        predicted = math.exp(fitted.mean + _upper_t(fitted.freedom) * fitted.deviation)
+        known_range, (mean, deviation, freedom) = self.range_ns(channel, quantile), self._fitted(channel, quantile)
+        predicted = math.exp(mean + _upper_t(freedom) * deviation)
         return predicted if known_range is None else max(known_range[1], predicted)
 
     def deviation(self, channel: Channel, quantile: Quantile) -> float:
@@ -128,29 +128,22 @@ class Baseline:
 
         Without a known window it is the prior's.
         """
-        return self._fitted(channel, quantile).deviation
+        _, deviation, _ = self._fitted(channel, quantile)
+        return deviation
 
-    def _fitted(self, channel: Channel, quantile: Quantile) -> _Fitted:
+    def _fitted(self, channel: Channel, quantile: Quantile) -> tuple[float, float, int]:
+        """Mean, deviation and degrees of freedom of the prediction of the logarithm of one more window."""
         histogram, prior = self.percentiles[quantile].get(channel), _PRIOR_WINDOWS * _PRIOR_DEVIATION**2
         if histogram is None or not histogram.count:
             middle = max(self.percentile_ns(channel, quantile) or 0.0, 1.0)
-            return _Fitted(math.log(middle), _PRIOR_DEVIATION * math.sqrt(2), _PRIOR_WINDOWS)
+            return math.log(middle), _PRIOR_DEVIATION * math.sqrt(2), _PRIOR_WINDOWS
         buckets, counts = histogram.used
         windows = histogram.count
         logs = np.log(np.maximum(MIDDLE[buckets], 1.0))
         mean = float(counts @ logs) / windows
         freedom = windows - 1 + _PRIOR_WINDOWS
         variance = (float(counts @ (logs - mean) ** 2) + prior) / freedom
-        return _Fitted(mean, math.sqrt(variance * (1 + 1 / windows)), freedom)
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """The prediction of the logarithm of one more window: its mean, its deviation and the degrees of freedom."""
-
-    mean: float
-    deviation: float
-    freedom: float
+        return mean, math.sqrt(variance * (1 + 1 / windows)), freedom
 
 
 def widest(

@@ -139,35 +139,26 @@ def capture(
     return CaptureResult(recorder.written, recorder.traces, left_out)
 
 
+@dataclass(eq=False)
 class _CaptureLoop:
-    """Records an observation every 0.1 s."""
+    """Records an observation every 0.1 s. ``wall_s``, if not None, replaces the time of the first one."""
 
-    def __init__(
-        self,
-        session: Session,
-        probe_set: ProbeSet,
-        recorder: Recorder,
-        telemetry: Telemetry | None,
-        keeper: TraceKeeper | None,
-        wall_s: float | None,
-        stop: Callable[[], bool],
-        suspension: CaptureSuspension | None,
-    ) -> None:
-        self.analyzer = Analyzer(probe_set)
-        self._session = session
-        self._probe_set = probe_set
-        self._recorder = recorder
-        self._keeper = keeper
-        self._at_ns = 0
-        self._telemetry: Telemetry | SimulatedTelemetry | None = telemetry
-        if probe_set.backend == SIM:
-            self._telemetry = SimulatedTelemetry(session.sensors, lambda: self._at_ns)
-        self._wall_offset_s: float | None = None
-        self._wall_s = wall_s
-        self._stop = stop
-        self._suspension = suspension
-        self._aggressors = [probe.name for probe in probe_set.probes if probe.role is Role.AGGRESSOR]
-        self._aggressors_on = False
+    _session: Session
+    _probe_set: ProbeSet
+    _recorder: Recorder
+    _telemetry: Telemetry | SimulatedTelemetry | None
+    _keeper: TraceKeeper | None
+    _wall_s: float | None
+    _stop: Callable[[], bool]
+    _suspension: CaptureSuspension | None
+    _at_ns: int = 0
+    _wall_offset_s: float | None = None
+    _aggressors_on: bool = False
+
+    def __post_init__(self) -> None:
+        self.analyzer = Analyzer(self._probe_set)
+        if self._probe_set.backend == SIM:
+            self._telemetry = SimulatedTelemetry(self._session.sensors, lambda: self._at_ns)
 
     @property
     def stopped(self) -> bool:
@@ -176,7 +167,8 @@ class _CaptureLoop:
 
     def switch_aggressors(self, on: bool) -> None:
         """Switch all aggressors on or off."""
-        self._session.set_running(dict.fromkeys(self._aggressors, on))
+        aggressors = [probe.name for probe in self._probe_set.probes if probe.role is Role.AGGRESSOR]
+        self._session.set_running(dict.fromkeys(aggressors, on))
         self._aggressors_on = on
 
     def set_periods(self, idle: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,10 +22,6 @@ class GpuHistory:
         self._numbers = np.full(slots, -1, dtype=np.int64)
         # The slot of the last observation.
         self._last = -1
-
-    def copy(self) -> GpuHistory:
-        """An independent copy."""
-        return deepcopy(self)
 
     def feed(self, at_ns: int, telemetry: TelemetrySnapshot | None) -> None:
         """Add the values of ``telemetry`` at the board's time ``at_ns``; nothing for readings without a value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,10 +90,10 @@ class HeatMapHistory:
     def copy(self) -> HeatMapHistory:
         """An independent copy."""
         other = copy(self)
-        other._history = self._history.copy()
+        other._history = deepcopy(self._history)
         other._marks = deque(self._marks, _MARKS)
         other._strips = {}
-        other._gpu = self._gpu.copy()
+        other._gpu = deepcopy(self._gpu)
         return other
 
     def clear(self) -> None:

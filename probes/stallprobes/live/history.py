@@ -7,7 +7,6 @@ observation does not change the call rate in a plot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from functools import lru_cache
 
 import numpy as np
@@ -42,27 +41,24 @@ def _steps(columns: int) -> NDArray[np.intp]:
 
 def binned(histograms: Sequence[Histogram], columns: int) -> NDArray[np.float64]:
     """The counts of ``histograms`` in ``columns`` steps of the axis, [histograms][columns]."""
-    block, rows = HistogramBlock.of(histograms), len(histograms)
-    buckets, counts = block.used
-    places = _steps(columns)[buckets] + _row_of_each(block) * columns
-    return np.asarray(np.bincount(places, counts, rows * columns), dtype=np.float64).reshape(rows, columns)
-
-
-def _row_of_each(block: HistogramBlock) -> NDArray[np.int64]:
-    """The number of the row of each bucket in use."""
-    borders = np.array(block.borders)
-    return np.arange(len(borders) - 1).repeat(borders[1:] - borders[:-1])
+    rows = len(histograms)
+    return _binned(histograms, [1] * rows, range(rows), rows, columns)
 
 
 def binned_sums(histograms: Sequence[Histogram], signs: Sequence[int], sum_of: Sequence[int], rows: int) -> Bins:
     """``rows`` sums of counts in steps of the axis, [rows][BINS]: histogram i, with its sign, is part of sum_of[i]."""
+    return _binned(histograms, signs, sum_of, rows, BINS).astype(np.uint32)
+
+
+def _binned(
+    histograms: Sequence[Histogram], signs: Sequence[int], sum_of: Sequence[int], rows: int, columns: int
+) -> NDArray[np.float64]:
     block = HistogramBlock.of(histograms)
-    borders = np.array(block.borders)
-    sizes = borders[1:] - borders[:-1]
+    sizes = np.diff(block.borders)
     buckets, counts = block.used
-    places = _steps(BINS)[buckets] + (np.array(sum_of, dtype=np.int64) * BINS).repeat(sizes)
-    sums = np.bincount(places, counts * np.array(signs, dtype=np.int64).repeat(sizes), rows * BINS)
-    return sums.astype(np.uint32).reshape(rows, BINS)
+    places = _steps(columns)[buckets] + (np.array(sum_of, dtype=np.int64) * columns).repeat(sizes)
+    sums = np.bincount(places, counts * np.array(signs, dtype=np.int64).repeat(sizes), rows * columns)
+    return np.asarray(sums, dtype=np.float64).reshape(rows, columns)
 
 
 def position(ns: float, columns: int) -> int:
@@ -86,10 +82,6 @@ class History:
         self._first = -1
         self._at_ns = 0
         self._span = 1
-
-    def copy(self) -> History:
-        """An independent copy."""
-        return deepcopy(self)
 
     def move_to(self, at_ns: int, since_ns: int | None = None) -> int:
         """Make ``at_ns`` (ns) the current time and return its slot number.

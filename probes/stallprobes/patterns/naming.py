@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from stallprobes.catalog import SECOND_PROCESS, Placement, entries, in_threads, on_null_stream, on_shared_stream
@@ -103,8 +103,5 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     if not names:
         return f'there is no {kind} "{name}": only patterns have any'
     near = nearest(name, names, cutoff=0.5)
-    return f'there is no {kind} "{name}"; ' + (f'did you mean "{near}"?' if near else _alternatives(names))
-
-
-def _alternatives(names: Sequence[str]) -> str:
-    return f"there are: {', '.join(names)}" if len(names) <= _LONGEST_LIST else "see: stallscope list"
+    there = f"there are: {', '.join(names)}" if len(names) <= _LONGEST_LIST else "see: stallscope list"
+    return f'there is no {kind} "{name}"; ' + (f'did you mean "{near}"?' if near else there)

@@ -37,7 +37,7 @@ from stallprobes.traces.delay_index import DelayIndex
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.rows import RowKey, RowKind, spans_of
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace, TraceTrigger, callers_of, op_label
+from stallprobes.traces.trace import OPEN, TABLES, Int64s, OpenWork, Trace, TraceTrigger, callers_of, op_label
 from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
@@ -86,7 +86,8 @@ def save(
     ``progress`` is called with the share (0 to 1) of the events that are written, unless ``traces`` is an iterator of
     unknown length. Raises FileNotWritten.
     """
-    total = sum(_size_of(titled.trace) for titled in traces) if isinstance(traces, Sequence) else 0
+    # Not all of them are events with a duration: rows are missing for a few.
+    total = sum(titled.trace.row_count for titled in traces) if isinstance(traces, Sequence) else 0
     lines = _lines(traces, about)
     counted = _counted(lines, total, progress) if total else lines
     atomic.write(Path(path), compression.for_name(path, _chunks(counted)), force=force)
@@ -95,11 +96,6 @@ def save(
 def chunks(traces: Iterable[TitledTrace], about: Mapping[str, object]) -> Iterator[bytes]:
     """The file's text in pieces of about CHUNK bytes; arguments as for ``save``."""
     return _chunks(_lines(traces, about))
-
-
-def _size_of(trace: Trace) -> int:
-    """The number of events with a duration, but for the few that rows are missing for."""
-    return len(trace.calls) + len(trace.work) + len(trace.tenures) + len(trace.overheads)
 
 
 def _counted(lines: Iterable[str], total: int, progress: Callable[[float], None]) -> Iterator[str]:
@@ -166,14 +162,11 @@ class _TraceEvents:
         """The time from the first event's start to the last one's end."""
         return self._end_ns - self._begin_ns
 
-    def _rows(self) -> tuple[tuple[Rows, str, str], ...]:
+    def _rows(self) -> Iterator[tuple[Rows, str, str]]:
         """What is not cut at the borders of the trace, with the columns of starts and ends."""
-        trace = self._trace
-        return (
-            (trace.calls, "began_ns", "returned_ns"),
-            (trace.work, "start_ns", "end_ns"),
-            (trace.overheads, "start_ns", "end_ns"),
-        )
+        for name, (_, start, end) in TABLES.items():
+            if name != "tenures":
+                yield getattr(self._trace, name), start, end
 
     def description(self) -> dict[str, object]:
         """The file's description of the whole trace."""
@@ -198,24 +191,20 @@ class _TraceEvents:
         host = self._process("host")
         trigger = None if self._trace.trigger is None else self._thread(host, "trigger")
         threads = [self._thread(host, probe.name) for probe in self._trace.probes]
-        streams = self._stream_tracks()
-        engines, other = streams.engines, None
+        streams, engines, unfinished = self._stream_tracks()
         gaps = foreign_gaps(self._trace)
-        if len(gaps):
-            other = self._thread(self._process("another process"), "graphics engine")
+        other = self._thread(self._process("another process"), "graphics engine") if len(gaps) else None
         unrecorded = self._thread(host, "GPU work not recorded") if self._trace.unrecorded else None
-        overheads = []
-        if len(self._trace.overheads):
-            parts = _separated(self._trace.overheads)
-            overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
+        parts = [rows for rows in _separated(self._trace.overheads) if len(rows)]
+        overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
         yield from self._metadata
         if trigger is not None and self._trace.trigger is not None:
             yield self._trigger(trigger, self._trace.trigger)
         for number, track in enumerate(threads):
             yield from self._calls(number, track)
-        for track, rows in streams.tracks:
+        for track, rows in streams:
             yield from self._work(rows, track)
-        for key, track in streams.open.items():
+        for key, track in unfinished.items():
             yield self._open_work(key, track)
         for context, track in engines.items():
             yield from self._tenures(context, track)
@@ -248,11 +237,18 @@ class _TraceEvents:
         self._metadata.append(f'{{"ph":"M",{track},"name":"thread_sort_index","args":{order}}}')
         return track
 
-    def _stream_tracks(self) -> _StreamTracks:
-        """A process for each context, with a thread for the graphics engine and one or more for each stream."""
+    def _stream_tracks(
+        self,
+    ) -> tuple[list[tuple[EventTrack, Int64s]], dict[int, EventTrack], dict[RowKey, EventTrack]]:
+        """A process for each context, with a thread for the graphics engine and one or more for each stream.
+
+        The tracks of streams with their rows of work, of the contexts' tenures, and of streams with open work.
+        """
         trace = self._trace
         work, waiting = trace.work, self._shown_open_work()
-        stream_tracks = _StreamTracks([], {}, {})
+        streams: list[tuple[EventTrack, Int64s]] = []
+        engines: dict[int, EventTrack] = {}
+        unfinished: dict[RowKey, EventTrack] = {}
         places = set(np.unique(work[["device", "context"]]).tolist())
         places |= {(each.device, each.context) for each in waiting}
         worked = {context for _, context in places}
@@ -261,7 +257,7 @@ class _TraceEvents:
         for device, context in (*sorted(places), *unused):
             process = self._process(f"GPU {device}, context {trace.names.context(context).removeprefix('context ')}")
             if context in held:
-                stream_tracks.engines[context] = self._thread(process, "has the graphics engine")
+                engines[context] = self._thread(process, "has the graphics engine")
             own = np.flatnonzero((work["context"] == context) & (work["device"] == device))
             open_here = [each for each in waiting if (each.device, each.context) == (device, context)]
             for stream in sorted({*work["stream"][own].tolist(), *(each.stream for each in open_here)}):
@@ -273,10 +269,10 @@ class _TraceEvents:
                     self._thread(process, f"{name}, overlap {number}" if number else name)
                     for number in range(len(parts))
                 ]
-                stream_tracks.tracks.extend((track, rows[part]) for track, part in zip(tracks, parts, strict=True))
+                streams.extend((track, rows[part]) for track, part in zip(tracks, parts, strict=True))
                 if open_work:
-                    stream_tracks.open[RowKey(RowKind.WORK, context, stream)] = tracks[0]
-        return stream_tracks
+                    unfinished[RowKey(RowKind.WORK, context, stream)] = tracks[0]
+        return streams, engines, unfinished
 
     def _stream_name(self, context: int, stream: int, rows: Int64s, open_work: Sequence[OpenWork]) -> str:
         """The name of a stream with its users."""
@@ -407,16 +403,6 @@ class _TraceEvents:
                 args = {"since_before_the_trace": True} if start < begin else {}
                 args |= {"until_after_the_trace": True} if end == OPEN else {}
                 yield self._complete(track, begin, stop, name, "engine", json_text(args))
-
-
-@dataclass(frozen=True)
-class _StreamTracks:
-    """The tracks of all streams, each with its rows of work, and the tracks of the contexts' tenures and of open
-    work."""
-
-    tracks: list[tuple[EventTrack, Int64s]]
-    engines: dict[int, EventTrack]
-    open: dict[RowKey, EventTrack]
 
 
 def _numbered(table: Rows, rows: Int64s) -> Iterator[tuple[int, tuple[int, ...]]]:

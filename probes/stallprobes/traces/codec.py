@@ -36,20 +36,15 @@ _CALL = ["probe", "op"]
 _KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 
-def rows(trace: Trace) -> int:
-    """The number of rows of all kinds."""
-    return sum(len(getattr(trace, name)) for name in TABLES)
-
-
 def cut(trace: Trace, most: int = MOST_ROWS) -> Trace:
     """The largest part of ``trace`` around its trigger that has at most ``most`` rows; ``trace`` itself if it has.
 
     If the call of the trigger alone has more beside it, the part ends where its latency does.
     """
-    if rows(trace) <= most:
+    if trace.row_count <= most:
         return trace
     began_ns, end_ns = _focus(trace)
-    whole = rows(trace.between(began_ns, end_ns)) <= most
+    whole = trace.between(began_ns, end_ns).row_count <= most
     # Of the time before and after the focus, or before its end, the largest share with few enough rows.
     low, high = 0.0, 1.0
     largest = trace.between(end_ns, end_ns)
@@ -60,11 +55,11 @@ def cut(trace: Trace, most: int = MOST_ROWS) -> Trace:
             part = trace.between(first_ns, end_ns + round(share * (trace.end_ns - end_ns)))
         else:
             part = trace.between(end_ns - round(share * (end_ns - began_ns)), end_ns)
-        if rows(part) <= most:
+        if part.row_count <= most:
             low, largest = share, part
         else:
             high = share
-    return largest if rows(largest) <= most else _truncated(largest, most)
+    return largest if largest.row_count <= most else _truncated(largest, most)
 
 
 def _focus(trace: Trace) -> tuple[int, int]:
@@ -176,7 +171,7 @@ class StoredTrace(TraceHead, frozen=True, kw_only=True):
 
 def _check(trace: Trace) -> None:
     """Raise ValueError unless the numbers in ``trace`` are those of its probes, of GPU work, and of one row each."""
-    if rows(trace) > MOST_ROWS:
+    if trace.row_count > MOST_ROWS:
         raise ValueError(f"the trace has more than {MOST_ROWS} rows")
     opened: list[OpenCall | OpenWork] = [*trace.open_calls, *trace.open_work]
     trigger = trace.trigger

@@ -85,18 +85,6 @@ class Delay:
         return max((part for part in self.parts if (part.cause, part.context) == longest), key=lambda part: part.ns)
 
 
-@dataclass(frozen=True)
-class CallBeside:
-    """A call of another probe during a call, in the same context, or of another thread of the same process.
-
-    ``overlap_ns`` is the time that both took.
-    """
-
-    probe: int
-    op: int
-    overlap_ns: int
-
-
 def on_graphics_engine(work: Rows) -> NDArray[np.bool_]:
     """Mask of the rows of ``work``, or a flag for one row, of the work on the graphics engine.
 
@@ -205,9 +193,9 @@ def _merged(parts: Iterator[DelayPart]) -> Iterator[DelayPart]:
         yield held
 
 
-def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
+def calls_beside(trace: Trace, call: int) -> list[tuple[str, int]]:
     """Calls of other probes of the same context, or of other threads of the same process, during the call in row
-    ``call``, the longest overlap first."""
+    ``call``: probe and operation, and the time (ns) that both took; the longest first."""
     row = trace.calls[call]
     probe = trace.probes[row["probe"]]
     began, returned = int(row["began_ns"]), int(row["returned_ns"])
@@ -222,8 +210,11 @@ def calls_beside(trace: Trace, call: int) -> tuple[CallBeside, ...]:
         if number != row["probe"] and (other.process, other.context) == (probe.process, probe.context):
             overlap = min(other_returned, returned) - max(other_began, began)
             overlaps[number, op] = overlaps.get((number, op), 0) + overlap
-    beside = [CallBeside(number, op, overlap) for (number, op), overlap in overlaps.items()]
-    return tuple(sorted(beside, key=lambda each: -each.overlap_ns))
+    longest_first = sorted(overlaps.items(), key=lambda item: -item[1])
+    return [
+        (f"{trace.probes[number].name} ({op_label(trace.probes, number, op)})", overlap)
+        for (number, op), overlap in longest_first
+    ]
 
 
 def work_label(trace: Trace, number: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,7 @@ from stallprobes.records.timeline import OFF, TimelineLosses, TimelinePosition, 
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     OPEN,
+    TABLES,
     OpenCall,
     Trace,
     TracedProbe,
@@ -40,7 +41,7 @@ _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 class _Rows:
     """Chunks of rows, the oldest of which are dropped; ``start`` and ``end`` are the columns of their times."""
 
-    def __init__(self, shape: np.dtype[Any], start: str = "start_ns", end: str = "end_ns") -> None:
+    def __init__(self, shape: np.dtype[Any], start: str, end: str) -> None:
         self._none: Rows = np.empty(0, shape)
         self._start, self._end = start, end
         # Each with its first start and its last end.
@@ -92,27 +93,6 @@ class _Rows:
         return rows[np.argsort(starts, kind="stable")]
 
 
-@dataclass(frozen=True)
-class HistoryPosition:
-    """Position of a reader in a history: the numbers of the next chunks of calls, work, tenures and overheads."""
-
-    calls: int = 0
-    work: int = 0
-    tenures: int = 0
-    overheads: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class AddedRows:
-    """The rows that a history got since a position, in the columns of a trace but in no order; ``position`` is next."""
-
-    calls: Rows
-    work: Rows
-    tenures: Rows
-    overheads: Rows
-    position: HistoryPosition
-
-
 class TraceHistory:
     """The last ``keep_s`` seconds of a timeline, fed with its rows.
 
@@ -130,10 +110,7 @@ class TraceHistory:
         self.simulated = simulated
         self._index = {probe.name: number for number, probe in enumerate(probes)}
         self._keep_ns = round(keep_s * 1e9)
-        self._calls = _Rows(CALL, "began_ns", "returned_ns")
-        self._work = _Rows(WORK)
-        self._tenures = _Rows(TENURE)
-        self._overheads = _Rows(OVERHEAD)
+        self._tables = {name: _Rows(*columns) for name, columns in TABLES.items()}
         self._unrecorded = UnrecordedCalls(probes)
         # When the last call of each probe that has returned began, by its number.
         self._last_began: dict[int, int] = {}
@@ -159,15 +136,15 @@ class TraceHistory:
             if len(added):
                 self._last_began[self._index[name]] = int(added["began_ns"].max())
         # In one order, so that a span is put in order by merging few pieces.
-        self._calls.add(calls[np.argsort(calls["began_ns"], kind="stable")])
+        self._tables["calls"].add(calls[np.argsort(calls["began_ns"], kind="stable")])
         records = rows.records
         kinds = records["kind"]
         work = _columns(records[np.isin(kinds, _WORK_KINDS)], WORK)
-        self._work.add(work)
+        self._tables["work"].add(work)
         self._unrecorded.feed(rows, work)
-        self._overheads.add(_columns(records[kinds == RecordKind.OVERHEAD], OVERHEAD))
+        self._tables["overheads"].add(_columns(records[kinds == RecordKind.OVERHEAD], OVERHEAD))
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
-        for kept in (self._calls, self._work, self._tenures, self._overheads):
+        for kept in self._tables.values():
             kept.drop(self.at_ns - self._keep_ns)
 
     def _lost_calls(self, rows: TimelineRows) -> int:
@@ -188,12 +165,12 @@ class TraceHistory:
                 self._held.setdefault(context, at_ns)
             elif context in self._held:
                 ended.append((context, self._held.pop(context), at_ns))
-        self._tenures.add(np.array(ended, TENURE))
+        self._tables["tenures"].add(np.array(ended, TENURE))
 
     @property
     def begin_ns(self) -> int:
         """The earliest time that the history still holds."""
-        dropped_ns = (kept.dropped_ns for kept in (self._calls, self._work, self._tenures, self._overheads))
+        dropped_ns = (kept.dropped_ns for kept in self._tables.values())
         return max(self.at_ns - self._keep_ns, self.started_ns, *dropped_ns)
 
     @property
@@ -201,16 +178,17 @@ class TraceHistory:
         """Losses since the history began; host calls count as overwritten too."""
         return replace(self._losses, overwritten=self._overwritten)
 
-    def added(self, since: HistoryPosition, begin_ns: int = 0) -> AddedRows:
-        """The rows added since a position that are still there; some that ended before ``begin_ns`` are left out."""
-        kept = (self._calls, self._work, self._tenures, self._overheads)
-        return AddedRows(
-            self._calls.since(since.calls, begin_ns),
-            self._work.since(since.work, begin_ns),
-            self._tenures.since(since.tenures, begin_ns),
-            self._overheads.since(since.overheads, begin_ns),
-            HistoryPosition(*(rows.added for rows in kept)),
-        )
+    @property
+    def chunks(self) -> Mapping[str, int]:
+        """The number of chunks that each table ever got, by its name: a position for ``added``."""
+        return {name: rows.added for name, rows in self._tables.items()}
+
+    def added(self, since: Mapping[str, int], begin_ns: int = 0) -> Mapping[str, Rows]:
+        """The rows of each table of a trace that were added since a position, {} for all, and are still there.
+
+        They are in no order. Some that ended before ``begin_ns`` are left out.
+        """
+        return {name: rows.since(since.get(name, 0), begin_ns) for name, rows in self._tables.items()}
 
     def trace(
         self,
@@ -223,17 +201,11 @@ class TraceHistory:
     ) -> Trace:
         """The trace of a span. ``snapshot`` has the calls in flight, ``others`` the other processes on the GPU."""
         outline = self.outline(begin_ns, end_ns, snapshot=snapshot, others=others)
-        tenures = self._tenures.between(begin_ns, end_ns)
+        tables: dict[str, Any] = {name: rows.between(begin_ns, end_ns) for name, rows in self._tables.items()}
         if len(outline.tenures):
-            tenures = np.concatenate((tenures, outline.tenures))
-            tenures = tenures[np.argsort(tenures["start_ns"], kind="stable")]
-        return outline.changed(
-            calls=self._calls.between(begin_ns, end_ns),
-            work=self._work.between(begin_ns, end_ns),
-            tenures=tenures,
-            overheads=self._overheads.between(begin_ns, end_ns),
-            trigger=trigger,
-        )
+            tenures = np.concatenate((tables["tenures"], outline.tenures))
+            tables["tenures"] = tenures[np.argsort(tenures["start_ns"], kind="stable")]
+        return outline.changed(trigger=trigger, **tables)
 
     def outline(
         self, begin_ns: int, end_ns: int, *, snapshot: Snapshot | None = None, others: Sequence[str] = ()

@@ -79,8 +79,6 @@ def _cause_of_wait(trace: Trace, number: int, took_ns: int) -> str:
 
 
 def _beside(trace: Trace, number: int) -> str:
-    beside = next(iter(calls_beside(trace, number)), None)
-    if beside is None:
-        return ""
-    other = f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})"
-    return f"{other} was in a call of the same context for {duration_ns(beside.overlap_ns)} of it"
+    for other, overlap_ns in calls_beside(trace, number)[:1]:
+        return f"{other} was in a call of the same context for {duration_ns(overlap_ns)} of it"
+    return ""

@@ -167,6 +167,11 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
         return max(self.begin_ns, self.engine_since_ns)
 
     @property
+    def row_count(self) -> int:
+        """The number of rows of all kinds."""
+        return sum(len(getattr(self, name)) for name in TABLES)
+
+    @property
     def span_ns(self) -> int:
         """The length of the span."""
         return self.end_ns - self.begin_ns

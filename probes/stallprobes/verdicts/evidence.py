@@ -57,9 +57,13 @@ class Evidence:
         """The percentile (ns) of the slower baseline with enough calls, None if none has enough."""
         if self.variation is not None and self.baselines and self.baselines[0] is self.variation.channels:
             return self.variation.percentile_ns(channel, quantile)
+        return max(self._of_baselines(channel, quantile.percent), default=None)
+
+    def _of_baselines(self, channel: Channel, percent: float) -> list[float]:
+        """The percentile (ns) of each baseline with enough calls."""
         histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
-        enough = [histogram for histogram in histograms if histogram is not None and histogram.count >= ENOUGH_CALLS]
-        return max((histogram.percentile(quantile.percent) or 0.0 for histogram in enough), default=None)
+        known = (each.percentile_or_none(percent, ENOUGH_CALLS) for each in histograms if each is not None)
+        return [ns for ns in known if ns is not None]
 
     def median_ns(self, channel: Channel) -> float | None:
         """The median (ns) that the median of the window is divided by; None if no baseline has enough calls.
@@ -79,12 +83,7 @@ class Evidence:
         """
         if not self.idling:
             return self.baseline_ns(channel, Quantile.P99)
-        histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
-        every = (
-            None if histogram is None else histogram.percentile_or_none(_FEW_CALLS_PERCENT, ENOUGH_CALLS)
-            for histogram in histograms
-        )
-        return max((ns for ns in every if ns is not None), default=None)
+        return max(self._of_baselines(channel, _FEW_CALLS_PERCENT), default=None)
 
     def range_ns(self, channel: Channel, quantile: Quantile) -> tuple[float, float] | None:
         """The range of the percentile (ns) among the windows of the baseline, else among the baselines.
@@ -93,12 +92,7 @@ class Evidence:
         """
         if self.variation is not None:
             return self.variation.range_ns(channel, quantile)
-        histograms = (judged_histogram(baseline, channel) for baseline in self.baselines)
-        every = (
-            None if histogram is None else histogram.percentile_or_none(quantile.percent, ENOUGH_CALLS)
-            for histogram in histograms
-        )
-        figures = [figure for figure in every if figure is not None]
+        figures = self._of_baselines(channel, quantile.percent)
         return (min(figures), max(figures)) if figures else None
 
     def slower_ns(self, channel: Channel) -> float | None:

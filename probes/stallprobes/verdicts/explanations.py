@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from stallprobes.catalog import UNKNOWN_CAUSE, Cause, cause, idle_cause, time_slice_cause
 from stallprobes.model import MS, Phase, Probe, Role
@@ -24,31 +23,18 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 _RARE_NS = 100 * MS
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The explanation of a verdict: the cause and the remedy, each also as a clause, and how the cause is known.
+class Explained(NamedTuple):
+    """The explanation of a verdict, by its names: cause and remedy, each also as a clause, and how the cause is known.
 
     ``aggressors`` are the aggressors that the cause names; with several of them, the candidates.
     """
 
-    why: str
+    cause: str
     remedy: str
-    short: str
+    short_cause: str
     short_remedy: str
     proof: Proof = Proof.NONE
     aggressors: tuple[str, ...] = ()
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of a verdict with this explanation."""
-        return {
-            "cause": self.why,
-            "remedy": self.remedy,
-            "short_cause": self.short,
-            "short_remedy": self.short_remedy,
-            "proof": self.proof,
-            "aggressors": self.aggressors,
-        }
 
 
 def host_noise(evidence: Evidence) -> Explained:
@@ -118,7 +104,7 @@ def beside_aggressors(
 def began_with(verdict: Verdict, victim: Probe, group: AggressorGroup, victims: Sequence[Probe]) -> Verdict:
     """``verdict``, whose cause is not known, with the probable one: it began when ``group`` was switched on."""
     known = _known_cause(victim, group, verdict.phase, victims)
-    return verdict.changed(**_of_several(known, Proof.PROBABLE, [group], ", at whose switch it began").fields)
+    return verdict.changed(**_of_several(known, Proof.PROBABLE, [group], ", at whose switch it began")._asdict())
 
 
 def _known_cause(victim: Probe, group: AggressorGroup, phase: Phase | None, victims: Sequence[Probe]) -> Cause:
@@ -138,7 +124,8 @@ def _of_several(known: Cause, proof: Proof, groups: Sequence[AggressorGroup], ho
     """The explanation that names one aggressor of several as the cause, or some of them as candidates."""
     reason = _of_cause(known, proof, groups)
     begin = "Probably because of" if proof is Proof.PROBABLE else "Because of"
-    return replace(reason, why=f"{begin} {_listed(reason.aggressors, 'or')}{how}: {known.why}", proof=proof)
+    why = f"{begin} {_listed(reason.aggressors, 'or')}{how}: {known.why}"
+    return reason._replace(cause=why, proof=proof)
 
 
 def _not_known(

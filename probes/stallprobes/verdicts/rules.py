@@ -146,7 +146,7 @@ def _starved(evidence: Evidence, by_role: EvidenceByRole) -> Verdict:
         ratio=None if flight is None or not baseline_ns else flight.age_ns / baseline_ns,
         kind=kind,
         head=f"{head}.",
-        **reason.fields,
+        **reason._asdict(),
     )
 
 
@@ -300,7 +300,7 @@ def _slowdown(evidence: Evidence, figure: BaselineRatio, kind: VerdictKind, by_r
         ratio=ratio,
         kind=kind,
         head=f"{head}.",
-        **reason.fields,
+        **reason._asdict(),
         range_ns=None if evidence.variation is None else evidence.variation.range_ns(figure.channel, figure.quantile),
         detectable=None
         if ratio is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stallprobes.matrix import findings
@@ -22,25 +21,22 @@ _WORST_CELLS = 2
 _MACHINE_KEYS = ("gpu", "driver", "cuda", "profile")
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The three lines that begin a report: the worst stalls, what changed, and how sure the figures are."""
+# Labels and texts of the lines that begin a report.
+Headline = tuple[tuple[str, str], ...]
 
-    stalls: str
-    changes: str
-    certainty: str
 
-    @property
-    def lines(self) -> tuple[tuple[str, str], ...]:
-        """Label and text of each line."""
-        return (("Stalls", self.stalls), ("Changes", self.changes), ("Measured", self.certainty))
+def headline(
+    matrix: Matrix, comparison: Comparison | None = None, reference: ReferenceComparison | None = None
+) -> Headline:
+    """The headline of ``matrix``, of the comparison whose newer side it is, and of that with a reference.
 
-    @classmethod
-    def of(
-        cls, matrix: Matrix, comparison: Comparison | None = None, reference: ReferenceComparison | None = None
-    ) -> Headline:
-        """The headline of ``matrix``, of the comparison whose newer side it is, and of that with a reference."""
-        return cls(stalls=_stalls(matrix), changes=changes_line(comparison, reference), certainty=_certainty(matrix))
+    Its lines are the worst stalls, what changed, and how sure the figures are.
+    """
+    return (
+        ("Stalls", _stalls(matrix)),
+        ("Changes", _changes(comparison, reference)),
+        ("Measured", _certainty(matrix)),
+    )
 
 
 def _stalls(matrix: Matrix) -> str:
@@ -60,7 +56,7 @@ def _cell_in_brief(cell: Cell) -> str:
     return f"{check_wording.cell_name(cell)} ({word}{check_wording.worst_figure(cell)})"
 
 
-def changes_line(comparison: Comparison | None, reference: ReferenceComparison | None = None) -> str:
+def _changes(comparison: Comparison | None, reference: ReferenceComparison | None = None) -> str:
     """The headline's line on what changed; without a comparison, what is unusual by a reference."""
     if comparison is None:
         if reference is not None:

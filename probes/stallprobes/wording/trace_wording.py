@@ -156,6 +156,7 @@ def story(trace: Trace, call: int) -> CallStory:
     moments = [*_call_moments(trace, call), *_work_moments(trace, work)]
     delays = [delay for delay in (delay_of(trace, each) for each in work) if delay is not None]
     delay = max(delays, key=lambda each: each.ns, default=None)
+    took = int(row["returned_ns"] - row["began_ns"])
     causes: dict[str, int] = {}
     for part in delay.parts if delay is not None else ():
         text = cause_text(trace, part)
@@ -166,7 +167,7 @@ def story(trace: Trace, call: int) -> CallStory:
         delay=delay,
         text="" if delay is None else delay_text(trace, delay),
         causes=tuple(sorted(causes.items(), key=lambda each: -each[1])),
-        beside=tuple(_beside(trace, call)),
+        beside=tuple((text, ns) for text, ns in calls_beside(trace, call) if ns >= _BESIDE_SHARE * took),
         shared=probe.shared,
     )
 
@@ -240,18 +241,6 @@ def _delay(delay: Delay) -> str:
 def delay_length(delay: Delay) -> str:
     """``returned → GPU start 2.26 ms``, without the cause."""
     return f"returned → GPU start {duration_ns(delay.ns)}"
-
-
-def _beside(trace: Trace, call: int) -> Iterator[tuple[str, int]]:
-    """The calls of the same context that took a large part of the call's time, and how much of it."""
-    row = trace.calls[call]
-    took = int(row["returned_ns"] - row["began_ns"])
-    for beside in calls_beside(trace, call):
-        if beside.overlap_ns >= _BESIDE_SHARE * took:
-            yield (
-                f"{trace.probes[beside.probe].name} ({op_label(trace.probes, beside.probe, beside.op)})",
-                beside.overlap_ns,
-            )
 
 
 def size_text(nbytes: int) -> str:

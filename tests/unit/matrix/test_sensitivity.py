@@ -13,7 +13,7 @@ from stallprobes.matrix.comparing.comparison import Comparison, Sensitivity
 from stallprobes.matrix.comparing.sensitivity import student_t_limit
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.wording import comparison_wording
-from stallprobes.wording.headline import changes_line
+from stallprobes.wording.headline import headline
 
 
 def noisy(seed: int, noise: float = 2.2, calls: int = 500) -> Matrix:
@@ -66,7 +66,7 @@ def test_a_cell_that_is_the_same_says_what_it_could_have_detected() -> None:
     comparison = compare(noisy(1, 1.0), noisy(2, 1.0))
     (cell,) = (one for one in comparison.cells if (one.row, one.column) == ("d2d", "spin"))
     assert comparison_wording.detectable_text(cell).startswith("no change above call p50 ×1.")
-    assert "half of the phases would have shown ×1." in changes_line(comparison)
+    assert "half of the phases would have shown ×1." in dict(headline(comparison.new, comparison))["Changes"]
     mute = cell.changed(parts=tuple(part.changed(detectable=None) for part in cell.parts))
     assert comparison_wording.detectable_text(mute) == "too few calls to detect a change"
 

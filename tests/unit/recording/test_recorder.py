@@ -29,7 +29,7 @@ from stallprobes.recording.observation import CUDA, EngineCondition, EngineStatu
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
 from stallprobes.records.rows import CALL
-from stallprobes.traces.codec import MOST_ROWS, rows
+from stallprobes.traces.codec import MOST_ROWS
 from stallprobes.traces.trace import Trace, TraceNames
 
 EMPTY = Observation(
@@ -315,7 +315,7 @@ def test_a_trace_of_many_rows_is_cut(tmp_path: Path) -> None:
     recorder.close(10.0)
     assert (recorder.traces, recorder.traces_dropped) == (1, 0)
     found = Recording(file).trace(0)
-    assert 15_000 < rows(found) <= MOST_ROWS
+    assert 15_000 < found.row_count <= MOST_ROWS
     assert found.trigger is not None
     assert found.begin_ns <= found.trigger.began_ns
 
@@ -330,7 +330,7 @@ def test_a_line_is_never_longer_than_a_reader_accepts(tmp_path: Path, monkeypatc
     recorder.put_trace(TRACE.changed(names=many))
     recorder.close(10.0)
     assert (recorder.traces, recorder.traces_dropped) == (1, 1)
-    assert 0 < rows(Recording(file).trace(0)) < 2_500
+    assert 0 < Recording(file).trace(0).row_count < 2_500
 
 
 def test_traces_take_a_limited_part_of_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

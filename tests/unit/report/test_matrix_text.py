@@ -16,7 +16,7 @@ from stallprobes.matrix.matrix import QUIET, Matrix, Status
 from stallprobes.matrix.outliers import Outlier
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording
-from stallprobes.wording.headline import Headline
+from stallprobes.wording.headline import headline
 from stallscope.cli.process.stdout import Output
 from stallscope.report import matrix_text
 
@@ -154,7 +154,7 @@ def test_unusual_cells_are_counted_in_the_headline_and_named_by_column_and_their
     assert "beside spin: " in text
     assert "2 more cells" not in full.getvalue()
     same = reference_maker.make("made-up", [calm(1), calm(2)]).unusual(calm(4))
-    assert Headline.of(calm(4), None, same).changes.endswith(
+    assert dict(headline(calm(4), None, same))["Changes"].endswith(
         "; 16 cells as on other machines (Made-up GPU, driver 580.1)"
     )
 
@@ -238,7 +238,7 @@ def test_a_report_begins_with_the_worst_stalls_what_changed_and_how_sure_it_is()
 
 
 def test_without_stalls_the_headline_says_so() -> None:
-    assert Headline.of(matrices.made_up(1)).stalls == "no stall found in 16 cells"
+    assert dict(headline(matrices.made_up(1)))["Stalls"] == "no stall found in 16 cells"
 
 
 def test_a_comparison_is_counted_in_the_headline_with_what_differs_in_the_driver() -> None:
@@ -246,7 +246,7 @@ def test_a_comparison_is_counted_in_the_headline_with_what_differs_in_the_driver
     new = matrices.made_up(
         2, drift=0.02, times={("launch", "spin"): 2.0}, fingerprint={**matrices.FINGERPRINT, "driver": "590.2"}
     )
-    changes = Headline.of(new, compare(old, new)).changes
+    changes = dict(headline(new, compare(old, new)))["Changes"]
     assert changes.startswith("1 WORSE, 0 BETTER, ")
     assert "driver 580.1 → 590.2" in changes
 

@@ -14,7 +14,7 @@ from stallprobes.catalog import Placement, entries
 from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import decoded, encoded
 from stallprobes.model import MS, SECONDARY
-from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut, rows
+from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.summary import summary
 from stallprobes.traces.trace import Trace, TraceTrigger
@@ -72,7 +72,7 @@ def test_a_simulated_trace_comes_back(simulated: Trace) -> None:
     assert part.calls["began_ns"][0] < part.begin_ns
     assert_equal(part, again(part))
     nothing = simulated.between(0, 0).changed(names=simulated.names)
-    assert rows(nothing) == 0
+    assert nothing.row_count == 0
     assert_equal(nothing, again(nothing))
 
 
@@ -84,7 +84,7 @@ def test_a_row_that_ends_before_it_begins_is_left_out() -> None:
 
 
 def test_it_takes_a_few_bytes_a_row(simulated: Trace) -> None:
-    assert len(encoded(StoredTrace.of(simulated))) < 50 * rows(simulated)
+    assert len(encoded(StoredTrace.of(simulated))) < 50 * simulated.row_count
 
 
 def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
@@ -92,14 +92,14 @@ def test_a_long_trace_is_cut_around_its_trigger(simulated: Trace) -> None:
     middle = simulated.calls[len(simulated.calls) // 2]
     trigger = TraceTrigger(int(middle["probe"]), int(middle["began_ns"]), int(middle["returned_ns"]))
     trace = simulated.changed(trigger=trigger)
-    for most in (rows(trace) - 1, 100, 20):
+    for most in (trace.row_count - 1, 100, 20):
         part = cut(trace, most)
-        assert 0 < rows(part) <= most
+        assert 0 < part.row_count <= most
         assert part.call_of(trigger.probe, trigger.began_ns) is not None
         assert trace.begin_ns <= part.begin_ns <= trigger.began_ns
         assert trigger.returned_ns <= part.end_ns <= trace.end_ns
-    assert rows(cut(trace, 100)) > 70
-    assert 0 < rows(cut(simulated, 100)) <= 100
+    assert cut(trace, 100).row_count > 70
+    assert 0 < cut(simulated, 100).row_count <= 100
 
 
 def test_a_call_with_more_beside_it_is_cut_where_its_latency_ends(simulated: Trace) -> None:
@@ -107,7 +107,7 @@ def test_a_call_with_more_beside_it_is_cut_where_its_latency_ends(simulated: Tra
     began, returned = simulated.begin_ns + MS, simulated.end_ns - 5 * MS
     trace = simulated.changed(trigger=TraceTrigger(0, began, returned))
     part = cut(trace, 60)
-    assert 0 < rows(part) <= 60
+    assert 0 < part.row_count <= 60
     assert began < part.begin_ns < part.end_ns == returned
     assert len(cut(trace, 0).calls) == 0
 
@@ -145,7 +145,7 @@ def test_mutants_are_refused_with_a_sentence_or_are_consistent() -> None:
 
 @pytest.mark.parametrize("bomb", ["count", "rows", "columns"])
 def test_a_bomb_takes_little_memory(bomb: str) -> None:
-    base, left = stored(handmade_trace(VICTIM, AGGRESSOR)), MOST_ROWS - rows(handmade_trace(VICTIM, AGGRESSOR)) + 1
+    base, left = stored(handmade_trace(VICTIM, AGGRESSOR)), MOST_ROWS - handmade_trace(VICTIM, AGGRESSOR).row_count + 1
     start_ns = base["begin_ns"]
     # Constant columns claim more rows than the line has values.
     base["overheads"] = [10**15 if bomb == "count" else left, [[4], [1], [start_ns], [start_ns]]]
@@ -158,7 +158,7 @@ def test_a_bomb_takes_little_memory(bomb: str) -> None:
             with pytest.raises((MalformedJson, ValueError)):
                 decoded(text, StoredTrace).trace()
         else:
-            assert rows(decoded(text, StoredTrace).trace()) == MOST_ROWS
+            assert decoded(text, StoredTrace).trace().row_count == MOST_ROWS
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()

@@ -255,7 +255,7 @@ def test_calls_beside_a_call_are_those_of_its_context() -> None:
         overheads=np.empty(0, OVERHEAD),
         context_switches=True,
     )
-    assert [(each.probe, each.overlap_ns) for each in calls_beside(trace, 0)] == [(1, 80)]
+    assert calls_beside(trace, 0) == [("b (x)", 80)]
 
 
 def test_a_history_keeps_the_last_seconds_and_reads_each_row_once() -> None:

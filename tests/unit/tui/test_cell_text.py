@@ -12,7 +12,7 @@ def test_the_reference_is_in_the_headline_and_in_each_cell() -> None:
     made = matrices.made_up(1, calls=40, rows=matrices.ROWS[2:3], columns=matrices.COLUMNS[:2])
     view = MatrixView.of(made.changed(fingerprint={"gpu": "NVIDIA H200", "driver": "580.159.04"}))
     assert view.headline is not None
-    assert "against other machines (NVIDIA H200, driver 580.159.04): 1 only there" in view.headline.changes
+    assert "against other machines (NVIDIA H200, driver 580.159.04): 1 only there" in dict(view.headline)["Changes"]
     texts = [
         next(text for title, _, text in paragraphs(view, ("d2d@secondary", column)) if title == "On other machines")
         for column in ("spin", QUIET)

@@ -53,7 +53,7 @@ def shown_lines(entry: LogEntry, width: int, **options: Any) -> list[str]:
 
 
 def explained(found: Explained) -> Verdict:
-    return verdict("stalled", ratio=427.0, baseline_ns=3_090.0, now_ns=2.57e6).changed(**found.fields)
+    return verdict("stalled", ratio=427.0, baseline_ns=3_090.0, now_ns=2.57e6).changed(**found._asdict())
 
 
 LAUNCH, SPIN, PINNING = (parse_probe(name) for name in ("launch", "spin", "host-alloc-free"))

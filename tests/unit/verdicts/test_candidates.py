@@ -50,7 +50,7 @@ def test_an_aggressor_is_named_where_checks_leave_no_other(
 ) -> None:
     found = explained(effects, "spin-full", "host-alloc-free")
     assert (found.proof, found.aggressors) == (proof, named)
-    assert found.why.startswith(
+    assert found.cause.startswith(
         {Proof.RULE: "Because of", Proof.PROBABLE: "Probably because of"}.get(proof, "Not known")
     )
     # A remedy of a cause that is not known helps by chance.
@@ -59,7 +59,7 @@ def test_an_aggressor_is_named_where_checks_leave_no_other(
 
 def test_what_is_ruled_out_is_said_with_its_source() -> None:
     found = explained({"stream-churn": NONE}, "stream-churn", "host-alloc-free", "module-load")
-    assert found.why == (
+    assert found.cause == (
         "Not known yet: 3 aggressors run. It may be host-alloc-free or module-load; stream-churn does not stall it so "
         "alone (reference x)."
     )
@@ -72,14 +72,14 @@ def test_aggressors_that_share_a_cause_are_named_together_as_probable() -> None:
         parse_probe("d2d@third"), [parse_probe("spin"), parse_probe("spin@secondary")], phase=Phase.WAIT
     )
     assert (shared.proof, shared.aggressors) == (Proof.PROBABLE, ("spin", "spin@secondary"))
-    assert shared.why.startswith("Probably because of spin or spin@secondary: ")
+    assert shared.cause.startswith("Probably because of spin or spin@secondary: ")
 
 
 def test_a_single_aggressor_is_the_cause_whatever_checks_say() -> None:
     found = explained({"host-alloc-free": NONE}, "host-alloc-free")
     assert (found.proof, found.aggressors) == (Proof.RULE, ("host-alloc-free",))
     unknown = explained({}, "host-alloc-free", phase=Phase.WAIT)
-    assert (unknown.why, unknown.proof) == (UNKNOWN_CAUSE.why, Proof.NONE)
+    assert (unknown.cause, unknown.proof) == (UNKNOWN_CAUSE.why, Proof.NONE)
 
 
 def test_threads_of_one_aggressor_are_one() -> None:

@@ -114,7 +114,7 @@ def test_contexts_and_threads_of_several_processes_are_kept_apart() -> None:
     assert [made.names.context(number) for number in contexts] == ["context 1 of train 100", "context 1 of train 200"]
     # Their calls overlap, and have nothing to do with each other.
     assert [probe.process for probe in made.probes] == [1, 2]
-    assert calls_beside(made, 0) == ()
+    assert calls_beside(made, 0) == []
 
 
 def test_calls_of_two_threads_of_a_process_are_beside_each_other_and_have_no_iteration() -> None:
@@ -123,7 +123,7 @@ def test_calls_of_two_threads_of_a_process_are_beside_each_other_and_have_no_ite
     watched = process(thread(MAIN, calls[:1], name="MainThread"), thread(OTHER, calls[1:], name="loader"))
     kept.feed(watched, batch([kernel(10, 20)]), slow_batch(watched), at_ns(6000))
     made = kept.trace()
-    assert [one.probe for one in calls_beside(made, 0)] == [1]
+    assert [text.partition(" ")[0] for text, _ in calls_beside(made, 0)] == ["loader"]
     story = trace_wording.story(made, 0)
     assert "iteration" not in story.title
     assert any(note.startswith("Calls of the same process during the call: loader") for note in story.notes())

@@ -254,7 +254,7 @@ def _explained(matrix: Matrix, cell: Cell) -> Verdict | None:
         # A check of another version, with probes that this one does not know.
         return verdict
     aggressors = [probe for aggressor_set in planned.aggressor_sets for probe in aggressor_set.probes]
-    return verdict.changed(**beside_aggressors(planned.victims[0].probe, aggressors, phase=verdict.phase).fields)
+    return verdict.changed(**beside_aggressors(planned.victims[0].probe, aggressors, phase=verdict.phase)._asdict())
 
 
 class CellScreen(Dialog[None]):

@@ -109,7 +109,7 @@ def head_view(state: MatrixState, now_s: float, replayed: bool = False) -> Matri
             state=words,
             state_style=style,
             about=_about(state, matrix) if reference is None else reference_wording.reference_title(reference),
-            headline=() if headline is None or state.run is not None else headline.lines,
+            headline=() if headline is None or state.run is not None else headline,
         )
     if state.run is not None:
         return _running(view, state.run, now_s)

@@ -20,7 +20,7 @@ from stallprobes.model import Phase
 from stallprobes.units import times
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.wording import check_wording
-from stallprobes.wording.headline import Headline, changes_line
+from stallprobes.wording.headline import Headline, headline
 from stallscope.report.matrix_block import LegendEntry, MatrixBlock, legend, symbol, worst_cell
 from stallscope.tui.common.lines import Run, short_duration
 
@@ -179,8 +179,8 @@ class MatrixView:
         known = known or {}
         every = {key: known.get(key) or cell_figures(cell) for key, cell in matrix.cells.items()}
         unusual = reference_choice.unusual(matrix)
-        headline = Headline.of(matrix, reference=unusual)
-        return cls(matrix, every, headline=headline, block=MatrixBlock.of(matrix), reference=unusual)
+        lines = headline(matrix, reference=unusual)
+        return cls(matrix, every, headline=lines, block=MatrixBlock.of(matrix), reference=unusual)
 
     def with_cell(self, cell: Cell) -> MatrixView:
         """The view with a new or changed cell."""
@@ -196,9 +196,9 @@ class MatrixView:
         # What changed has a line, though it is quiet.
         changed = {change.column for change in changes if change.outcome in _CHANGE_STYLES}
         block = replace(block, quiet=tuple(name for name in block.quiet if name not in changed))
-        headline = self.headline and replace(self.headline, changes=changes_line(comparison, self.reference))
+        lines = self.headline and headline(self.matrix, comparison, self.reference)
         by_key = {change.key: change for change in changes}
-        return replace(self, changes=by_key, headline=headline, block=block)
+        return replace(self, changes=by_key, headline=lines, block=block)
 
     def order(self, worst_first: bool, changed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of rows and columns as measured, or the worst first: by change with ``changed``.

@@ -156,10 +156,6 @@ def _delay_text(trace: Trace, delay: Delay) -> str:
 def _beside_texts(trace: Trace, number: int) -> Iterator[tuple[str, str]]:
     beside = calls_beside(trace, number)[:_MOST_PARTS]
     if beside:
-        words = [
-            f"{trace.probes[other.probe].name} ({op_label(trace.probes, other.probe, other.op)}) "
-            f"{duration_ns(other.overlap_ns)}"
-            for other in beside
-        ]
+        words = [f"{other} {duration_ns(overlap_ns)}" for other, overlap_ns in beside]
         shared = trace.probes[trace.calls["probe"][number]].shared
         yield "beside", f"{'; '.join(words)} in the same {shared} at the same time"

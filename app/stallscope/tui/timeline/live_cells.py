@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stallprobes.records.rows import Rows
 from stallprobes.traces.engine_gaps import EngineGaps
-from stallprobes.traces.history import AddedRows, HistoryPosition, TraceHistory
+from stallprobes.traces.history import TraceHistory
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import Int64s, Trace, TracedProbe
+from stallprobes.traces.trace import TABLES, Int64s, Trace, TracedProbe
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, CellValues, Raster
 from stallscope.tui.timeline.time_axis import Viewport
@@ -95,7 +96,7 @@ class LiveCells:
         self._rows = {RowKey(RowKind.CALLS, number): number for number in range(len(history.probes))}
         for kind in (RowKind.OVERHEADS, RowKind.FOREIGN):
             self._rows[RowKey(kind)] = len(self._rows)
-        self._read = HistoryPosition()
+        self._read: Mapping[str, int] = {}
         self._gaps = EngineGaps()
         # The end of the last work of each stream's row.
         self._last_end: dict[int, int] = {}
@@ -124,11 +125,11 @@ class LiveCells:
             known_ns = grid.begin_ns(grid.cell(known_ns) + 1)
         return max(known_ns, begin_ns)
 
-    def follow(self, outline: Trace) -> tuple[LivePicture, AddedRows]:
+    def follow(self, outline: Trace) -> tuple[LivePicture, Mapping[str, Rows]]:
         """The picture of ``outline``, the history's present one, and the rows that the history got since the last."""
         added = self.history.added(self._read)
-        self._read = added.position
-        self._gaps.feed(added.work, added.tenures)
+        self._read = self.history.chunks
+        self._gaps.feed(added["work"], added["tenures"])
         self._gaps.drop(self.history.begin_ns)
         self._pending = np.concatenate((self._pending, self._intervals(added)))
         gaps = np.zeros((0, 2), dtype=np.int64)
@@ -179,7 +180,7 @@ class LiveCells:
         grid = self.grid = CellGrid(view.begin_ns, view.span_ns, width)
         self._first = 0
         self._sums, self._longest = CellSums(len(self._rows), grid), _Longest(self._ops.count, width)
-        self._pending = self._intervals(self.history.added(HistoryPosition(), view.begin_ns))
+        self._pending = self._intervals(self.history.added({}, view.begin_ns))
         self._settle(grid)
         return grid
 
@@ -212,9 +213,9 @@ class LiveCells:
         rows = np.array([self._row(kind, code) for code in known.tolist()], dtype=np.int64)
         return rows[places]
 
-    def _intervals(self, added: AddedRows) -> Int64s:
+    def _intervals(self, added: Mapping[str, Rows]) -> Int64s:
         """The intervals of rows of a history."""
-        calls, work, tenures, overheads = added.calls, added.work, added.tenures, added.overheads
+        calls, work, tenures, overheads = (added[name] for name in TABLES)
         ops = self._ops.numbers(calls["probe"], calls["op"])
         ends = np.maximum(calls["returned_ns"], calls["began_ns"])
         streams = self._numbers(RowKind.WORK, (work["context"] << _STREAM_BITS) + work["stream"])

@@ -221,8 +221,8 @@ class LiveTrace:
             begin_ns, end_ns, snapshot=self._observation.snapshot, others=self._observation.other_processes
         )
         picture, added = cells.follow(outline)
-        tenures = np.concatenate((added.tenures, outline.tenures))
-        trace = outline.changed(calls=added.calls, work=added.work, tenures=tenures, overheads=added.overheads)
+        tenures = np.concatenate((added["tenures"], outline.tenures))
+        trace = outline.changed(**{**added, "tenures": tenures})
         cursor = cursor.at_end(end_ns).following(trace, len(picture.gaps) > 0)
         limits, off = self.limits(trace.probes), self._off(trace.probes)
         return cursor, replace(cursor.view(), zero_ns=end_ns, limits=limits, live=True, off=off, picture=picture)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes import model
 from stallprobes.engine.backend import CUPTI, Options
 from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.engine.cuda.devices import Contexts
@@ -17,27 +18,6 @@ from stallprobes.engine.cuda.libraries import CuptiFunctions, NvmlCalls
 from stallprobes.engine.cuda.memory_structs import memory_struct
 from stallprobes.engine.host_resolver import CACHE_LINE, HostMemory, HostResolver
 from stallprobes.errors import Unsupported
-from stallprobes.model import (
-    Arg,
-    Buffer,
-    Context,
-    CopyAttributes,
-    Device,
-    Event,
-    Graph,
-    HostFunction,
-    Image,
-    Kernel,
-    KernelArgs,
-    MemoryStruct,
-    MemoryStructKind,
-    Op,
-    Resource,
-    Space,
-    Stream,
-    StreamKind,
-    Word,
-)
 from stallprobes.native.library import core
 
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
@@ -51,9 +31,9 @@ _PREFER_OVERLAP = 1
 # Requirement of a kind of structure: the device attribute, and its name in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 _NEEDED = {
-    MemoryStructKind.ALLOCATION: _MAPPING,
-    MemoryStructKind.ACCESS: _MAPPING,
-    MemoryStructKind.POOL: ("MEMORY_POOLS", "memory pools"),
+    model.MemoryStructKind.ALLOCATION: _MAPPING,
+    model.MemoryStructKind.ACCESS: _MAPPING,
+    model.MemoryStructKind.POOL: ("MEMORY_POOLS", "memory pools"),
 }
 
 
@@ -75,15 +55,15 @@ class SessionResources:
         self.memory = HostMemory()
         self.nvml = NvmlCalls()
         self.cupti = CuptiFunctions(api.version)
-        self.handles: dict[Resource, int] = {}
+        self.handles: dict[model.Resource, int] = {}
         self.keep: list[object] = []
         self.bytes_taken = 0
-        self._functions: dict[Kernel, Any] = {}
-        self._modules: dict[Context, Any] = {}
+        self._functions: dict[model.Kernel, Any] = {}
+        self._modules: dict[model.Context, Any] = {}
         self._mapped: list[int] = []
         self._image = ptx()
 
-    def function(self, kernel: Kernel) -> int:
+    def function(self, kernel: model.Kernel) -> int:
         """The CUfunction of ``kernel`` in its context, launched once, so that lazy loading is over."""
         if kernel not in self._functions:
             self.contexts.use(kernel.context)
@@ -108,7 +88,7 @@ class SessionResources:
         """The address of the PTX image."""
         return int(np.frombuffer(self._image, dtype=np.uint8).ctypes.data)
 
-    def _warm_up(self, kernel: Kernel, function: int) -> None:
+    def _warm_up(self, kernel: model.Kernel, function: int) -> None:
         call = c_function(self.api.address("cuLaunchKernel"))
         params = 0 if kernel.name != "spin" else kernel_params(self, 0, 0)
         status = call(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0)
@@ -142,7 +122,7 @@ class CudaResolver(HostResolver):
         super().__init__(HostMemory(shared.memory), shared.options.watchdog_ns)
         self._shared = shared
         self._api = shared.api
-        self._own: dict[Resource, int] = {}
+        self._own: dict[model.Resource, int] = {}
 
     def function(self, fn: str) -> int:
         """The address of an op's function. Raises Unsupported if driver, NVML, CUPTI or libc does not have it."""
@@ -156,7 +136,7 @@ class CudaResolver(HostResolver):
             return super().function(fn)
         return self._api.address(fn)
 
-    def word(self, word: Word) -> int:
+    def word(self, word: model.Word) -> int:
         """The address of ``word``; a mapped word is in pinned memory."""
         if not word.mapped:
             return super().word(word)
@@ -165,31 +145,31 @@ class CudaResolver(HostResolver):
             known[word] = self._shared.mapped_word()
         return known[word]
 
-    def value(self, resource: Resource | KernelArgs) -> int:
+    def value(self, resource: model.Resource | model.KernelArgs) -> int:
         """The handle or address of ``resource``. Raises Unsupported if this machine cannot provide it."""
         match resource:
-            case Word():
+            case model.Word():
                 return self.word(resource)
-            case KernelArgs():
+            case model.KernelArgs():
                 raise ValueError("kernel arguments are valid only in a launch")
-            case HostFunction() | Buffer(space=Space.PAGEABLE):
+            case model.HostFunction() | model.Buffer(space=model.Space.PAGEABLE):
                 return super().value(resource)
-            case Context():
+            case model.Context():
                 return int(self._shared.contexts.handle(resource))
-            case Kernel():
+            case model.Kernel():
                 return self._shared.function(resource)
-            case Device(index, True):
+            case model.Device(index, True):
                 return self._shared.nvml.device(self._shared.contexts.device(index).uuid)
-            case Device(index, False):
+            case model.Device(index, False):
                 return int(self._shared.contexts.device(index).handle)
-            case Image():
+            case model.Image():
                 return self._shared.image()
-            case MemoryStruct(kind, index):
+            case model.MemoryStruct(kind, index):
                 return self._memory_struct(kind, index)
-            case Stream(kind=StreamKind.NULL):
+            case model.Stream(kind=model.StreamKind.NULL):
                 self._shared.contexts.handle(resource.context)
                 return 0
-            case Buffer() | Stream() | Event() | Graph() | CopyAttributes():
+            case model.Buffer() | model.Stream() | model.Event() | model.Graph() | model.CopyAttributes():
                 known = self._handles_for(getattr(resource, "shared", False))
                 if resource not in known:
                     known[resource] = self._make(resource)
@@ -197,38 +177,50 @@ class CudaResolver(HostResolver):
             case _:
                 return super().value(resource)
 
-    def lower(self, op: Op) -> Sequence[Arg] | None:
+    def lower(self, op: model.Op) -> Sequence[model.Arg] | None:
         """The C arguments of the calls whose ops have fewer arguments than the C function."""
         match op.fn, op.args:
-            case "cuLaunchKernel", (target, int(blocks), int(threads), Stream() as stream, KernelArgs() as args):
+            case "cuLaunchKernel", (
+                target,
+                int(blocks),
+                int(threads),
+                model.Stream() as stream,
+                model.KernelArgs() as args,
+            ):
                 params = self._params(args, stream.context)
                 grid = blocks or self._full_grid_blocks(stream.context, threads)
                 return (target, grid, 1, 1, threads, 1, 1, 0, stream, params, 0)
-            case "cuLaunchHostFunc", (Stream() as stream, HostFunction(name) as function):
+            case "cuLaunchHostFunc", (model.Stream() as stream, model.HostFunction(name) as function):
                 return (stream, core().helper(name), self.value(function))
-            case "native:poll", (Event() | Stream() as target, int(step_ns), int(timeout_ns)):
-                query = "cuEventQuery" if isinstance(target, Event) else "cuStreamQuery"
+            case "native:poll", (model.Event() | model.Stream() as target, int(step_ns), int(timeout_ns)):
+                query = "cuEventQuery" if isinstance(target, model.Event) else "cuStreamQuery"
                 return (self._api.address(query), target, step_ns, timeout_ns)
             case "cupti:cuptiActivityRegisterCallbacks", ():
                 return (core().address("ss_requested"), core().address("ss_completed"))
-            case "cuMemcpyBatchAsync", (Buffer() as to, Buffer() as source, int(size), CopyAttributes() as how, stream):
+            case "cuMemcpyBatchAsync", (
+                model.Buffer() as to,
+                model.Buffer() as source,
+                int(size),
+                model.CopyAttributes() as how,
+                stream,
+            ):
                 cells = self._int_array(self.value(to), self.value(source), size, 0, 0)
                 to_, source_, size_, index_, failed_ = (cells + 8 * number for number in range(5))
                 return (to_, source_, size_, 1, self.value(how), index_, 1, failed_, stream)
             case _:
                 return None
 
-    def _handles_for(self, shared: bool) -> dict[Resource, int]:
+    def _handles_for(self, shared: bool) -> dict[model.Resource, int]:
         return self._shared.handles if shared else self._own
 
-    def _params(self, args: KernelArgs, context: Context) -> int:
+    def _params(self, args: model.KernelArgs, context: model.Context) -> int:
         if not args.duration_ns and args.started is None:
             return 0
         gpu = self._shared.contexts.device(context.device)
         cycles = args.duration_ns * gpu.clock_khz // 1_000_000
         return kernel_params(self._shared, cycles, 0 if args.started is None else self.word(args.started))
 
-    def _full_grid_blocks(self, context: Context, threads: int) -> int:
+    def _full_grid_blocks(self, context: model.Context, threads: int) -> int:
         gpu = self._shared.contexts.device(context.device)
         return gpu.sms * (gpu.threads_per_sm // threads)
 
@@ -237,21 +229,21 @@ class CudaResolver(HostResolver):
         self._shared.keep.append(cells)
         return int(cells.ctypes.data)
 
-    def _make(self, resource: Buffer | Stream | Event | Graph | CopyAttributes) -> int:
-        if isinstance(resource, CopyAttributes):
+    def _make(self, resource: model.Buffer | model.Stream | model.Event | model.Graph | model.CopyAttributes) -> int:
+        if isinstance(resource, model.CopyAttributes):
             return self._attributes(resource)
         self._shared.contexts.use(resource.context)
         try:
             match resource:
-                case Buffer():
+                case model.Buffer():
                     return self._buffer(resource)
-                case Stream(kind=kind):
-                    flags = _STREAM_NON_BLOCKING if kind is StreamKind.NON_BLOCKING else 0
+                case model.Stream(kind=kind):
+                    flags = _STREAM_NON_BLOCKING if kind is model.StreamKind.NON_BLOCKING else 0
                     return self._keep(self._api.call("cuStreamCreate", flags))
-                case Event(timing=timing, blocking=blocking):
+                case model.Event(timing=timing, blocking=blocking):
                     flags = (0 if timing else _EVENT_DISABLE_TIMING) | (_EVENT_BLOCKING_SYNC if blocking else 0)
                     return self._keep(self._api.call("cuEventCreate", flags))
-                case Graph():
+                case model.Graph():
                     return self._graph(resource)
         except CudaError as error:
             raise setup_error(error, f"{type(resource).__name__.lower()} {resource.name}") from error
@@ -260,8 +252,8 @@ class CudaResolver(HostResolver):
         self._shared.keep.append(handle)
         return int(handle)
 
-    def _buffer(self, buffer: Buffer) -> int:
-        if buffer.space is Space.PINNED:
+    def _buffer(self, buffer: model.Buffer) -> int:
+        if buffer.space is model.Space.PINNED:
             address = int(self._api.call("cuMemHostAlloc", buffer.nbytes, _HOST_ALLOC_PORTABLE_MAPPED))
             ctypes.memset(address, 1, buffer.nbytes)
             return address
@@ -274,9 +266,9 @@ class CudaResolver(HostResolver):
         self._api.call("cuCtxSynchronize")
         return address
 
-    def _graph(self, graph: Graph) -> int:
+    def _graph(self, graph: model.Graph) -> int:
         launch = c_function(self._api.address("cuLaunchKernel"))
-        function = self._shared.function(Kernel("empty", graph.context))
+        function = self._shared.function(model.Kernel("empty", graph.context))
         self._shared.contexts.use(graph.context)
         stream = self._api.call("cuStreamCreate", _STREAM_NON_BLOCKING)
         thread_local = self._api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
@@ -291,7 +283,7 @@ class CudaResolver(HostResolver):
             return int(template)
         return self._keep(self._api.call("cuGraphInstantiate", template, 0))
 
-    def _memory_struct(self, kind: MemoryStructKind, index: int) -> int:
+    def _memory_struct(self, kind: model.MemoryStructKind, index: int) -> int:
         """The address of a structure that names memory of GPU number ``index``. Raises Unsupported."""
         gpu = self._shared.contexts.device(index)
         attribute, what = _NEEDED[kind]
@@ -302,7 +294,7 @@ class CudaResolver(HostResolver):
         self._shared.keep.append(made)
         return ctypes.addressof(made)
 
-    def _attributes(self, wanted: CopyAttributes) -> int:
+    def _attributes(self, wanted: model.CopyAttributes) -> int:
         """The address of a CUmemcpyAttributes: access order, two locations of two ints each, flags."""
         if not self._api.has("cuMemcpyBatchAsync"):
             raise Unsupported("this driver has no cuMemcpyBatchAsync: install a driver for CUDA 12.8 or newer")

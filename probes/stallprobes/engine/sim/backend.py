@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from stallprobes.engine.backend import (
     InjectedStall,
@@ -21,14 +22,15 @@ from stallprobes.engine.sim.device import SimGpu, Simulation, us
 from stallprobes.engine.sim.host_thread import TEXTS
 from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.parameters import SensorParameters
-from stallprobes.engine.sim.probe_thread import SimProbeThread, StallInjector
+from stallprobes.engine.sim.probe_thread import SimProbeThread
 from stallprobes.engine.sim.profile import ProfileError, load
+from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.timeline import SimTimeline
 from stallprobes.engine.slots import STEP_NS, SlotWriter
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe, op_name
-from stallprobes.native.layouts.board import ProbeState
+from stallprobes.native.layouts.board import ProbeState, ProbeWords
 from stallprobes.records.timeline import TimelineStatus
 
 _WINDOW_NS = 200_000_000
@@ -158,13 +160,11 @@ class SimBackend:
         }
 
     def _inject_stall(self, plant: InjectedStall, board: Board) -> None:
-        for thread in self._threads:
-            if thread.probe.name == plant.victim and any(
-                plant.aggressor == other.probe.name for other in self._threads
-            ):
-                channel = thread.probe.program.channels.index(Channel(plant.phase))
-                words = board[plant.aggressor].words
-                thread.injector = StallInjector(channel, words, plant.at_least_ns, plant.every)
+        threads = {thread.probe.name: thread for thread in self._threads}
+        if {plant.victim, plant.aggressor} <= threads.keys():
+            victim = threads[plant.victim]
+            row = victim.probe.program.channels.index(Channel(plant.phase))
+            victim.injector = partial(_stall_ns, plant, row, board[plant.aggressor].words, victim.host.random)
 
     def start(self) -> None:
         """Run the setup of all threads, one at a time; on return each is parked or has failed."""
@@ -262,3 +262,14 @@ class SimBackend:
 
 # What the engine makes.
 create = SimBackend
+
+
+def _stall_ns(
+    plant: InjectedStall, row: int, aggressor: ProbeWords, random: RandomStream, channel: int, took_ns: int
+) -> int:
+    """How much longer a call of the victim takes, which took ``took_ns`` and counts in the row ``channel``.
+
+    ``row`` is that of the stalled phase.
+    """
+    chosen = channel == row and aggressor.run and random.next_number() * plant.every < QUANTILES
+    return max(plant.at_least_ns - took_ns, 0) if chosen else 0

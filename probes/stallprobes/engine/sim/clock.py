@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from types import MethodType
 from typing import Any
@@ -33,14 +34,12 @@ class DueEvent(simpy.Event):  # type: ignore[misc]
         heappush(clock._queue, (clock.now + ns, NORMAL, next(clock._eid), self))
 
 
+@dataclass(slots=True, eq=False)
 class Sleep:
     """An entry of the queue: ``process`` continues. Not an event, since nothing else can wait for it."""
 
-    __slots__ = ("process", "send")
-
-    def __init__(self, process: ClockProcess, send: Callable[[Any], Any]) -> None:
-        self.process = process
-        self.send = send
+    process: ClockProcess
+    send: Callable[[Any], Any]
 
 
 class ClockProcess(simpy.Process):  # type: ignore[misc]

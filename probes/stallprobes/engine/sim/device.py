@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cache
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
 from stallprobes.engine.sim.copy_engine import CopyEngine
-from stallprobes.engine.sim.graphics_engine import GraphicsEngine, GraphicsTiming
+from stallprobes.engine.sim.graphics_engine import GraphicsEngine
 from stallprobes.engine.sim.host_functions import HostFunctionThread
-from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies, UncontendedEngine
+from stallprobes.engine.sim.jobs import ContextQueue, Job, StagedCopies
 from stallprobes.engine.sim.locks import BargingLock, HandoverLock, Lock, WakeupLatency
 from stallprobes.engine.sim.parameters import LockParameters
 from stallprobes.engine.sim.profile import Profile
@@ -119,38 +119,30 @@ class Module:
     on_gpu: bool = False
 
 
-@dataclass
-class _Slowdown:
-    """A factor by which calls take longer until a time (ns)."""
-
-    factor: float
-    until: int
-
-
 class Slowdowns:
     """Factors by which calls take longer, each until its time.
 
-    ``parts``: those that may be in effect now; without any, none is.
+    ``parts``: those that may be in effect now, each with its time (ns); without any, none is.
     """
 
     __slots__ = ("_clock", "_polling", "_threads", "parts")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.parts: list[_Slowdown] = []
+        self.parts: list[tuple[float, int]] = []
         # The number of threads that poll now, and their part.
         self._threads = 0
-        self._polling: _Slowdown | None = None
+        self._polling: tuple[float, int] | None = None
 
     def add(self, factor: float, until: int) -> None:
         """Make calls take ``factor`` times as long until the time ``until`` (ns)."""
-        self.parts.append(_Slowdown(factor, until))
+        self.parts.append((factor, until))
 
     def add_polling(self, threads: int, share: float) -> None:
         """Let ``threads`` more threads poll, or fewer; each makes calls take longer by ``share`` of their time."""
         self.parts = [part for part in self.parts if part is not self._polling]
         self._threads += threads
-        self._polling = _Slowdown(1 + share * self._threads, NEVER) if share and self._threads else None
+        self._polling = (1 + share * self._threads, NEVER) if share and self._threads else None
         if self._polling is not None:
             self.parts.append(self._polling)
 
@@ -160,8 +152,8 @@ class Slowdowns:
         if not self.parts:
             return 1.0
         now = self._clock.now
-        self.parts = [part for part in self.parts if part.until > now]
-        return max((part.factor for part in self.parts), default=1.0)
+        self.parts = [part for part in self.parts if part[1] > now]
+        return max((factor for factor, _ in self.parts), default=1.0)
 
 
 class SimGpu:
@@ -177,20 +169,7 @@ class SimGpu:
         self._clock = clock
         self.profile = profile
         self.index = index
-        self.graphics = GraphicsEngine(
-            clock,
-            GraphicsTiming(
-                timeslice_ns=max(us(parameters.timeslice_us), 1),
-                save_ns=us(parameters.save_us),
-                save_ns_per_thread=parameters.save_ns_per_thread,
-                restore_ns=us(parameters.restore_us),
-                yield_ns=us(parameters.yield_us),
-                threads=threads,
-                sms=profile.machine.sms,
-                wakeup_ns=us(parameters.wakeup_us),
-                wakeup_after_ns=round(1e6 * parameters.wakeup_ms),
-            ),
-        )
+        self.graphics = GraphicsEngine(clock, parameters, threads, profile.machine.sms)
         self.threads = threads
         base_ns, slice_ns = us(profile.copy.base_us), us(profile.copy.slice_us)
         self.to_host = CopyEngine(clock, base_ns, slice_ns)
@@ -198,7 +177,7 @@ class SimGpu:
         self.to_peer = CopyEngine(clock, us(profile.copy.peer_base_us), slice_ns)
         # The context on the copy engine in which the kernel driver clears memory.
         self._kernel_driver = ContextQueue("kernel driver")
-        self.staging = StagedCopies()
+        self.staging: StagedCopies = []
         self.on_submit: Callable[[SimStream, Job], None] | None = None
         self.slowdowns = Slowdowns(clock)
         # Figures of the profile in ns that each launch needs.
@@ -346,6 +325,7 @@ class GpuContext:
         self.gpu.graphics.remove_context(self.queue)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HardwareQueue:
     """A queue of the GPU that several streams of a context share.
 
@@ -354,11 +334,8 @@ class HardwareQueue:
     wait for this interrupt.
     """
 
-    __slots__ = ("blocked_by", "last")
-
-    def __init__(self) -> None:
-        self.blocked_by: Job | None = None
-        self.last: Job | None = None
+    blocked_by: Job | None = None
+    last: Job | None = None
 
 
 class HardwareQueues:
@@ -386,6 +363,7 @@ class HardwareQueues:
         return queues[self._next]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SimStream:
     """A stream: jobs in order, through the hardware queue ``hardware``.
 
@@ -393,44 +371,28 @@ class SimStream:
     ``pending`` are the launches that still occupy the stream's launch queue.
     """
 
-    __slots__ = (
-        "_clock",
-        "_waits_for",
-        "context",
-        "hardware",
-        "is_null",
-        "kind",
-        "lock",
-        "name",
-        "pending",
-        "tail",
-        "waits",
-    )
+    clock: Clock
+    context: GpuContext
+    kind: StreamKind
+    wakeup: InitVar[WakeupLatency]
+    name: str = ""
+    hardware: HardwareQueue | None = None
+    tail: Job | None = None
+    waits: list[Job] = field(default_factory=list)
+    pending: deque[Job] = field(default_factory=deque)
+    is_null: bool = field(init=False)
+    lock: BargingLock = field(init=False)
+    # The stream of the context that this one's jobs wait for as well.
+    _waits_for: SimStream | None = field(init=False)
 
-    def __init__(
-        self,
-        clock: Clock,
-        context: GpuContext,
-        kind: StreamKind,
-        wakeup: WakeupLatency,
-        name: str = "",
-    ) -> None:
-        self._clock = clock
-        self.context = context
-        self.kind = kind
-        self.is_null = kind is StreamKind.NULL
-        # The stream of the context that this one's jobs wait for as well.
-        self._waits_for = context.null if kind is StreamKind.BLOCKING else None
-        self.name = name
-        self.hardware: HardwareQueue | None = None
-        self.lock = BargingLock(clock, wakeup)
-        self.tail: Job | None = None
-        self.waits: list[Job] = []
-        self.pending: deque[Job] = deque()
+    def __post_init__(self, wakeup: WakeupLatency) -> None:
+        self.is_null = self.kind is StreamKind.NULL
+        self.lock = BargingLock(self.clock, wakeup)
+        self._waits_for = self.context.null if self.kind is StreamKind.BLOCKING else None
 
     def submit(self, job: Job, *also_after: Job | None) -> None:
         """Submit ``job`` behind everything that CUDA's stream rules require, and behind ``also_after``."""
-        clock, tail = self._clock, self.tail
+        clock, tail = self.clock, self.tail
         if self._waits_for is None and not self.is_null:
             # ``unfinished``, inlined for speed.
             before = [tail] if tail is not None and tail.end > clock.now else []
@@ -462,7 +424,7 @@ class SimStream:
         queue = self.hardware_queue(busy=bool(before))
         queue.last = job
         if queue.blocked_by is not None and job.engine is self.context.gpu.graphics:
-            if queue.blocked_by.end <= self._clock.now:
+            if queue.blocked_by.end <= self.clock.now:
                 queue.blocked_by = None
             elif queue.blocked_by not in before:
                 before.append(queue.blocked_by)
@@ -479,7 +441,7 @@ class SimStream:
         The legacy default stream waits for the blocking streams of its context, and they wait for it; a non-blocking
         stream waits only for itself.
         """
-        now, tail, waits_for = self._clock.now, self.tail, self._waits_for
+        now, tail, waits_for = self.clock.now, self.tail, self._waits_for
         jobs = [tail] if tail is not None and tail.end > now else []
         if waits_for is not None:
             tail = waits_for.tail
@@ -529,7 +491,6 @@ class Simulation:
     timer: LatencyDistribution
     callback_wake: LatencyDistribution
     staged_tail: Job | None = None
-    uncontended: UncontendedEngine = field(default_factory=UncontendedEngine)
     quit: bool = False
     rings: bool = True
 

@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.sim.clock import NEVER, Clock
 from stallprobes.engine.sim.jobs import ContextQueue, Job
-
-
-@dataclass(frozen=True)
-class GraphicsTiming:
-    """Times of the graphics engine in ns, and ``threads``, the number of threads that its SMs hold.
-
-    A context switch in the middle of kernels takes ``save_ns`` plus ``save_ns_per_thread`` for each running thread plus
-    ``restore_ns``; the change-over from an idle context takes ``yield_ns``, whether it was idle for long or not. After
-    an idle time of ``wakeup_after_ns`` or longer a kernel starts ``wakeup_ns`` later, after a shorter one in
-    proportion. The growth of the delay is a guess; the delay is 0 by default, since no recorded machine shows it: a
-    profile or ``--sim-set`` can set it.
-    """
-
-    timeslice_ns: int
-    save_ns: int
-    save_ns_per_thread: float
-    restore_ns: int
-    yield_ns: int
-    threads: int
-    sms: int
-    wakeup_ns: int = 0
-    wakeup_after_ns: int = 1_000_000_000
-
+from stallprobes.engine.sim.parameters import EngineParameters
+from stallprobes.model import US
 
 # Number of threads in a block of the probes' kernels.
 _BLOCK = 256
@@ -41,15 +19,27 @@ class GraphicsEngine:
 
     Within a context kernels start in order, each when the SMs have room for it. While other contexts have work, a
     context keeps the engine for its time-slice, then all its kernels are pre-empted; an idle context leaves earlier.
+
+    A context switch in the middle of kernels takes ``save_us`` of ``parameters`` plus ``save_ns_per_thread`` for each
+    running thread plus ``restore_us``; the change-over from an idle context takes ``yield_us``, whether it was idle for
+    long or not. After an idle time of ``wakeup_ms`` or longer a kernel starts ``wakeup_us`` later, after a shorter one
+    in proportion. The growth of the delay is a guess; the delay is 0 by default, since no recorded machine shows it: a
+    profile or ``--sim-set`` can set it.
     """
 
-    def __init__(self, clock: Clock, timing: GraphicsTiming) -> None:
+    def __init__(self, clock: Clock, parameters: EngineParameters, threads: int, sms: int) -> None:
+        """``threads``: the number of threads that the ``sms`` SMs hold."""
         self._clock = clock
-        self._timing = timing
+        self._parameters = parameters
+        self._threads = threads
+        self._sms = sms
+        self._timeslice_ns = max(round(US * parameters.timeslice_us), 1)
+        self._save_ns, self._restore_ns = round(US * parameters.save_us), round(US * parameters.restore_us)
+        self._yield_ns, self._wakeup_ns = round(US * parameters.yield_us), round(US * parameters.wakeup_us)
         self._contexts: list[ContextQueue] = []
         self._current: ContextQueue | None = None
         self._running: list[Job] = []
-        self._free = timing.threads
+        self._free = threads
         self._available = 0
         self._slice_start = 0
         self._slice_end = NEVER
@@ -72,7 +62,7 @@ class GraphicsEngine:
         """Time (ns) of SMs with a kernel, summed over the SMs, and of the threads of kernels, up to now."""
         now = int(self._clock.now)
         left = [(job, max(job.end - max(now, job.start), 0)) for job in self._running if job.end < NEVER]
-        sm_ns = self._sm_ns - sum(self._sms(job) * ns for job, ns in left)
+        sm_ns = self._sm_ns - sum(self._sms_of(job) * ns for job, ns in left)
         return sm_ns, self._thread_ns - sum(job.need * ns for job, ns in left)
 
     @property
@@ -85,9 +75,9 @@ class GraphicsEngine:
         """Number of contexts on the GPU, without green ones."""
         return len(self._contexts)
 
-    def _sms(self, job: Job) -> int:
+    def _sms_of(self, job: Job) -> int:
         """The number of SMs on which the blocks of ``job`` are, of one block each where there is room."""
-        return min(-(-job.need // _BLOCK), self._timing.sms)
+        return min(-(-job.need // _BLOCK), self._sms)
 
     def add_context(self, context: ContextQueue) -> None:
         """Add a context."""
@@ -104,8 +94,8 @@ class GraphicsEngine:
         """Accept a kernel that may start at ``ready`` (ns)."""
         assert job.queue is not None
         context = job.queue
-        if job.need > self._timing.threads:
-            job.need = self._timing.threads
+        if job.need > self._threads:
+            job.need = self._threads
         if self._running:
             self._remove_finished()
         if self._current is context:
@@ -117,7 +107,7 @@ class GraphicsEngine:
                 return
         elif not self._running and not self._waiting_beside(None):
             context.pending.append((job, ready))
-            self._switch(context, self._timing.yield_ns if self._current is not None else 0)
+            self._switch(context, self._yield_ns if self._current is not None else 0)
             return
         context.pending.append((job, ready))
         self._schedule_timer()
@@ -131,16 +121,16 @@ class GraphicsEngine:
             return
         if len(self._running) == 1:
             self._running = []
-            self._free = self._timing.threads
+            self._free = self._threads
             return
         self._running = [job for job in self._running if job.end > now]
-        self._free = self._timing.threads - sum([job.need for job in self._running])
+        self._free = self._threads - sum([job.need for job in self._running])
 
     def _start(self, job: Job, ready: int) -> None:
         available, busy_until = self._available, self._busy_until
         start = available if available > ready else ready
-        if self._timing.wakeup_ns and start > busy_until:
-            start += round(self._timing.wakeup_ns * min((start - busy_until) / self._timing.wakeup_after_ns, 1))
+        if self._wakeup_ns and start > busy_until:
+            start += round(self._wakeup_ns * min((start - busy_until) / round(1e6 * self._parameters.wakeup_ms), 1))
         if job.start == NEVER:
             job.set_start(start)
         self._running.append(job)
@@ -148,7 +138,7 @@ class GraphicsEngine:
         # A kernel that reads the GPU's clock ends when its time has passed, on the engine or not.
         end = max(start, job.start + job.ns) if job.own_clock else start + job.remaining_ns
         job.set_end(end)
-        self._sm_ns += self._sms(job) * (end - start)
+        self._sm_ns += self._sms_of(job) * (end - start)
         self._thread_ns += job.need * (end - start)
         if end > busy_until:
             self._busy_ns += end - (busy_until if busy_until > start else start)
@@ -176,7 +166,7 @@ class GraphicsEngine:
         now = self._clock.now
         others = self._others_waiting()
         if not self._running and others and not (self._current is not None and self._current.pending):
-            self._switch_to_next(self._timing.yield_ns if self._current is not None else 0)
+            self._switch_to_next(self._yield_ns if self._current is not None else 0)
             return
         due = NEVER
         if self._current is not None and self._current.pending and self._running:
@@ -184,8 +174,8 @@ class GraphicsEngine:
         if others:
             if self._slice_end == NEVER:
                 # A slice that ends while no other context has work starts again.
-                whole = (now - self._slice_start) // self._timing.timeslice_ns + 1
-                self._slice_end = self._slice_start + max(whole, 1) * self._timing.timeslice_ns
+                whole = (now - self._slice_start) // self._timeslice_ns + 1
+                self._slice_end = self._slice_start + max(whole, 1) * self._timeslice_ns
             due = min(due, max(self._slice_end, now))
             if self._running and self._current is not None and not self._current.pending:
                 due = min(due, max(job.end for job in self._running))
@@ -216,7 +206,7 @@ class GraphicsEngine:
         threads = sum(job.need for job in self._running)
         for job in self._running:
             left_ns = max(job.end - max(now, job.start), 0)
-            self._sm_ns -= self._sms(job) * left_ns
+            self._sm_ns -= self._sms_of(job) * left_ns
             self._thread_ns -= job.need * left_ns
             if max(job.start, self._available) < now:
                 job.remaining_ns = job.end - now
@@ -224,9 +214,9 @@ class GraphicsEngine:
             if self._current is not None:
                 self._current.preempted.append(job)
         self._running = []
-        self._free = self._timing.threads
-        timing = self._timing
-        self._switch_to_next(timing.save_ns + round(timing.save_ns_per_thread * threads) + timing.restore_ns)
+        self._free = self._threads
+        per_thread_ns = self._parameters.save_ns_per_thread
+        self._switch_to_next(self._save_ns + round(per_thread_ns * threads) + self._restore_ns)
 
     def _switch_to_next(self, cost_ns: int) -> None:
         """Switch to the next context that has work, round robin."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from stallprobes.engine.sim.clock import NEVER, Call, Process, Wait
 from stallprobes.engine.sim.device import ContextLocks, GpuContext, HostWord, ProcessProfiler, SimStream, Simulation, us
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.jobs import Job, staging_delay_ns
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import Channel, Op
@@ -279,10 +279,7 @@ class HostThread:
         return self._pass_streams(stream) if stream.is_null else ()
 
     def _pass_streams(self, stream: SimStream) -> Process:
-        content = stream.context.locks.content
-        if content.owner is not None:
-            yield from content.acquire(self)
-            content.release()
+        yield from stream.context.locks.content.pass_through(self)
         profile = self.simulation.profile
         for other in stream.context.streams:
             if other is not stream and other.lock.owner is not None:
@@ -368,8 +365,8 @@ class HostThread:
             late += _part_ns(parameters.cold_long_wait_us, late_ns, parameters.cold_long_ms)
         self._noticed = slept_ns
         for job in jobs:
-            if job.staging is not None and job.staging.copies:
-                late += job.staging.delay_ns(self.clock.now, self)
+            if job.staging:
+                late += staging_delay_ns(job.staging, self.clock.now, self)
         return late
 
     def wait_at_most(self, jobs: list[Job], until: int) -> Process:

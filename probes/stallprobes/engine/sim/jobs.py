@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from stallprobes.engine.sim.clock import NEVER, Clock
@@ -57,27 +57,20 @@ class StagedCopy:
         return max(self.busy_ns - (time - self.start) % self.period_ns, 0)
 
 
-class StagedCopies:
-    """The staged copies of one GPU to the host, each with the thread that makes it."""
-
-    __slots__ = ("copies",)
-
-    def __init__(self) -> None:
-        self.copies: list[tuple[object, StagedCopy]] = []
-
-    def add(self, owner: object, copy: StagedCopy) -> None:
-        """Add a copy made by the thread ``owner``."""
-        self.copies.append((owner, copy))
-
-    def delay_ns(self, now: int, thread: object) -> int:
-        """Time (ns) from ``now`` on in which ``thread`` cannot see the GPU's progress.
-
-        That is while another thread, of any context, is busy with a chunk of a staged copy.
-        """
-        self.copies = [(owner, copy) for owner, copy in self.copies if copy.end > now]
-        return max((copy.remaining_busy_ns(now) for owner, copy in self.copies if owner is not thread), default=0)
+# The staged copies of one GPU to the host, each with the thread that makes it.
+StagedCopies = list[tuple[object, StagedCopy]]
 
 
+def staging_delay_ns(copies: StagedCopies, now: int, thread: object) -> int:
+    """Time (ns) from ``now`` on in which ``thread`` cannot see the GPU's progress; copies that ended are removed.
+
+    That is while another thread, of any context, is busy with a chunk of one of ``copies``.
+    """
+    copies[:] = [(owner, copy) for owner, copy in copies if copy.end > now]
+    return max((copy.remaining_busy_ns(now) for owner, copy in copies if owner is not thread), default=0)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Job:
     """One piece of work.
 
@@ -88,69 +81,38 @@ class Job:
     ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
     """
 
-    __slots__ = (
-        "_callbacks",
-        "_clock",
-        "_end_scheduled",
-        "_predecessors",
-        "end",
-        "engine",
-        "gap_ns",
-        "lead_ns",
-        "nbytes",
-        "need",
-        "ns",
-        "on_start",
-        "own_clock",
-        "queue",
-        "remaining_ns",
-        "staging",
-        "start",
-        "submitted",
-        "what",
-    )
+    clock: Clock
+    engine: JobEngine
+    ns: int
+    lead_ns: int = 0
+    gap_ns: int = 0
+    need: int = 0
+    on_start: Callable[[], None] | None = None
+    what: str = ""
+    nbytes: int = 0
+    own_clock: bool = False
+    queue: ContextQueue | None = None
+    staging: StagedCopies | None = None
+    submitted: int = NEVER
+    start: int = NEVER
+    end: int = NEVER
+    remaining_ns: int = field(init=False)
+    _callbacks: list[Callable[[], Any]] = field(default_factory=list)
+    _predecessors: int = 0
+    _end_scheduled: bool = False
 
-    def __init__(
-        self,
-        clock: Clock,
-        engine: JobEngine,
-        ns: int,
-        lead_ns: int = 0,
-        gap_ns: int = 0,
-        need: int = 0,
-        on_start: Callable[[], None] | None = None,
-        what: str = "",
-        nbytes: int = 0,
-    ) -> None:
-        self._clock = clock
-        self._callbacks: list[Callable[[], Any]] = []
-        self._predecessors = 0
-        self._end_scheduled = False
-        self.engine = engine
-        self.ns = ns
-        self.remaining_ns = ns
-        self.lead_ns = lead_ns
-        self.gap_ns = gap_ns
-        self.need = need
-        self.on_start = on_start
-        self.what = what
-        self.nbytes = nbytes
-        self.own_clock = False
-        self.queue: ContextQueue | None = None
-        self.staging: StagedCopies | None = None
-        self.submitted = NEVER
-        self.start = NEVER
-        self.end = NEVER
+    def __post_init__(self) -> None:
+        self.remaining_ns = self.ns
 
     def set_start(self, start: int) -> None:
         """Set the time of the first start, in ns; until then it can be set again, to a later time."""
         before, self.start = self.start, start
         if self.on_start is not None and before == NEVER:
-            self._clock.call_at(start, self._at_start)
+            self.clock.call_at(start, self._at_start)
 
     def _at_start(self, _: Any) -> None:
-        if self.start > self._clock.now:
-            self._clock.call_at(self.start, self._at_start)
+        if self.start > self.clock.now:
+            self.clock.call_at(self.start, self._at_start)
         elif self.on_start is not None:
             self.on_start()
 
@@ -162,7 +124,7 @@ class Job:
 
     def on_end(self, callback: Callable[[], Any]) -> None:
         """Call ``callback`` when the job is done, now if it already is."""
-        if self.end <= self._clock.now:
+        if self.end <= self.clock.now:
             callback()
             return
         self._callbacks.append(callback)
@@ -171,7 +133,7 @@ class Job:
 
     def submit_after(self, others: list[Job]) -> None:
         """Submit the job behind ``others``, at least one, which are not done."""
-        self.submitted = self._clock.now
+        self.submitted = self.clock.now
         self._predecessors = len(others)
         for other in others:
             other.on_end(self._predecessor_done)
@@ -179,17 +141,17 @@ class Job:
     def _predecessor_done(self) -> None:
         self._predecessors -= 1
         if self._predecessors == 0:
-            now = self._clock.now
+            now = self.clock.now
             self.engine.enqueue(self, max(now + self.gap_ns, self.submitted + self.lead_ns))
 
     def _schedule_end(self) -> None:
         if not self._end_scheduled:
             self._end_scheduled = True
-            self._clock.call_at(self.end, self._at_end)
+            self.clock.call_at(self.end, self._at_end)
 
     def _at_end(self, _: Any) -> None:
         self._end_scheduled = False
-        if self.end > self._clock.now:
+        if self.end > self.clock.now:
             # It was pre-empted. While it is off the engine its end is unknown, and nothing is scheduled.
             if self.end < NEVER:
                 self._schedule_end()
@@ -199,17 +161,17 @@ class Job:
             callback()
 
 
-class UncontendedEngine:
-    """Executes each job at once: event records, and copies on a path that nothing else uses."""
-
-    def enqueue(self, job: Job, ready: int) -> None:
-        """Start the job at ``ready`` (ns); it ends ``job.ns`` later."""
-        job.set_start(ready)
-        job.set_end(ready + job.ns)
-
-
 class CallingEngine:
     """Executes jobs by a function: ``begin`` is called with the job and the time from which on it may start (ns)."""
 
     def __init__(self, begin: Callable[[Job, int], None]) -> None:
         self.enqueue = begin
+
+
+def _run_at_once(job: Job, ready: int) -> None:
+    job.set_start(ready)
+    job.set_end(ready + job.ns)
+
+
+# Executes each job at once: event records, and copies on a path that nothing else uses.
+UNCONTENDED = CallingEngine(_run_at_once)

@@ -135,6 +135,12 @@ class BargingLock:
             woken = self._clock.event()
             self.waiting.appendleft(woken)
 
+    def pass_through(self, waiter: Waiter) -> Process:
+        """Wait until the lock can be taken, without keeping it."""
+        if self.owner is not None:
+            yield from self.acquire(waiter)
+            self.release()
+
     def wait_until_free(self, waiter: Waiter, polls_ns: int) -> Process:
         """Wait until the lock is free, without keeping it.
 

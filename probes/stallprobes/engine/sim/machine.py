@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from stallprobes import model
 from stallprobes.engine.board import ProbeSection
+from stallprobes.engine.sim import device
 from stallprobes.engine.sim.calls import (
     allocations,
     contexts,
@@ -18,47 +20,10 @@ from stallprobes.engine.sim.calls import (
     streams,
 )
 from stallprobes.engine.sim.clock import Call
-from stallprobes.engine.sim.device import (
-    BoundHostFunction,
-    EventHandle,
-    GpuContext,
-    GraphHandle,
-    HostWord,
-    LoadedFunction,
-    ProcessProfiler,
-    Simulation,
-    Storage,
-)
 from stallprobes.engine.sim.host_thread import CALLS, LATENCY_ONLY, BoundOp, HostThread, bound_op
-from stallprobes.engine.sim.probe_thread import ProgramSteps, SimProbeThread
+from stallprobes.engine.sim.probe_thread import SimProbeThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import Unsupported
-from stallprobes.model import (
-    Arg,
-    Buffer,
-    BufferPart,
-    Channel,
-    Context,
-    CopyAttributes,
-    Device,
-    Event,
-    Graph,
-    HostFunction,
-    Image,
-    Kernel,
-    KernelArgs,
-    Load,
-    MemoryStruct,
-    Op,
-    Probe,
-    Process,
-    Resource,
-    Space,
-    Stream,
-    StreamKind,
-    Text,
-    Word,
-)
 
 # Modules of calls; the import of a module registers its calls.
 FAMILIES = (allocations, contexts, copies, launches, host_calls, mapping, profiling, streams)
@@ -77,47 +42,32 @@ class SimMachine:
     engines in order, and its staged copies slow the threads of all processes.
     """
 
-    def __init__(self, simulation: Simulation, watchdog_ns: int, max_memory: int) -> None:
+    def __init__(self, simulation: device.Simulation, watchdog_ns: int, max_memory: int) -> None:
         self.simulation = simulation
         self._watchdog_ns = watchdog_ns
         self._max_memory = max_memory
         self._device_bytes = 0
-        self._contexts: dict[tuple[Process, Context], GpuContext] = {}
-        self._processes: dict[str, Process] = {}
-        self._objects: dict[tuple[Process, str, Resource], Any] = {}
-        self._gates: list[BoundHostFunction] = []
-        self._profilers = {process: ProcessProfiler(simulation.profile.locks) for process in Process}
+        self._contexts: dict[tuple[model.Process, model.Context], device.GpuContext] = {}
+        self._processes: dict[str, model.Process] = {}
+        self._objects: dict[tuple[model.Process, str, model.Resource], Any] = {}
+        self._gates: list[device.BoundHostFunction] = []
+        self._profilers = {process: device.ProcessProfiler(simulation.profile.locks) for process in model.Process}
 
-    def thread(self, probe: Probe, part: ProbeSection, seed: int) -> SimProbeThread:
+    def thread(self, probe: model.Probe, part: ProbeSection, seed: int) -> SimProbeThread:
         """The thread of ``probe``. Raises Unsupported if this machine lacks something that it needs."""
         program = probe.program
         self._processes[probe.name] = program.process
         host = HostThread(self.simulation, probe.name, seed, self._profilers[program.process])
         if program.context is not None:
             host.contexts.append(self._context(program.process, program.context))
-        channels = program.channels
 
-        def steps(ops: Sequence[Op], channels: Sequence[Channel]) -> tuple[BoundOp, ...]:
-            return tuple(
-                bound_op(
-                    op, self._bind(op, host), partial(self._word, probe.name), channels, self._bind_latency(op, host)
-                )
-                for op in ops
-            )
+        def steps(ops: Sequence[model.Op], channels: Sequence[model.Channel]) -> Sequence[BoundOp]:
+            word = partial(self._word, probe.name)
+            return [bound_op(op, self._bind(op, host), word, channels, self._bind_latency(op, host)) for op in ops]
 
-        return SimProbeThread(
-            probe,
-            host,
-            part,
-            ProgramSteps(
-                steps(program.ops, channels),
-                setup=steps(program.setup, ()),
-                teardown=steps(program.teardown, ()),
-                undo=steps(program.undo, ()),
-            ),
-            None if program.guard is None else (self._word(probe.name, program.guard.word), program.guard.ahead),
-            None if program.proof is None else self._word(probe.name, program.proof),
-        )
+        guard = None if program.guard is None else (self._word(probe.name, program.guard.word), program.guard.ahead)
+        proof = None if program.proof is None else self._word(probe.name, program.proof)
+        return SimProbeThread(probe, host, part, steps, guard, proof)
 
     def open_gates(self) -> None:
         """Open all gates."""
@@ -130,11 +80,11 @@ class SimMachine:
         return [context.name for context in self._contexts.values()]
 
     @property
-    def engine_contexts(self) -> list[GpuContext]:
+    def engine_contexts(self) -> list[device.GpuContext]:
         """The contexts of the engine's own process."""
-        return [context for (process, _), context in self._contexts.items() if process is Process.ENGINE]
+        return [context for (process, _), context in self._contexts.items() if process is model.Process.ENGINE]
 
-    def _bind(self, op: Op, host: HostThread) -> Callable[[], Call]:
+    def _bind(self, op: model.Op, host: HostThread) -> Callable[[], Call]:
         """A function that makes the call of ``op`` and reads its Loads at that time."""
         if op.fn.startswith(_NVML):
             return partial(host_calls.nvml, host, op.fn[len(_NVML) :])
@@ -143,7 +93,7 @@ class SimMachine:
         self._check_supported(op)
         call = CALLS[op.fn]
         args = [self._value(host.name, arg) for arg in op.args]
-        loads = [number for number, arg in enumerate(op.args) if isinstance(arg, Load)]
+        loads = [number for number, arg in enumerate(op.args) if isinstance(arg, model.Load)]
         if not loads:
             return partial(call, host, *args)
 
@@ -153,7 +103,7 @@ class SimMachine:
 
         return call_with_loads
 
-    def _bind_latency(self, op: Op, host: HostThread) -> Callable[[], LatencyDistribution | None] | None:
+    def _bind_latency(self, op: model.Op, host: HostThread) -> Callable[[], LatencyDistribution | None] | None:
         """A function for the latency of a call without other effects, None if there is none. Loads do not matter."""
         if op.fn.startswith(_NVML):
             return partial(host_calls.nvml_latency, host, op.fn[len(_NVML) :])
@@ -161,52 +111,52 @@ class SimMachine:
             return None
         return partial(LATENCY_ONLY[op.fn], host, *(self._value(host.name, arg) for arg in op.args))
 
-    def _check_supported(self, op: Op) -> None:
+    def _check_supported(self, op: model.Op) -> None:
         machine = self.simulation.profile.machine
         if op.fn == "cuMemcpyBatchAsync" and not machine.batch_copies:
             raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no cuMemcpyBatchAsync")
         if op.fn == "cuCtxEnablePeerAccess" and not machine.peer_access:
             raise Unsupported(f"the GPUs of {machine.title} cannot reach each other's memory")
 
-    def _value(self, probe: str, arg: Arg) -> Any:
+    def _value(self, probe: str, arg: model.Arg) -> Any:
         match arg:
             case int():
                 return arg
-            case Load(word):
+            case model.Load(word):
                 return self._word(probe, word)
-            case BufferPart(buffer, _):
+            case model.BufferPart(buffer, _):
                 return self._value(probe, buffer)
-            case KernelArgs(duration_ns, started):
+            case model.KernelArgs(duration_ns, started):
                 return duration_ns, None if started is None else self._word(probe, started)
-            case Context():
+            case model.Context():
                 return self._context(self._processes[probe], arg)
-            case Image() | Text() | CopyAttributes() | MemoryStruct():
+            case model.Image() | model.Text() | model.CopyAttributes() | model.MemoryStruct():
                 return arg
-            case Device(index):
+            case model.Device(index):
                 return index
             case _:
                 return self._object(probe, arg)
 
-    def _object(self, probe: str, resource: Resource) -> Any:
+    def _object(self, probe: str, resource: model.Resource) -> Any:
         key = self._processes[probe], "" if getattr(resource, "shared", False) else probe, resource
         if key not in self._objects:
             self._objects[key] = self._make(probe, resource)
         return self._objects[key]
 
-    def _word(self, probe: str, word: Word) -> HostWord:
-        cell: HostWord = self._object(probe, word)
+    def _word(self, probe: str, word: model.Word) -> device.HostWord:
+        cell: device.HostWord = self._object(probe, word)
         return cell
 
-    def _make(self, probe: str, resource: Resource) -> Any:
+    def _make(self, probe: str, resource: model.Resource) -> Any:
         process = self._processes[probe]
         match resource:
-            case Word():
-                return HostWord()
-            case Stream(_, context, StreamKind.NULL):
+            case model.Word():
+                return device.HostWord()
+            case model.Stream(_, context, model.StreamKind.NULL):
                 return self._context(process, context).null
-            case Stream(name, context, kind):
+            case model.Stream(name, context, kind):
                 return self._context(process, context).create_stream(kind, name)
-            case Buffer(_, Space.DEVICE, nbytes, context):
+            case model.Buffer(_, model.Space.DEVICE, nbytes, context):
                 self._device_bytes += nbytes
                 if self._device_bytes > self._max_memory:
                     raise Unsupported(
@@ -216,27 +166,27 @@ class SimMachine:
                 if nbytes > gpu.free_bytes:
                     raise Unsupported(f"the simulated GPU has no {nbytes} bytes left for {resource.name}")
                 gpu.free_bytes -= nbytes
-                return Storage(Space.DEVICE, nbytes, gpu)
-            case Buffer(_, space, nbytes, _):
-                return Storage(space, nbytes)
-            case Event(_, _, timing, _, blocking):
-                return EventHandle(timing, blocking=blocking)
-            case Kernel(name, _):
-                return LoadedFunction(spins=name == "spin")
-            case Graph(_, _, nodes, _):
-                return GraphHandle(nodes)
-            case HostFunction(_, word, forced, timeout_ns):
+                return device.Storage(model.Space.DEVICE, nbytes, gpu)
+            case model.Buffer(_, space, nbytes, _):
+                return device.Storage(space, nbytes)
+            case model.Event(_, _, timing, _, blocking):
+                return device.EventHandle(timing, blocking=blocking)
+            case model.Kernel(name, _):
+                return device.LoadedFunction(spins=name == "spin")
+            case model.Graph(_, _, nodes, _):
+                return device.GraphHandle(nodes)
+            case model.HostFunction(_, word, forced, timeout_ns):
                 waits = resource.open_value is not None
                 # The session's watchdog overrides the timeout of a function that waits, as in the CUDA backend.
                 limit_ns = self._watchdog_ns if waits else timeout_ns
-                bound = BoundHostFunction(resource, self._word(probe, word), self._word(probe, forced), limit_ns)
+                bound = device.BoundHostFunction(resource, self._word(probe, word), self._word(probe, forced), limit_ns)
                 if waits:
                     self._gates.append(bound)
                 return bound
             case _:
                 raise Unsupported(f"the simulated GPU has no {type(resource).__name__.lower()}")
 
-    def _context(self, process: Process, context: Context) -> GpuContext:
+    def _context(self, process: model.Process, context: model.Context) -> device.GpuContext:
         if (process, context) in self._contexts:
             return self._contexts[process, context]
         machine = self.simulation.profile.machine
@@ -246,11 +196,11 @@ class SimMachine:
         if context.name == _GREEN:
             if not machine.green_contexts:
                 raise Unsupported(f"{machine.title} with CUDA {machine.cuda} has no green contexts")
-            within = self._context(process, Context(_PRIMARY, context.device))
+            within = self._context(process, model.Context(_PRIMARY, context.device))
         simulation = self.simulation
-        name = context.name if process is Process.ENGINE else f"{context.name} of the second process"
-        made = GpuContext(simulation.clock, name, simulation.gpus[context.device], simulation.wakeup, within)
-        made.queue.traced = process is Process.ENGINE
+        name = context.name if process is model.Process.ENGINE else f"{context.name} of the second process"
+        made = device.GpuContext(simulation.clock, name, simulation.gpus[context.device], simulation.wakeup, within)
+        made.queue.traced = process is model.Process.ENGINE
         self._contexts[process, context] = made
         locks = self._profilers[process].locks
         if made.lock not in locks:

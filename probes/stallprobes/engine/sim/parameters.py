@@ -205,14 +205,3 @@ class SensorParameters:
     sm_mhz: float = parameter("clock of the SMs, MHz", above=0)
     memory_mhz: float = parameter("clock of the memory, MHz", above=0)
     context_mib: float = parameter("GPU memory of a context, MiB")
-
-
-SECTIONS: dict[str, type[Any]] = {
-    "machine": MachineParameters,
-    "engine": EngineParameters,
-    "copy": CopyParameters,
-    "locks": LockParameters,
-    "memory": MemoryParameters,
-    "drag": SlowdownParameters,
-    "sensors": SensorParameters,
-}

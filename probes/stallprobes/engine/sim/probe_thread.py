@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof, pointer
-from dataclasses import dataclass
 from typing import Any
 
 from stallprobes.engine.board import ProbeSection
@@ -13,10 +12,10 @@ from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord
 from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import BoundOp, HostThread
-from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
+from stallprobes.engine.sim.sampling import QUANTILES
 from stallprobes.engine.sim.timeline import SimTimeline, TracedThread
-from stallprobes.model import Probe
-from stallprobes.native.layouts.board import ProbeState, ProbeWords
+from stallprobes.model import Channel, Op, Probe
+from stallprobes.native.layouts.board import ProbeState
 from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, SLOT_STEP_NS, NextStep, Schedule
 from stallprobes.native.library import core
 
@@ -28,34 +27,6 @@ _FIRST_OP = 1
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 
-@dataclass(frozen=True)
-class StallInjector:
-    """Injects artificial stalls into a thread's calls.
-
-    ``channel`` is the row of the phase, ``aggressor`` the board words of the probe that must be on. One call in
-    ``every`` takes at least ``at_least_ns``.
-    """
-
-    channel: int
-    aggressor: ProbeWords
-    at_least_ns: int
-    every: int
-
-    def due(self, took_ns: int, random: RandomStream) -> bool:
-        """Whether this call, which took ``took_ns``, is to be stalled."""
-        return bool(self.aggressor.run) and random.next_number() * self.every < QUANTILES and took_ns < self.at_least_ns
-
-
-@dataclass(frozen=True)
-class ProgramSteps:
-    """The ops of a program, bound to a thread: those of an iteration, before the first, after the last, and undo."""
-
-    ops: Sequence[BoundOp]
-    setup: Sequence[BoundOp]
-    teardown: Sequence[BoundOp]
-    undo: Sequence[BoundOp]
-
-
 class SimProbeThread:
     """One probe's thread and its section of the board."""
 
@@ -64,16 +35,21 @@ class SimProbeThread:
         probe: Probe,
         host: HostThread,
         part: ProbeSection,
-        steps: ProgramSteps,
+        steps: Callable[[Sequence[Op], Sequence[Channel]], Sequence[BoundOp]],
         guard: tuple[HostWord, int] | None,
         proof: HostWord | None,
     ) -> None:
+        """``steps`` binds ops to the thread; with channels they are measured."""
+        program = probe.program
         self.probe = probe
         self.host = host
         self._recorder = HistogramWriter(part)
         self.words = self._recorder.words
-        self.words.aligned = probe.program.aligned
-        self._steps, self._ops = steps, steps.ops
+        self.words.aligned = program.aligned
+        self._ops = steps(program.ops, program.channels)
+        self._setup, self._teardown, self._undo = (
+            steps(ops, ()) for ops in (program.setup, program.teardown, program.undo)
+        )
         self._guard = guard
         self._proof = proof
         # The values that are not on the board yet, with the rows of their histograms: of each op, and of the due time.
@@ -93,8 +69,8 @@ class SimProbeThread:
         self.was_on = False
         # Whether all samples are on the board, and the thread waits to be woken up.
         self._published = False
-        # Stalls calls of this thread; to be set before it runs.
-        self.injector: StallInjector | None = None
+        # How much longer (ns) a call takes, by its row and its duration; to be set before the thread runs.
+        self.injector: Callable[[int, int], int] | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
         # Parked threads poll their RUN words with different phases.
@@ -152,16 +128,16 @@ class SimProbeThread:
 
     def run(self) -> Wait:
         """The thread from its setup to its end."""
-        done = yield from self._run_once(self._steps.setup)
+        done = yield from self._run_once(self._setup)
         if done:
             self.words.state = _PARKED
             self.settled.succeed()
             ended = yield from self._iterate()
             if ended:
                 self.words.state = _ENDED
-                yield from self._run_once(self._steps.teardown)
+                yield from self._run_once(self._teardown)
             elif self.words.error_op > _FIRST_OP:
-                for each in self._steps.undo:
+                for each in self._undo:
                     yield from each.call()
         else:
             self.settled.succeed()
@@ -223,7 +199,7 @@ class SimProbeThread:
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, plant, rings, traced = simulation.timer, self.injector, simulation.rings, self._traced
+        timer, injector, rings, traced = simulation.timer, self.injector, simulation.rings, self._traced
         schedule = Schedule(addressof(words), slot=1)
         at, schedule_next, schedule_end = pointer(schedule), core().schedule_next, core().schedule_end
         while not simulation.quit:
@@ -277,8 +253,8 @@ class SimProbeThread:
                     traced.begin(number - 1, began)
                 result = yield from call()
                 end = clock.now
-                if plant is not None and each.channel == plant.channel and plant.due(end - began, random):
-                    yield began + plant.at_least_ns - end
+                if injector is not None and (stall_ns := injector(each.channel, end - began)):
+                    yield stall_ns
                     end = clock.now
                 words.inflight_op = 0
                 if result != 0 and self._is_wrong(each, result):

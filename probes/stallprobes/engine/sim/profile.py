@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from stallprobes.engine.sim.parameters import (
-    SECTIONS,
-    CopyParameters,
-    EngineParameters,
-    LockParameters,
-    MachineParameters,
-    MemoryParameters,
-    SensorParameters,
-    SlowdownParameters,
-)
+from stallprobes.engine.sim import parameters
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, reason_of
 from stallprobes.files import input_file
@@ -55,13 +46,13 @@ class Profile:
     name: str
     source: str
     settings: Mapping[str, str]
-    machine: MachineParameters
-    engine: EngineParameters
-    copy: CopyParameters
-    locks: LockParameters
-    memory: MemoryParameters
-    drag: SlowdownParameters
-    sensors: SensorParameters
+    machine: parameters.MachineParameters
+    engine: parameters.EngineParameters
+    copy: parameters.CopyParameters
+    locks: parameters.LockParameters
+    memory: parameters.MemoryParameters
+    drag: parameters.SlowdownParameters
+    sensors: parameters.SensorParameters
     calls: Mapping[str, tuple[float, float]]
 
     @property
@@ -86,6 +77,12 @@ class Profile:
         return LatencyDistribution(
             1000 * getattr(self.locks, f"{name}_us"), 1000 * getattr(self.locks, f"{name}_p99_us")
         )
+
+
+# The sections of a profile by their names, with the types of their parameters.
+SECTIONS = {
+    name: kind for name, kind in get_type_hints(Profile).items() if isinstance(kind, type) and is_dataclass(kind)
+}
 
 
 @cache
@@ -129,17 +126,11 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A parameter that can be overridden: its full key, its value as text, and its meaning."""
+def settable(name: str | None = None) -> list[tuple[str, str, str]]:
+    """All parameters of the profile ``name`` that can be overridden, by section: full key, value as text, and meaning.
 
-    key: str
-    value: str
-    what: str
-
-
-def settable(name: str | None = None) -> list[Setting]:
-    """All parameters of the profile ``name`` that can be overridden, by section. Raises ProfileError."""
+    Raises ProfileError.
+    """
     loaded = load(name)
     settings = []
     for section, kind in SECTIONS.items():
@@ -148,9 +139,9 @@ def settable(name: str | None = None) -> list[Setting]:
                 value = getattr(getattr(loaded, section), item.name)
                 text = str(value).lower() if isinstance(value, bool) else f"{value:g}"
                 what = str(item.metadata.get("what", item.name.replace("_", " ")))
-                settings.append(Setting(f"{section}.{item.name}", text, what))
+                settings.append((f"{section}.{item.name}", text, what))
     for call, (median, p99) in loaded.calls.items():
-        settings.append(Setting(f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
+        settings.append((f"calls.{call}", f"{median:g}/{p99:g}", "median and 99th percentile of the call, us"))
     return settings
 
 

@@ -9,21 +9,9 @@ from typing import Any
 from stallprobes.engine.board import Board
 from stallprobes.engine.gpu_work import StreamUse, depth, submissions
 from stallprobes.model import Channel, Context, Phase, Probe
+from stallprobes.native.layouts import timeline
 from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.native.layouts.structure import CACHE_LINE
-from stallprobes.native.layouts.timeline import (
-    BATCH,
-    IDS,
-    MOST_KEPT,
-    NO_ROW,
-    PHASE_ROWS,
-    QUEUE,
-    DriverCall,
-    GpuClock,
-    TracedContext,
-    Track,
-    TrackOp,
-)
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
 # Number of an unknown thread: no driver call is its own.
@@ -47,21 +35,21 @@ class CollectorTables:
     def __init__(self, contexts: Mapping[int, Context], with_clocks: bool) -> None:
         """``contexts`` are those of the engine by their number in records."""
         devices = sorted({context.device for context in contexts.values()})
-        self._contexts = table(TracedContext, len(contexts))
+        self._contexts = table(timeline.TracedContext, len(contexts))
         for row, (number, context) in zip(self._contexts, contexts.items(), strict=True):
             row.number, row.clock = number, devices.index(context.device)
-        self.clocks: Sequence[GpuClock] = table(GpuClock, len(devices) if with_clocks else 0)
+        self.clocks: Sequence[timeline.GpuClock] = table(timeline.GpuClock, len(devices) if with_clocks else 0)
         for clock, device in zip(self.clocks, devices, strict=False):
             clock.last_context = next(number for number, context in contexts.items() if context.device == device)
-        self._batch, self._waiting = table(GpuRecord, BATCH), table(GpuRecord, MOST_KEPT)
-        self._order, self._merged = table(ctypes.c_uint32, BATCH), table(ctypes.c_uint32, BATCH)
-        self._calls = table(DriverCall, IDS)
-        self._tracks = table(Track, 0)
+        self._batch, self._waiting = table(GpuRecord, timeline.BATCH), table(GpuRecord, timeline.MOST_KEPT)
+        self._order, self._merged = table(ctypes.c_uint32, timeline.BATCH), table(ctypes.c_uint32, timeline.BATCH)
+        self._calls = table(timeline.DriverCall, timeline.IDS)
+        self._tracks = table(timeline.Track, 0)
         self._of_tracks: list[Any] = []
 
     def forget_clocks(self) -> None:
         """Work without the GPUs' clocks, and so without context switches."""
-        self.clocks = table(GpuClock, 0)
+        self.clocks = table(timeline.GpuClock, 0)
 
     def add_tracks(
         self,
@@ -76,10 +64,10 @@ class CollectorTables:
         Those of ``found_by_id`` have their thread's number, of ``threads`` by the probe's name.
         """
         own = {probe.name: probe for probe in probes}
-        self._tracks = table(Track, len(numbers))
+        self._tracks = table(timeline.Track, len(numbers))
         for track, (use, (context, stream)) in zip(self._tracks, numbers.items(), strict=True):
             probe, part = own[use.probe], board[use.probe]
-            ops, queue = _ops(probe, use, part.channels, part.timeline_channels), table(HostCall, QUEUE)
+            ops, queue = _ops(probe, use, part.channels, part.timeline_channels), table(HostCall, timeline.QUEUE)
             self._of_tracks += [ops, queue]
             track.probe = board.layout.names.index(use.probe)
             track.context, track.stream = context, stream
@@ -107,9 +95,9 @@ class CollectorTables:
 
 def _ops(probe: Probe, use: StreamUse, own: Sequence[Channel], traced: Sequence[Channel]) -> Any:
     """The submissions of each op of the probe on the stream, and the rows of its histograms."""
-    ops = table(TrackOp, len(probe.program.ops))
+    ops = table(timeline.TrackOp, len(probe.program.ops))
     for op in ops:
-        op.start_rows[:] = op.early_rows[:] = op.gpu_rows[:] = [NO_ROW] * PHASE_ROWS
+        op.start_rows[:] = op.early_rows[:] = op.gpu_rows[:] = [timeline.NO_ROW] * timeline.PHASE_ROWS
     rows = {channel: place + len(own) for place, channel in enumerate(traced)}
     for work in submissions(probe.program):
         if work.stream != use.stream:
@@ -119,5 +107,5 @@ def _ops(probe: Probe, use: StreamUse, own: Sequence[Channel], traced: Sequence[
         labels = ("", work.label) if work.label else ("",)
         for phase, target in ((Phase.START, op.start_rows), (Phase.EARLY, op.early_rows), (Phase.GPU, op.gpu_rows)):
             for place, label in enumerate(labels):
-                target[place] = rows.get(Channel(phase, label), NO_ROW)
+                target[place] = rows.get(Channel(phase, label), timeline.NO_ROW)
     return ops

@@ -148,7 +148,7 @@ def _rare_stalls(evidence: Evidence, repeats: Sequence[Repeat], aggressor_set: A
         kind=VerdictKind.STALLED,
         head=f"{evidence.probe.name}: few calls are slow, but they delay 1 in 100 or more of the calls due: "
         f"p99 of the latency from the due time {change} while {aggressor_set.column.name} runs.",
-        **explanation.fields,
+        **explanation._asdict(),
     )
 
 

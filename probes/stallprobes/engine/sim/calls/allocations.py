@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call, latency_only
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.jobs import UNCONTENDED, Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
@@ -120,7 +120,7 @@ def alloc_async(host: HostThread, into: HostWord, nbytes: int, stream: SimStream
     simulation = host.simulation
     yield from host.work_under(host.call_ns("cuMemAllocAsync"), stream.lock)
     grow_ns = us(simulation.profile.memory.grow_us_per_mib * nbytes / _MIB)
-    stream.submit(Job(host.clock, simulation.uncontended, grow_ns, what="pool"))
+    stream.submit(Job(host.clock, UNCONTENDED, grow_ns, what="pool"))
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS
 

@@ -4,51 +4,42 @@ from __future__ import annotations
 
 from itertools import count
 
+from stallprobes.engine.sim import host_thread
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import GpuContext, HostWord, us
-from stallprobes.engine.sim.host_thread import (
-    INVALID_CONTEXT,
-    INVALID_VALUE,
-    PEER_ACCESS_ALREADY_ENABLED,
-    PEER_ACCESS_UNSUPPORTED,
-    SUCCESS,
-    HostThread,
-    call,
-    latency_only,
-)
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
 _numbers = count(1)
 
 
-@call("cuCtxCreate")
-def create(host: HostThread, into: HostWord, _flags: int, device: int) -> Call:
+@host_thread.call("cuCtxCreate")
+def create(host: host_thread.HostThread, into: HostWord, _flags: int, device: int) -> Call:
     """(word for the context, flags, device). The new context becomes current."""
     simulation = host.simulation
     if device >= len(simulation.gpus):
-        return INVALID_VALUE
+        return host_thread.INVALID_VALUE
     context = GpuContext(host.clock, f"made {next(_numbers)}", simulation.gpus[device], simulation.wakeup)
     context.queue.traced = host.context is None or host.context.queue.traced
     yield from _work(host, context, host.call_ns("cuCtxCreate"))
     into.put(context)
     host.contexts.append(context)
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@call("cuCtxDestroy")
-def destroy(host: HostThread, context: GpuContext) -> Call:
+@host_thread.call("cuCtxDestroy")
+def destroy(host: host_thread.HostThread, context: GpuContext) -> Call:
     """(context)."""
     if not isinstance(context, GpuContext) or not context.live:
-        return INVALID_CONTEXT
+        return host_thread.INVALID_CONTEXT
     yield from _work(host, context, host.call_ns("cuCtxDestroy"))
     context.destroy()
     if host.context is context:
         host.contexts.pop()
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-def _work(host: HostThread, context: GpuContext, ns: int) -> Wait:
+def _work(host: host_thread.HostThread, context: GpuContext, ns: int) -> Wait:
     """The work of ``ns`` on the host to create or destroy a context, and its work on the graphics engine.
 
     That is many short pieces in the context itself, and a long one at the end.
@@ -66,64 +57,64 @@ def _work(host: HostThread, context: GpuContext, ns: int) -> Wait:
         yield from host.wait_for_job(unfinished)
 
 
-@call("cuCtxPushCurrent")
-def push(host: HostThread, context: GpuContext) -> Call:
+@host_thread.call("cuCtxPushCurrent")
+def push(host: host_thread.HostThread, context: GpuContext) -> Call:
     """(context)."""
     yield from host.clock.wait(host.call_ns("cuCtxPushCurrent"))
     host.contexts.append(context)
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@call("cuCtxSetCurrent")
-def set_current(host: HostThread, context: GpuContext) -> Call:
+@host_thread.call("cuCtxSetCurrent")
+def set_current(host: host_thread.HostThread, context: GpuContext) -> Call:
     """(context)."""
     yield from host.clock.wait(host.call_ns("cuCtxPushCurrent"))
     host.contexts[-1:] = [context]
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@call("cuCtxPopCurrent")
-def pop(host: HostThread, into: HostWord) -> Call:
+@host_thread.call("cuCtxPopCurrent")
+def pop(host: host_thread.HostThread, into: HostWord) -> Call:
     """(word for the context)."""
     if not host.contexts:
-        return INVALID_CONTEXT
+        return host_thread.INVALID_CONTEXT
     yield from host.clock.wait(host.call_ns("cuCtxPopCurrent"))
     into.put(host.contexts.pop())
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@call("cuCtxSynchronize")
-def synchronize(host: HostThread) -> Call:
+@host_thread.call("cuCtxSynchronize")
+def synchronize(host: host_thread.HostThread) -> Call:
     """(): holds the context's lock for the call itself and waits for the context's work without it."""
     context = host.context
     if context is None:
-        return INVALID_CONTEXT
+        return host_thread.INVALID_CONTEXT
     yield from host.work_under(host.call_ns("cuCtxSynchronize"), context.lock)
     unfinished = context.unfinished()
     if unfinished:
         yield from host.wait_for_jobs(unfinished)
     host.record_synchronization()
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@call("cuCtxEnablePeerAccess")
-def enable_peer_access(host: HostThread, peer: GpuContext, _flags: int) -> Call:
+@host_thread.call("cuCtxEnablePeerAccess")
+def enable_peer_access(host: host_thread.HostThread, peer: GpuContext, _flags: int) -> Call:
     """(context of the other GPU, flags): enables access from the current context."""
     context = host.context
     if context is None:
-        return INVALID_CONTEXT
+        return host_thread.INVALID_CONTEXT
     ns = host.call_ns("cuCtxEnablePeerAccess")
     yield from host.work_under(ns, context.locks.content, context.locks.memory, context.lock)
     if not host.simulation.profile.machine.peer_access:
-        return PEER_ACCESS_UNSUPPORTED
+        return host_thread.PEER_ACCESS_UNSUPPORTED
     if peer in context.peers:
-        return PEER_ACCESS_ALREADY_ENABLED
+        return host_thread.PEER_ACCESS_ALREADY_ENABLED
     context.peers.add(peer)
-    return SUCCESS
+    return host_thread.SUCCESS
 
 
-@latency_only("cuCtxSynchronize")
-def synchronize_latency(host: HostThread) -> LatencyDistribution | None:
+@host_thread.latency_only("cuCtxSynchronize")
+def synchronize_latency(host: host_thread.HostThread) -> LatencyDistribution | None:
     """Latency while the context has no unfinished work."""
     context = host.context
     if context is None or context.unfinished():

@@ -6,7 +6,7 @@ from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.copy_engine import CopyEngine
 from stallprobes.engine.sim.device import GpuContext, SimGpu, SimStream, Storage, transfer_ns, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, SUCCESS, HostThread, call
-from stallprobes.engine.sim.jobs import CallingEngine, Job, StagedCopy
+from stallprobes.engine.sim.jobs import UNCONTENDED, CallingEngine, Job, StagedCopy
 from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
 
@@ -163,7 +163,7 @@ def _staged(
         write = us(parameters.staging_write_us) if gbps > parameters.fresh_gbps else 0
         hold = min(us(parameters.staging_hold_us) + write, period)
         # The host works on a chunk only when the GPU has transferred it.
-        context.gpu.staging.add(host, StagedCopy(clock.now + busy, clock.now + busy + total, hold, period))
+        context.gpu.staging.append((host, StagedCopy(clock.now + busy, clock.now + busy + total, hold, period)))
     if total > _HEAVY_NS and drag != 1:
         context.slowdowns.add(drag, clock.now + total)
     yield from clock.wait(total)
@@ -212,17 +212,14 @@ def _peer(
     if stream.unfinished() or (before is not None and before.end > host.clock.now):
         extra += parameters.relay_behind_us
     yield from host.copy_call(host.call_ns("cuMemcpyPeerAsync") + us(extra), stream)
-    staging = stream.context.locks.staging
-    if staging.owner is not None:
-        yield from staging.acquire(host)
-        staging.release()
+    yield from stream.context.locks.staging.pass_through(host)
     ns = us(parameters.relay_base_us) + transfer_ns(nbytes, parameters.relay_gbps)
     first_ns = transfer_ns(nbytes, parameters.d2h_gbps)
     second_ns = max(min(first_ns, ns - first_ns), 0)
     between_ns = max(ns - first_ns - second_ns, 0)
     engine = CallingEngine(source.gpu.to_host.relay)
     first = Job(host.clock, engine, first_ns, lead, gap, what="staged peer out", nbytes=nbytes)
-    second = Job(host.clock, simulation.uncontended, second_ns, 0, between_ns, what="staged peer in", nbytes=nbytes)
+    second = Job(host.clock, UNCONTENDED, second_ns, 0, between_ns, what="staged peer in", nbytes=nbytes)
     blocks = simulation.profile.machine.staged_copies_block
     if blocks:
         yield from stream.context.lock.acquire(host)

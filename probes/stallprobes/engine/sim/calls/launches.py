@@ -73,10 +73,7 @@ def graph_instantiate(host: HostThread, into: HostWord, graph: GraphHandle, _fla
     On an H200 no victim of that context is stalled beside both, as it is beside the instantiation alone
     (tests/gpu/recorded/agreement-h200.json.gz).
     """
-    staging = host.current.locks.staging
-    if staging.owner is not None:
-        yield from staging.acquire(host)
-        staging.release()
+    yield from host.current.locks.staging.pass_through(host)
     yield from host.work_under(host.call_ns("cuGraphInstantiate"), host.current.lock)
     into.put(GraphHandle(graph.nodes))
     return SUCCESS

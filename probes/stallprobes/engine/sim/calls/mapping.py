@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stallprobes.engine.sim.clock import Call, Wait
 from stallprobes.engine.sim.device import HostWord, SimGpu, SimStream, Storage, us
 from stallprobes.engine.sim.host_thread import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, HostThread, call
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.jobs import UNCONTENDED, Job
 from stallprobes.model import MemoryStruct, Space
 
 _MIB = 1 << 20
@@ -174,7 +174,7 @@ def alloc_from_pool(host: HostThread, into: HostWord, nbytes: int, pool: MemoryP
     missing = nbytes - (pool.nbytes if pool.keeps else 0)
     if missing > 0:
         grow_ns = us(host.simulation.profile.memory.grow_us_per_mib * missing / _MIB)
-        stream.submit(Job(host.clock, host.simulation.uncontended, grow_ns, what="pool"))
+        stream.submit(Job(host.clock, UNCONTENDED, grow_ns, what="pool"))
         pool.nbytes = nbytes
     into.put(Storage(Space.DEVICE, nbytes, stream.context.gpu))
     return SUCCESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.engine.sim.clock import Call
 from stallprobes.engine.sim.device import EventHandle, HostWord, SimStream, us
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, NOT_READY, SUCCESS, HostThread, call, latency_only
-from stallprobes.engine.sim.jobs import Job
+from stallprobes.engine.sim.jobs import UNCONTENDED, Job, staging_delay_ns
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
@@ -78,7 +78,7 @@ def record(host: HostThread, event: EventHandle, stream: SimStream) -> Call:
     yield from host.record_call(host.call_ns("cuEventRecord"), stream)
     job = Job(
         host.clock,
-        host.simulation.uncontended,
+        UNCONTENDED,
         0,
         us(parameters.marker_start_us),
         us(parameters.marker_us),
@@ -99,9 +99,9 @@ def query(host: HostThread, event: EventHandle) -> Call:
     ns = host.call_ns("pending cuEventQuery" if pending else "cuEventQuery")
     if pending and host.context is not None:
         ns = host.shared_look_ns(ns, host.context)
-    if pending and pending[0].staging is not None and pending[0].staging.copies:
+    if pending and pending[0].staging:
         most = us(host.simulation.profile.copy.staging_query_us)
-        ns += min(pending[0].staging.delay_ns(host.clock.now, host), most)
+        ns += min(staging_delay_ns(pending[0].staging, host.clock.now, host), most)
     yield from host.clock.wait(ns)
     return NOT_READY if _unfinished(host, event) else SUCCESS
 
