@@ -140,7 +140,7 @@ def _clocks(reading: TelemetryReading) -> Line:
 
 
 class KeyBar(LineWidget):
-    """Draws a note, "" without one, and hints, (key, title, action) by importance; the target of a click is an action."""
+    """Draws a note, "" without one, and hints, (key, title, action) by importance; a click's target is an action."""
 
     view = var[tuple[str, tuple[tuple[str, str, str], ...]]](("", ()))
 

@@ -70,7 +70,7 @@ def table_view(state: ProcessesState, failure: str) -> ProcessTableView:
 
 
 def header_view(state: ProcessesState, failure: str) -> tuple[Run, Line]:
-    """State of the list, and the header's second line; ``failure`` is why the list is not the present one, "" if it is."""
+    """State of the list, and the header's second line; ``failure`` is why the list is not present, "" if it is."""
     listing = state.listing
     if failure:
         return (" NOT READ ", "alarm"), [(f" {failure}", "bad")]
