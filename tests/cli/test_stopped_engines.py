@@ -14,7 +14,7 @@ import pytest
 from factories.command_line import Process, start
 from factories.processes import children
 from factories.waiting import LIMIT_S, wait_until
-from stallscope.cli.process.stopped_engines import StoppedEngines
+from stallscope.cli.process.stopped_engines import stopped_engines_named
 
 RECORD = ("record", "{file}", "secondary-context-d2d", "--variant", "kernel-other-context", "--seconds", "600")
 COMMANDS = {
@@ -61,6 +61,6 @@ def test_the_notice_waits_for_a_module_that_the_main_thread_still_loads(monkeypa
     failed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     monkeypatch.setitem(sys.modules, "stallprobes.engine.process", Loading("stallprobes.engine.process"))
-    with StoppedEngines():
+    with stopped_engines_named():
         assert asked.wait(LIMIT_S)
     assert failed == []

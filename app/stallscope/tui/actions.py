@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 
 AGGRESSOR_KEYS = "1234567890"
@@ -193,19 +194,8 @@ def _in(group: Group, *actions: Action) -> tuple[Action, ...]:
     return tuple(replace(action, group=group) for action in actions)
 
 
-def _added(
-    name: str,
-    keys: str,
-    title: str,
-    description: str,
-    rank: int = 0,
-    live_only: bool = False,
-    replay_only: bool = False,
-    opens_screen: bool = False,
-) -> Action:
-    # It came after users had chosen keys.
-    return Action(name, keys, title, description, rank, live_only, replay_only, opens_screen, True)
-
+# An action that came after users had chosen keys.
+_added = partial(Action, yields=True)
 
 _BACK = _added(
     "go_back",

@@ -31,14 +31,14 @@ from textual.widget import Widget
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.foreign_text import printable_lines
 from stallprobes.machine.shortage import shortage
+from stallscope.tui import line_filters
 from stallscope.tui.actions import SCREENS
 from stallscope.tui.common.dialog import TopScreen
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.driver import TerminalDriver
 from stallscope.tui.key_order import KeyHandled, KeyOrder, Ordered
-from stallscope.tui.line_filters import AsciiOnly, Colourless, FewColors, Printable
 from stallscope.tui.settings import Settings
-from stallscope.tui.signal_exit import SignalExit, exit_code
+from stallscope.tui.signal_exit import SIGNAL_BASE, SignalExit
 
 if TYPE_CHECKING:
     from textual.filter import LineFilter
@@ -123,13 +123,14 @@ class StallscopeApp(App[None]):
         # The theme of the next frame, None for the current one.
         self._wanted_theme: str | None = None
         self._suspending = False
-        self._filters: list[LineFilter] = [Printable()]
+        filters = [line_filters.printable_segment]
         if self.no_color:
-            self._filters.append(Colourless())
+            filters.append(line_filters.colourless_segment)
         elif self.console.color_system == "standard":
-            self._filters.append(FewColors())
+            filters.append(line_filters.readable_segment)
         if settings.ascii:
-            self._filters.append(AsciiOnly())
+            filters.append(line_filters.ascii_segment)
+        self._filters = [line_filters.SegmentFilter(changed) for changed in filters]
 
     def get_default_screen(self) -> Screen[None]:
         """The first frame."""
@@ -311,7 +312,7 @@ class StallscopeApp(App[None]):
             self._driver.input.close()
         if self.source is not None and self.source.program is not None:
             self.source.program.end_by_signal(number)
-        self.exit(return_code=exit_code(number))
+        self.exit(return_code=SIGNAL_BASE + number)
 
     def _last_resort(self, number: int) -> None:
         """End the processes that must not remain when this process is killed: the engine, and the terminal's modes.

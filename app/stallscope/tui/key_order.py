@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from textual.app import App, ScreenStackError
 from textual.errors import NoWidget
@@ -36,14 +36,6 @@ class KeyHandled(Message):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
-
-
-@runtime_checkable
-class HoldsKeys(Protocol):
-    """A screen that holds keys while it reads the data on which they act."""
-
-    def holds(self, event: Key) -> bool:
-        """Whether the key waits."""
 
 
 class KeyOrder:
@@ -107,7 +99,8 @@ class KeyOrder:
 
     def _is_held(self, event: Ordered, top: MessagePump | None) -> bool:
         """Whether the next event waits for ``top``, which is then asked again."""
-        if not isinstance(event, Key) or not isinstance(top, HoldsKeys) or not top.holds(event):
+        holds: Callable[[Key], bool] = getattr(top, "holds", lambda _key: False)
+        if not isinstance(event, Key) or not holds(event):
             self._held_until_s = None
             return False
         loop = asyncio.get_running_loop()

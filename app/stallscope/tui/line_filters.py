@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from rich.cells import cell_len
@@ -46,35 +47,33 @@ def ascii_only(text: str) -> str:
     )
 
 
-class Printable(LineFilter):
-    """Replaces every character that a terminal would obey: the gate to the screen, for all widgets."""
+class SegmentFilter(LineFilter):
+    """Replaces each segment by what ``changed`` makes of it and the usual background."""
+
+    def __init__(self, changed: Callable[[Segment, RichColor], Segment]) -> None:
+        super().__init__()
+        self._changed = changed
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments, printable."""
-        return [
-            segment if is_printable(segment.text) else Segment(printable(segment.text), segment.style)
-            for segment in segments
-        ]
-
-
-class AsciiOnly(LineFilter):
-    """Replaces every character by one of ASCII."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments in ASCII."""
-        return [Segment(ascii_only(text), style, control) for text, style, control in segments]
-
-
-class Colourless(LineFilter):
-    """Removes all colors, greys too. Text on a contrasting background is reversed, so that it stays distinct."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments without colors."""
+        """The changed segments."""
         back = background.rich_color
-        return [
-            Segment(text, None if style is None else _without_color(style, back.triplet), control)
-            for text, style, control in segments
-        ]
+        return [self._changed(segment, back) for segment in segments]
+
+
+def printable_segment(segment: Segment, back: RichColor) -> Segment:
+    """``segment`` without characters that a terminal would obey: the gate to the screen, for all widgets."""
+    return segment if is_printable(segment.text) else Segment(printable(segment.text), segment.style)
+
+
+def ascii_segment(segment: Segment, back: RichColor) -> Segment:
+    """``segment`` in ASCII."""
+    return Segment(ascii_only(segment.text), segment.style, segment.control)
+
+
+def colourless_segment(segment: Segment, back: RichColor) -> Segment:
+    """``segment`` without colors and greys. Text on a contrasting background is reversed, so that it stays distinct."""
+    text, style, control = segment
+    return Segment(text, None if style is None else _without_color(style, back.triplet), control)
 
 
 @lru_cache(512)
@@ -88,16 +87,10 @@ def _distance(first: ColorTriplet, second: ColorTriplet) -> int:
     return sum(abs(a - b) for a, b in zip(first, second, strict=True))
 
 
-class FewColors(LineFilter):
-    """Keeps text readable on a terminal of 16 colors, where two colors of a theme may become the same one."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same segments with colors that stay distinct."""
-        back = background.rich_color
-        return [
-            Segment(text, None if style is None else _readable(style, back), control)
-            for text, style, control in segments
-        ]
+def readable_segment(segment: Segment, back: RichColor) -> Segment:
+    """``segment`` readable on a terminal of 16 colors, where two colors of a theme may become the same one."""
+    text, style, control = segment
+    return Segment(text, None if style is None else _readable(style, back), control)
 
 
 @lru_cache(2048)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -34,13 +33,6 @@ SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
 _Place = tuple[str, str]
 
 
-class Remedy(NamedTuple):
-    """A variant of a pattern, by their names: a remedy, or the stall that the remedies help against."""
-
-    pattern: str
-    variant: str
-
-
 def default_probes() -> tuple[Probe, ...]:
     """The probes at startup: three victims, the host control, and three aggressors."""
     known = entries()
@@ -67,8 +59,8 @@ def for_variant(base: ProbeSet, pattern: Pattern, variant: Variant) -> ProbeSet:
     )
 
 
-def next_remedy(probe_set: ProbeSet, victim: Probe | None = None, aggressors: Sequence[Probe] = ()) -> Remedy | None:
-    """The variant after the current one among the remedies of its pattern and the stall.
+def next_remedy(probe_set: ProbeSet, victim: Probe | None, aggressors: Sequence[Probe]) -> tuple[str, str] | None:
+    """The variant, (pattern, variant), after the current one among the remedies of its pattern and the stall.
 
     Without a pattern, the first remedy of the first pattern in which ``victim`` stalls beside one of ``aggressors``;
     None where there is none.
@@ -78,13 +70,13 @@ def next_remedy(probe_set: ProbeSet, victim: Probe | None = None, aggressors: Se
         for pattern in stalls:
             for variant in pattern.variants:
                 if variant.kind is Kind.REMEDY:
-                    return Remedy(pattern.name, variant.name)
+                    return pattern.name, variant.name
         return None
     variants = patterns()[probe_set.pattern].variants
     cycle = [member.name for member in variants if member.kind is Kind.REMEDY]
     cycle += [member.name for member in variants if member.kind is Kind.STALL][:1]
     position = cycle.index(probe_set.variant) if probe_set.variant in cycle else -1
-    return Remedy(probe_set.pattern, cycle[(position + 1) % len(cycle)])
+    return probe_set.pattern, cycle[(position + 1) % len(cycle)]
 
 
 def stalls_of(probe_set: ProbeSet, probe: Probe, others: Sequence[Probe] | None = None) -> list[Pattern]:

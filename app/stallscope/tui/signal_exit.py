@@ -26,14 +26,11 @@ SIGNALS = (
 )
 # Signals that end the screen even if they are ignored: nobody could end it otherwise once its terminal is gone.
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# Exit code, less the signal's number, of a program that a signal ended.
+SIGNAL_BASE = 128
 # Longest time (s) for the end of the screen, by signal; after SIGHUP the terminal is gone, so that the last writes to
 # it can hang.
 LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
-
-
-def exit_code(number: int) -> int:
-    """The exit code of a program that a signal ended."""
-    return 130 if number == signal.SIGINT else 128 + number
 
 
 class SignalExit:
@@ -65,4 +62,4 @@ class SignalExit:
         try:
             self._last_resort(number)
         finally:
-            os._exit(exit_code(number))
+            os._exit(SIGNAL_BASE + number)

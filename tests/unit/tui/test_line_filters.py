@@ -24,7 +24,9 @@ def standard(color: RichColor) -> int:
 
 def filtered(front: Color, back: Color) -> Style:
     style = Style(color=front.rich_color, bgcolor=back.rich_color, bold=True)
-    ((text, found, _),) = line_filters.FewColors().apply([Segment("text", style)], Color(0, 0, 0))
+    ((text, found, _),) = line_filters.SegmentFilter(line_filters.readable_segment).apply(
+        [Segment("text", style)], Color(0, 0, 0)
+    )
     assert text == "text"
     assert found is not None
     assert found.color is not None
@@ -55,4 +57,4 @@ def test_grey_stays_grey_and_orange_on_white_becomes_brown_not_another_hue() -> 
 
 def test_without_a_color_or_a_style_nothing_is_changed() -> None:
     segments = [Segment("a"), Segment("b", Style(bold=True))]
-    assert line_filters.FewColors().apply(segments, Color(0, 0, 0)) == segments
+    assert line_filters.SegmentFilter(line_filters.readable_segment).apply(segments, Color(0, 0, 0)) == segments

@@ -151,7 +151,7 @@ class Follower:
         tenures = np.concatenate((added["tenures"], outline.tenures))
         part = outline.changed(**{**added, "tenures": tenures})
         self.book = self.book.with_trace(part, len(picture.gaps) > 0)
-        keys = [row.key for row in self.book.rows]
+        keys = list(self.book.rows)
         limits = self.limits()
         found = picture.raster(keys, view, width, limits)
         whole = self.recording.whole(outline)
@@ -192,7 +192,7 @@ def test_ten_seconds_frame_by_frame_are_those_of_a_full_computation(width: int) 
     # Something of every kind was drawn.
     for marks in (found.calls, found.waits, found.slow_call, found.slow_wait, found.short):
         assert np.count_nonzero(marks) > 20
-    assert {row.key.kind for row in made.book.rows} == set(RowKind)
+    assert {key.kind for key in made.book.rows} == set(RowKind)
 
 
 def test_every_span_is_that_of_a_full_computation() -> None:

@@ -186,7 +186,7 @@ def test_streams_and_contexts_have_rows_in_order() -> None:
         [(PRIMARY, 10, 490), (SECONDARY, 495, None)],
     )
     book = RowBook().with_trace(trace)
-    assert [one.name for one in book.rows] == [
+    assert list(book.rows.values()) == [
         "d2d", "launch", "secondary · own · d2d", "primary · own · launch", "primary", "secondary",
     ]  # fmt: skip
     lines = drawn(view_of(trace), width=34)
@@ -325,8 +325,8 @@ def test_the_selected_row_and_the_delay_are_visible_in_few_lines() -> None:
     book = RowBook().with_trace(trace)
     for selected in book.rows:
         for height in range(3, 20):
-            at = plot_layout(book.rows, selected.key, 80, height)
-            assert selected.key in at.lines
+            at = plot_layout(book.rows, selected, 80, height)
+            assert selected in at.lines
             assert "" in at.titles
             assert len(at.lines) <= height - 1
 

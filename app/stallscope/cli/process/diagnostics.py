@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import NoReturn
 
 from stallprobes.foreign_text import printable
@@ -143,21 +143,14 @@ def exit_process(code: int) -> NoReturn:
     raise SystemExit(int(code))
 
 
-class LineForm(Enum):
-    """Form of a changing line on stderr: drawn again in its place, or as a line of its own now and then."""
-
-    IN_PLACE = "in place"
-    LINES = "lines"
-
-
-def line_form() -> LineForm | None:
-    """Form of a changing line on stderr.
+def redraws_line() -> bool | None:
+    """Whether stderr shows a line that changes in its place; False: as a line of its own now and then.
 
     None in a file, in a pipe, and where CI marks the terminal as the log of a continuous integration.
     """
     if not is_terminal(sys.stderr) or os.environ.get("CI"):
         return None
-    return LineForm.LINES if os.environ.get("TERM", "") in ("", "dumb") else LineForm.IN_PLACE
+    return os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def in_foreground() -> bool:

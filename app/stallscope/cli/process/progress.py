@@ -12,11 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from stallscope.cli.process import diagnostics
-from stallscope.cli.process.diagnostics import LineForm, status_line
+from stallscope.cli.process.diagnostics import status_line
 
 # Shortest step (s) with a line.
 _FIRST_S = 1.0
@@ -81,7 +80,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._form = diagnostics.line_form()
+        self._redraws = diagnostics.redraws_line()
         self._lock = threading.Lock()
         self._step: _Step | None = None
         self._part = ""
@@ -93,16 +92,14 @@ class Progress:
     def __enter__(self) -> Self:
         self._began_s = time.monotonic()
         self._line_due_s = self._began_s + _FIRST_LINE_S
-        if self._form is not None:
+        if self._redraws is not None:
             self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
             # Without a thread the line is drawn at each step only.
             with contextlib.suppress(RuntimeError):
                 self._thread.start()
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread is not None and self._thread.is_alive():
             self._thread.join()
@@ -110,7 +107,7 @@ class Progress:
 
     def begin(self, text: str, at_most_s: float | None = None) -> None:
         """Begin a step of unknown length that ends after ``at_most_s`` seconds at the latest."""
-        if self._form is not None:
+        if self._redraws is not None:
             now_s = time.monotonic()
             self._show(_Step(text, now_s, now_s, at_most_s=at_most_s))
 
@@ -131,7 +128,7 @@ class Progress:
 
         ``left_s`` is the remaining time in seconds; None to estimate it by the rate since the step began.
         """
-        if self._form is None:
+        if self._redraws is None:
             return
         now_s, step = time.monotonic(), self._step
         began_s = now_s if step is None or step.share is None or share < step.share else step.began_s
@@ -156,14 +153,14 @@ class Progress:
         step = self._step
         if step is None or self._ended.is_set() or not diagnostics.in_foreground():
             return
-        if self._form is LineForm.LINES:
+        if self._redraws is False:
             if now_s >= self._line_due_s:
                 self._line_due_s = now_s + _LINE_S
                 diagnostics.print_message(step.line(now_s, self._part))
         elif now_s - self._began_s >= _FIRST_S or (step.left_s or 0.0) >= _FIRST_S:
             self._drawn_s = now_s
             if not status_line.draw(step.bar + step.line(now_s, self._part)):
-                self._form = None
+                self._redraws = None
 
 
 def _seconds(seconds: float) -> str:

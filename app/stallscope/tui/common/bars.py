@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual.reactive import var
 
@@ -20,19 +19,17 @@ _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 _SHORT_TITLE = 4
 
 
-@dataclass(frozen=True)
-class View:
-    """A view on the first line: its screen's name, its title with its activity, and whether it is visible."""
-
-    name: str
-    title: str
-    here: bool = False
-
-
 class ScreenHead(LineWidget):
-    """A header; its first line begins with the ``views``, or without any with the program's name."""
+    """A header; its first line begins with the ``views``, or without any with the program's name.
 
-    views = var[tuple[View, ...]](())
+    A view is its screen's name, its title with its activity, and whether it is visible. A subclass has more to draw.
+    """
+
+    views = var[tuple[tuple[str, str, bool], ...]](())
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """The first line."""
+        return [self.first_line([], [], width)]
 
     def watch_views(self) -> None:
         """Draw the changed part."""
@@ -44,15 +41,15 @@ class ScreenHead(LineWidget):
             self.targets = []
             return by_rank([(8, [(" stallscope ", "strong")]), *left], right, width)
         needed = sum(length(part) for rank, part in (*left, *right) if rank <= 2)
-        titles = [view.title for view in self.views]
+        titles = [title for _, title, _ in self.views]
         if 1 + sum(display_width(title) + 3 for title in titles) + needed > width - 3:
             titles = [_shortened(title) for title in titles]
         tabs: Line = [(" ", "")]
         self.targets = [[]]
-        for view, title in zip(self.views, titles, strict=True):
+        for (name, _, here), title in zip(self.views, titles, strict=True):
             begin = length(tabs)
-            tabs += [(f"[{title}]", "focus"), (" ", "")] if view.here else [(f" {title} ", "dim"), (" ", "")]
-            self.targets[0].append((begin, length(tabs) - 1, view.name))
+            tabs += [(f"[{title}]", "focus"), (" ", "")] if here else [(f" {title} ", "dim"), (" ", "")]
+            self.targets[0].append((begin, length(tabs) - 1, name))
         return by_rank([(0, tabs), *left], right, width)
 
     def title(self, simulated: bool, machine: str, state: tuple[str, str], width: int) -> Line:
@@ -142,24 +139,17 @@ def _clocks(reading: TelemetryReading) -> Line:
     return [("clocks ", "dim"), (f"limited by {', '.join(limits)}", "warn") if limits else ("ok", "good")]
 
 
-@dataclass(frozen=True)
-class KeyBarView:
-    """The ``hints``, (key, title, action) by importance, after ``note`` where there is one."""
-
-    hints: tuple[tuple[str, str, str], ...] = ()
-    note: str = ""
-
-
 class KeyBar(LineWidget):
-    """Draws the hints; the target of a click is an action."""
+    """Draws a note, "" without one, and hints, (key, title, action) by importance; a click's target is an action."""
 
-    view = var(KeyBarView())
+    view = var[tuple[str, tuple[tuple[str, str, str], ...]]](("", ()))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """One line."""
-        line: Line = [(f" {self.view.note} ", "notice"), ("  ", "")] if self.view.note else [(" ", "")]
+        note, hints = self.view
+        line: Line = [(f" {note} ", "notice"), ("  ", "")] if note else [(" ", "")]
         self.targets = [[]]
-        for key, title, action in self.view.hints:
+        for key, title, action in hints:
             start = length(line)
             if start + display_width(f"{key} {title}") + 2 > width:
                 continue

@@ -33,7 +33,7 @@ from stallscope.tui.actions import (
     key_label,
     keys_of,
 )
-from stallscope.tui.common.bars import KeyBar, KeyBarView, ScreenHead, View
+from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import Answer, Ask, Dialog, TopScreen
 from stallscope.tui.common.lines import SMALLEST, TOO_SMALL, LineWidget
 from stallscope.tui.common.timers import Pace, StallTrigger
@@ -256,15 +256,12 @@ class ActionScreen(TopScreen, Screen[None]):
             for action in self.actions
             if action.name not in hidden
         ]
-        view = KeyBarView(key_hints(shown, self.settings.keys, self.settings.ascii), note)
-        bar = self.query_one(KeyBar)
-        if view != bar.view:
-            bar.view = view
+        self.query_one(KeyBar).view = note, key_hints(shown, self.settings.keys, self.settings.ascii)
         # In a recording, the first view is the replay.
         titles = TITLES if not self.base.replayed or self.base.NAME != "monitor" else {**TITLES, "monitor": "Replay"}
         activities = self.context.activities
         self.query_one(ScreenHead).views = tuple(
-            View(name, f"{titles[name]}{activities[name]() if name in activities else ''}", name == self.NAME)
+            (name, f"{titles[name]}{activities[name]() if name in activities else ''}", name == self.NAME)
             for name in self.views
         )
 

@@ -223,10 +223,10 @@ def _remedy_step(
     remedy = probe_sets.next_remedy(probe_set, stalled, on)
     if remedy is None:
         return ()
-    variants = patterns()[remedy.pattern]
-    if variants.variant(remedy.variant).kind is not Kind.REMEDY:
+    pattern, variant = patterns()[remedy[0]], remedy[1]
+    if pattern.variant(variant).kind is not Kind.REMEDY:
         return (f"{keys['remedy']} goes back to the stall",)
-    again = bool(probe_set.pattern) and variants.variant(probe_set.variant).kind is Kind.REMEDY
+    again = bool(probe_set.pattern) and pattern.variant(probe_set.variant).kind is Kind.REMEDY
     return (f"{keys['remedy']} measures {'the next' if again else 'a'} remedy",)
 
 

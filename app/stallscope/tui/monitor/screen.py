@@ -485,7 +485,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         remedy = probe_sets.next_remedy(probe_set, victim, aggressors)
         if remedy is None:
             raise ValueError("No pattern has a remedy for what runs now: select a pattern (o).")
-        self._load_variant(live, remedy.pattern, remedy.variant)
+        self._load_variant(live, *remedy)
 
     def action_larger(self) -> None:
         """Give the rows of the heat map to the histograms, or give them back."""

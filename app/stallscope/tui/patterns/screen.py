@@ -17,7 +17,6 @@ from stallprobes.model import PRIMARY, SECONDARY, Kind, Role
 from stallprobes.patterns import patterns
 from stallscope.tui.common.bars import KeyBar, ScreenHead
 from stallscope.tui.common.dialog import section
-from stallscope.tui.common.lines import Line
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
@@ -38,14 +37,6 @@ class ListedLine:
     searched: str
 
 
-class PatternsHead(ScreenHead):
-    """Draws the views."""
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """One line."""
-        return [self.first_line([], [], width)]
-
-
 class PatternsScreen(ActionScreen):
     """Lists the variants of the patterns and the probes of the catalog; the monitor loads what is selected.
 
@@ -62,7 +53,7 @@ class PatternsScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         """The list, and details of the highlighted line; words to search for above it."""
-        yield PatternsHead(id="patterns-head")
+        yield ScreenHead(id="patterns-head")
         yield PrintableInput(placeholder="words of a name or title", id="search")
         with Horizontal(id="columns"):
             yield OptionList(*_options(self._lines, []), id="list", markup=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from stallprobes.machine.gpu_processes import GpuProcessList, ListedProcess
 from stallprobes.wording import process_wording
-from stallscope.tui.processes.header import ListState, ProcessesHeadView
+from stallscope.tui.common.lines import Line, Run
 from stallscope.tui.processes.process_table import ProcessRow, ProcessTableView
 
 ProcessKey = tuple[int, int]
@@ -69,15 +69,19 @@ def table_view(state: ProcessesState, failure: str) -> ProcessTableView:
     return ProcessTableView(state.rows, state.selected, empty)
 
 
-def header_view(state: ProcessesState, failure: str) -> ProcessesHeadView:
-    """The header; ``failure`` is why the list is not the present one, "" if it is."""
+def header_view(state: ProcessesState, failure: str) -> tuple[Run, Line]:
+    """State of the list, and the header's second line; ``failure`` is why the list is not present, "" if it is."""
     listing = state.listing
-    if listing is None or not listing.usable:
+    if failure:
+        return (" NOT READ ", "alarm"), [(f" {failure}", "bad")]
+    if listing is None:
+        return ("reading", "dim"), []
+    if not listing.usable:
         # The table says why.
-        return ProcessesHeadView(failure=failure, state=ListState.READING if listing is None else ListState.NONE)
-    about = process_wording.headline(listing) if listing.processes else ""
+        return (" NOT LISTED ", "notice"), []
+    parts: Line = [(f" {process_wording.headline(listing)}", "dim")] if listing.processes else []
     problems = " ".join(process_wording.problems(listing))
-    return ProcessesHeadView(about, problems, failure, ListState.LIVE)
+    return ("● live", "good"), [*parts, (f" {problems}", "warn")] if problems else parts
 
 
 def detail_paragraphs(state: ProcessesState, attach_key: str) -> Sequence[tuple[str, str, str]]:

@@ -51,7 +51,7 @@ class TraceCursor:
 
     def _on_rows_of(self, trace: Trace, foreign: bool | None = None) -> TraceCursor:
         book, selection = self.book.with_trace(trace, foreign), self.selection
-        keys = [row.key for row in book.rows]
+        keys = list(book.rows)
         if keys and (selection is None or selection.row not in keys):
             selection = Selection(keys[0])
         return replace(self, trace=trace, book=book, selection=selection)
@@ -145,7 +145,7 @@ class TraceCursor:
 
     def row_stepped(self, by: int) -> TraceCursor:
         """With another row selected, and in it the interval nearest to the selected one."""
-        keys, selection = [row.key for row in self.book.rows], self.selection
+        keys, selection = list(self.book.rows), self.selection
         if not keys:
             return self
         place = keys.index(selection.row) if selection is not None and selection.row in keys else 0

@@ -14,7 +14,6 @@ from stallprobes.traces.trace import Trace, TracedProbe, op_label
 from stallprobes.units import duration_ns
 from stallprobes.wording.trace_wording import open_work_text, size_text
 from stallscope.tui.timeline.view_model import (
-    PlotRow,
     RowIntervals,
     Selection,
     TraceView,
@@ -58,16 +57,16 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     if trace is None or selection is None:
         return ()
     spans = RowIntervals(trace, view.limits)
-    row = next((row for row in view.rows if row.key == selection.row), None)
-    if row is None:
+    name = view.rows.get(selection.row)
+    if name is None:
         return ()
     index = selected_index(spans, selection)
     if index is None:
-        return ((row.name, _row_text(trace, row, None if view.live else spans)),)
+        return ((name, _row_text(trace, selection.row, None if view.live else spans)),)
     part = spans[selection.row]
     start, end, number = int(part.starts[index]), int(part.ends[index]), int(part.numbers[index])
     when = f"{clock_text(trace.wall_s(start))}, {offset_text(start - view.zero_ns)}"
-    out = [(row.name, f"{_what(trace, selection, number, start, end)} · began {when}")]
+    out = [(name, f"{_what(trace, selection, number, start, end)} · began {when}")]
     work = selected_work(trace, spans, selection)
     if work is not None:
         out.extend(_work_texts(trace, work, selection, view.zero_ns))
@@ -76,15 +75,15 @@ def detail_texts(view: TraceView) -> tuple[tuple[str, str], ...]:
     return tuple(out)
 
 
-def _row_text(trace: Trace, row: PlotRow, spans: RowIntervals | None) -> str:
+def _row_text(trace: Trace, key: RowKey, spans: RowIntervals | None) -> str:
     """The content of the row; ``spans`` is None for a trace that moves."""
-    count = 0 if spans is None else len(spans[row.key].starts)
+    count = 0 if spans is None else len(spans[key].starts)
     words = f"{count} in the trace; , and . select one" if count else "none in the trace"
     if spans is None:
         words = "t freezes on the next slow call; p, w or a click freezes now"
-    if row.key.kind is RowKind.CALLS:
-        return f"{', '.join(dict.fromkeys(trace.probes[row.key.number].ops))}; {words}"
-    return "; ".join((f"{row.key.kind}: {words}", *_open_texts(trace, row.key)))
+    if key.kind is RowKind.CALLS:
+        return f"{', '.join(dict.fromkeys(trace.probes[key.number].ops))}; {words}"
+    return "; ".join((f"{key.kind}: {words}", *_open_texts(trace, key)))
 
 
 def _open_texts(trace: Trace, key: RowKey) -> Iterator[str]:

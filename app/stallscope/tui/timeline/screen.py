@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -22,7 +22,7 @@ from stallscope.report.trace_text import trace_text
 from stallscope.tui.actions import AGGRESSOR_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Choose
-from stallscope.tui.common.lines import Paragraphs
+from stallscope.tui.common.lines import LineWidget, Paragraphs
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.common.timers import Pace
 from stallscope.tui.probe_sets import gpu_label
@@ -49,35 +49,30 @@ FROZEN_FRAMES_PER_S = 4.0
 _AROUND, _DETAILS = 3, (5, 10)
 
 
-class TraceFormat(StrEnum):
-    """Format of a file; the value is the end of its name."""
-
-    TEXT = "txt"
-    SVG = "svg"
-    CHROME = "json"
-
-
-_FORMATS = {
-    TraceFormat.TEXT: "text: the rows, the selected call, and the slowest calls",
-    TraceFormat.SVG: "SVG: an image that a browser shows",
-    TraceFormat.CHROME: "JSON: a Chrome trace, which Perfetto opens",
-}
+# Formats of a written trace: the end of the file's name, and words.
+_FORMATS = (
+    ("txt", "text: the rows, the selected call, and the slowest calls"),
+    ("svg", "SVG: an image that a browser shows"),
+    ("json", "JSON: a Chrome trace, which Perfetto opens"),
+)
 
 
-def export(trace: Trace, kind: TraceFormat, about: str, call: int | None, *, ascii_only: bool) -> str:
+def export(trace: Trace, kind: str, about: str, call: int | None, *, ascii_only: bool) -> str:
     """Write ``trace`` to a new file in the working directory, and return its name. Raises FileNotWritten.
 
-    ``about`` says what was traced; ``call`` is the row of the call that is explained, None for the trigger's.
+    ``kind`` is the end of the file's name; ``about`` says what was traced; ``call`` is the row of the call that is
+    explained, None for the trigger's.
     """
     name = time.strftime(f"{FILE_NAME}{kind}")
-    match kind:
-        case TraceFormat.TEXT:
-            text = trace_text(trace, width=_COLUMNS, ascii=ascii_only, title=about, call=call)
-            atomic.write(Path(name), [text.encode()], force=False)
-        case TraceFormat.SVG:
-            atomic.write(Path(name), [trace_svg(trace, title=about, call=call).encode()], force=False)
-        case TraceFormat.CHROME:
-            chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
+    if kind == "json":
+        chrome.save([chrome.TitledTrace(trace)], name, {"program": "stallscope", "traced": about})
+    else:
+        text = (
+            trace_svg(trace, title=about, call=call)
+            if kind == "svg"
+            else trace_text(trace, width=_COLUMNS, ascii=ascii_only, title=about, call=call)
+        )
+        atomic.write(Path(name), [text.encode()], force=False)
     return name
 
 
@@ -260,10 +255,9 @@ class TimelineScreen(ActionScreen):
             return
         trace, call = visible
         question = f"Write {span_text(trace.span_ns)} of the trace as:"
-        formats = Choose(question, [(str(trace_format), words) for trace_format, words in _FORMATS.items()])
-        self.ask(formats, lambda name: self._export(trace, TraceFormat(name), call))
+        self.ask(Choose(question, _FORMATS), lambda kind: self._export(trace, kind, call))
 
-    def _export(self, trace: Trace, kind: TraceFormat, call: int | None) -> None:
+    def _export(self, trace: Trace, kind: str, call: int | None) -> None:
         try:
             name = export(trace, kind, self._about, call, ascii_only=self.settings.ascii)
         except FileNotWritten as error:
@@ -315,11 +309,13 @@ class TimelineScreen(ActionScreen):
         """Center the selected interval and its work."""
         self._move(self.cursor.centered())
 
-    def on_trace_plot_selected(self, message: TracePlot.Selected) -> None:
+    @on(LineWidget.Clicked, "TracePlot")
+    def select_clicked_interval(self, message: LineWidget.Clicked) -> None:
         """Select the row, and the interval at the pointer."""
-        self._move(replace(self.cursor, selection=Selection(message.row)))
-        if message.at_ns is not None and self._stand():
-            self._move(self.cursor.selecting(message.row, message.at_ns, follow=False))
+        row, at_ns = message.target
+        self._move(replace(self.cursor, selection=Selection(row)))
+        if at_ns is not None and self._stand():
+            self._move(self.cursor.selecting(row, at_ns, follow=False))
 
     def on_wheel_widget_turned(self, message: TracePlot.Turned) -> None:
         """Zoom at the pointer, or pan."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -29,7 +29,7 @@ from stallscope.tui.timeline.glyphs import (
 )
 from stallscope.tui.timeline.raster import CellGrid, Raster, raster
 from stallscope.tui.timeline.time_axis import ticks
-from stallscope.tui.timeline.view_model import PlotRow, RowIntervals, TraceView, selected_delay, selected_index
+from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected_delay, selected_index
 
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
@@ -61,11 +61,11 @@ class PlotLayout:
     titles: tuple[str | None, ...]
 
 
-def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, height: int) -> PlotLayout:
+def plot_layout(rows: Mapping[RowKey, str], selected: RowKey | None, width: int, height: int) -> PlotLayout:
     """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
-    longest = max((display_width(row.name) for row in rows), default=0) + 2
+    longest = max(map(display_width, rows.values()), default=0) + 2
     names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))
-    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda row: row.key.kind.group)]
+    sections = [(section, list(part)) for section, part in groupby(rows, key=lambda key: key.kind.group)]
     room = height - 1
     # The line of the delay; titles of the sections where there is room; blank lines between rows where there is more.
     titled = rows_height(rows) <= height
@@ -74,8 +74,8 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     for number, (section, part) in enumerate(sections):
         if titled:
             entries.append((None, str(section)))
-        for row in part:
-            entries.append((row.key, None))
+        for key in part:
+            entries.append((key, None))
             if apart:
                 entries.append((None, None))
         if number == 0:
@@ -93,9 +93,9 @@ def plot_layout(rows: Sequence[PlotRow], selected: RowKey | None, width: int, he
     return PlotLayout(names, max(width - names, 1), lines, titles)
 
 
-def rows_height(rows: Sequence[PlotRow], titled: bool = True) -> int:
+def rows_height(rows: Mapping[RowKey, str], titled: bool = True) -> int:
     """The lines of a plot of ``rows`` with the axis, titles and the delay, without blank ones."""
-    return len(rows) + (len({row.key.kind.group for row in rows}) if titled else 0) + 2
+    return len(rows) + (len({key.kind.group for key in rows}) if titled else 0) + 2
 
 
 def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list[Line]:
@@ -130,8 +130,8 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
             style[shown.index(selection.row), cursor : last + 1] = CellStyle.SELECTED
     drawn = dict(zip(shown, runs_of_rows(text, style, STYLES), strict=True))
     # Where the names do not fit, without blanks around their separators.
-    tight = any(display_width(row.name) > at.names - 2 for row in view.rows)
-    names = {row.key: row.name.replace(" · ", "/") if tight else row.name for row in view.rows}
+    tight = any(display_width(name) > at.names - 2 for name in view.rows.values())
+    names = {key: name.replace(" · ", "/") if tight else name for key, name in view.rows.items()}
     short = dict(zip(names, shortened(tuple(names.values()), at.names - 2), strict=True))
     lines = [_axis(view, at, cursor, glyphs)]
     for key, title in zip(at.lines, at.titles, strict=True):
@@ -220,17 +220,12 @@ def _delay_line(view: TraceView, trace: Trace, delay: Delay | None, at: PlotLayo
         return [*head, (text if last < 0 else text.rjust(width), "accent")]
     low, high = max(first, 0), min(last, width - 1)
     arrow = [glyphs.line] * (high - low + 1)
-    forward = delay.ns >= 0
-    if forward:
-        if first >= 0:
-            arrow[0] = glyphs.end
-        if last < width:
-            arrow[-1] = glyphs.forward
-    else:
-        if last < width:
-            arrow[-1] = glyphs.end
-        if first >= 0:
-            arrow[0] = glyphs.backward
+    ends = [(0, first >= 0, glyphs.end), (-1, last < width, glyphs.forward)]
+    if delay.ns < 0:
+        ends = [(-1, last < width, glyphs.end), (0, first >= 0, glyphs.backward)]
+    for place, visible, letter in ends:
+        if visible:
+            arrow[place] = letter
     drawn = "".join(arrow)
     for text in (label, brief):
         inside = f" {text} "
@@ -283,16 +278,12 @@ def _sentence_lines(sentences: Sequence[str], width: int, height: int) -> list[L
 
 
 class TracePlot(WheelWidget):
-    """Draws ``view``. A click selects, the wheel zooms at the pointer or pans with shift, dragging pans."""
+    """Draws ``view``. A click selects, the wheel zooms at the pointer or pans with shift, dragging pans.
+
+    The target of a click is the row and the time of the middle of the cell; None on the row's name.
+    """
 
     view = var(TraceView())
-
-    @dataclass
-    class Selected(Message):
-        """A cell was clicked: its row, and the time of its middle; None on the name."""
-
-        row: RowKey
-        at_ns: int | None
 
     @dataclass
     class Panned(Message):
@@ -345,4 +336,4 @@ class TracePlot(WheelWidget):
         line = event.y - 1
         key = at.lines[line] if 0 <= line < len(at.lines) else None
         if key is not None:
-            self.post_message(self.Selected(key, self.time_ns(event.x) if event.x >= at.names else None))
+            self.post_message(self.Clicked(self, (key, self.time_ns(event.x) if event.x >= at.names else None)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,25 +20,18 @@ from stallscope.tui.timeline.time_axis import Viewport
 
 
 @dataclass(frozen=True)
-class PlotRow:
-    """A row and its name: the probe's, ``context · stream · probes``, or the context's."""
-
-    key: RowKey
-    name: str
-
-
-@dataclass(frozen=True)
 class RowBook:
     """The rows of the traces of one engine; a row stays when later traces have nothing in it.
 
-    ``streams`` are (context, stream, probe) of GPU work, ``single`` the kinds with one row.
+    ``streams`` are (context, stream, probe) of GPU work, ``single`` the kinds with one row. ``rows`` are the names of
+    all rows, in their order: the probe's, ``context · stream · probes``, or the context's.
     """
 
     probes: tuple[TracedProbe, ...] = ()
     streams: frozenset[tuple[int, int, int]] = frozenset()
     contexts: frozenset[int] = frozenset()
     single: frozenset[RowKind] = frozenset()
-    rows: tuple[PlotRow, ...] = ()
+    rows: Mapping[RowKey, str] = field(default_factory=dict)
 
     def with_trace(self, trace: Trace, foreign: bool | None = None) -> RowBook:
         """With the rows of ``trace``; the traces of other probes begin anew.
@@ -64,25 +57,25 @@ class RowBook:
             earlier.contexts | set(np.unique(trace.tenures["context"]).tolist()),
             earlier.single | single,
         )
-        return replace(book, rows=tuple(book._ordered(trace)))
+        return replace(book, rows=dict(book._ordered(trace)))
 
-    def _ordered(self, trace: Trace) -> Iterator[PlotRow]:
+    def _ordered(self, trace: Trace) -> Iterator[tuple[RowKey, str]]:
         names = trace.names
         for number, probe in enumerate(trace.probes):
-            yield PlotRow(RowKey(RowKind.CALLS, number), probe.name)
+            yield RowKey(RowKind.CALLS, number), probe.name
         if RowKind.OVERHEADS in self.single:
-            yield PlotRow(RowKey(RowKind.OVERHEADS), RowKind.OVERHEADS)
+            yield RowKey(RowKind.OVERHEADS), RowKind.OVERHEADS
         probes: dict[tuple[int, int], list[int]] = {}
         for context, stream, submitter in sorted(self.streams):
             probes.setdefault((context, stream), []).append(submitter)
         for (context, stream), own in sorted(probes.items(), key=lambda item: (item[1][0], item[0])):
             submitters = ", ".join(trace.probes[probe].name for probe in own if probe >= 0)
             parts = (names.context(context), names.stream(context, stream), submitters)
-            yield PlotRow(RowKey(RowKind.WORK, context, stream), " · ".join(part for part in parts if part))
+            yield RowKey(RowKind.WORK, context, stream), " · ".join(part for part in parts if part)
         for context in sorted(self.contexts, key=names.context):
-            yield PlotRow(RowKey(RowKind.TENURES, context), names.context(context))
+            yield RowKey(RowKind.TENURES, context), names.context(context)
         if RowKind.FOREIGN in self.single:
-            yield PlotRow(RowKey(RowKind.FOREIGN), RowKind.FOREIGN)
+            yield RowKey(RowKind.FOREIGN), RowKind.FOREIGN
 
 
 def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Intervals:
@@ -144,7 +137,7 @@ class TraceView:
     """
 
     trace: Trace | None = None
-    rows: tuple[PlotRow, ...] = ()
+    rows: Mapping[RowKey, str] = field(default_factory=dict)
     viewport: Viewport = field(default_factory=lambda: Viewport(0, 10_000_000))
     zero_ns: int = 0
     selection: Selection | None = None
