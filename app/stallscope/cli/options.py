@@ -193,10 +193,15 @@ timeline = click.option(
     help="Measure the start on the GPU and the time there too (phases start and gpu, by CUPTI); each call then takes 1 "
     "to 10 µs longer.",
 )
-trace = click.option(
+
+
+def output_file(*names: str, metavar: str = "FILE", help: str) -> Callable[[_Command], _Command]:
+    """An option that names a file to write."""
+    return click.option(*names, type=OUTPUT_FILE, metavar=metavar, help=help)
+
+
+trace = output_file(
     "--trace",
-    type=OUTPUT_FILE,
-    metavar="FILE",
     help="Write every call and all GPU work to FILE for Perfetto or chrome://tracing; compressed with gzip if FILE "
     "ends in .gz. Includes --timeline.",
 )
@@ -207,7 +212,7 @@ trace_seconds = click.option(
     help="With --trace: how much of each variant to write, counted back from when its aggressors are switched off.  "
     f"[default: {DEFAULT_TRACE_SECONDS:g}]",
 )
-record = click.option("--record", type=OUTPUT_FILE, metavar="FILE", help="Record the measurements to FILE.")
+record = output_file("--record", help="Record the measurements to FILE.")
 ascii_only = click.option("--ascii", "ascii_only", is_flag=True, help="Draw the screen with ASCII characters only.")
 
 
@@ -234,24 +239,12 @@ full = click.option(
     help="Show the figures of every cell, every cause with its victims, the reasons of unmeasured cells, and the "
     "machine's fingerprint.",
 )
-save = click.option(
+save = output_file(
     "--save",
-    type=OUTPUT_FILE,
-    metavar="FILE",
     help="Save the check for show, compare and merge; compressed with gzip if FILE ends in .gz.",
 )
-html = click.option(
-    "--html",
-    type=OUTPUT_FILE,
-    metavar="FILE",
-    help="Write a self-contained HTML page.",
-)
-prometheus = click.option(
-    "--prometheus",
-    type=OUTPUT_FILE,
-    metavar="FILE",
-    help="Write metrics for node_exporter's textfile collector.",
-)
+html = output_file("--html", help="Write a self-contained HTML page.")
+prometheus = output_file("--prometheus", help="Write metrics for node_exporter's textfile collector.")
 prometheus_full = click.option(
     "--prometheus-full",
     is_flag=True,

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Write the report of a watched program as JSON (schema stallscope.watch/3), without a screen.",
 )
-@click.option(
+@options.output_file(
     "--trace",
-    type=options.OUTPUT_FILE,
     metavar="OUT",
     help="Write the traces that the recording keeps to OUT for Perfetto or chrome://tracing, without a screen; "
     "compressed with gzip if OUT ends in .gz.",

@@ -256,23 +256,17 @@ class WatchCommand(MeasuringCommand):
     help="Release CUPTI when the program's own profiler begins; nothing is recorded from then on.",
 )
 @click.option("--headless", is_flag=True, help="Open no screen: the program has the terminal, as without watch.")
-@click.option(
+@options.output_file(
     OUTPUT,
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
     help="With the screen: write the program's output to FILE instead of a pane of the screen.",
 )
-@click.option(
+@options.output_file(
     RECORD,
     "record",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
     help='Record what the screen shows to a new FILE for "stallscope replay", with traces of slow calls.',
 )
-@click.option(
+@options.output_file(
     TRACE,
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
     help="Write calls, GPU work and context switches to FILE for Perfetto or chrome://tracing; compressed with "
     "gzip if FILE ends in .gz.",
 )

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from stallprobes.model import Channel, Phase
 
-
-class HasPercentiles(Protocol):
-    """A histogram."""
-
-    def percentile(self, q: float) -> float | None:
-        """The percentile ``q`` (0 to 100) in ns, None if empty."""
+if TYPE_CHECKING:
+    from stallprobes.latency.histogram import Histogram
 
 
 class Quantile(StrEnum):
@@ -55,8 +51,8 @@ class BaselineRatio:
     @classmethod
     def of(
         cls,
-        now: Mapping[Channel, HasPercentiles],
-        baseline: Mapping[Channel, HasPercentiles],
+        now: Mapping[Channel, Histogram],
+        baseline: Mapping[Channel, Histogram],
         channel: Channel,
         quantile: Quantile,
     ) -> BaselineRatio | None:
@@ -72,8 +68,8 @@ class BaselineRatio:
     @classmethod
     def largest(
         cls,
-        now: Mapping[Channel, HasPercentiles],
-        baseline: Mapping[Channel, HasPercentiles],
+        now: Mapping[Channel, Histogram],
+        baseline: Mapping[Channel, Histogram],
         phase: Phase,
         quantile: Quantile,
     ) -> BaselineRatio | None:

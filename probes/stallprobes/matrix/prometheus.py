@@ -15,7 +15,8 @@ from pathlib import Path
 from stallprobes.errors import CheckFileError, FileNotWritten
 from stallprobes.files import atomic
 from stallprobes.foreign_text import printable_lines
-from stallprobes.latency.ratio import HasPercentiles, Quantile
+from stallprobes.latency.histogram import Histogram
+from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel
@@ -143,7 +144,7 @@ def _cells(matrix: Matrix, base: Mapping[str, str]) -> Iterator[_Metric]:
     yield from (now, baseline, ratio, flight)
 
 
-def _seconds(channels: Mapping[Channel, HasPercentiles], channel: Channel, quantile: Quantile) -> float | None:
+def _seconds(channels: Mapping[Channel, Histogram], channel: Channel, quantile: Quantile) -> float | None:
     ns = channels[channel].percentile(quantile.percent) if channel in channels else None
     return None if ns is None else ns / 1e9
 
