@@ -50,7 +50,7 @@ class SequenceSums:
         self.threads[thread] = self.threads.get(thread, 0) + inside_ns
 
     def note_late(self, begins: Int64s, times: Int64s) -> None:
-        """Note work that became known too late: when it began, in order, and for how long (ns) the GPU worked."""
+        """Note work that became known too late: when it began, and for how long (ns) the GPU worked."""
         _add_at(self._late, begins, times)
 
     def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> None:
@@ -61,9 +61,9 @@ class SequenceSums:
         self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
         self._waits.add(wait_weights(times, begin, until), begin, until)
-        ends = rows["end"][(rows["end"] > begin) & (rows["end"] <= until)]
+        ends = int64s(rows["end"])
         # An operation that ends where a bin begins is in the bin before.
-        _add_at(self._operations, np.sort(int64s(ends)) - 1, np.ones(len(ends), dtype=np.int64))
+        _add_at(self._operations, ends[(ends > begin) & (ends <= until)] - 1)
 
     def advance(self, starts: Int64s, ends: Int64s, until: int) -> None:
         """Everything until a time is done; its work starts and ends at those times."""
@@ -133,10 +133,11 @@ class SequenceSums:
         return tuple(dict.fromkeys((*named, *threads)))
 
 
-def _add_at(sums: BinnedSums, times: Int64s, values: Int64s) -> None:
-    """Add a value to the bin of each of some times, which are in order."""
+def _add_at(sums: BinnedSums, times: Int64s, values: Int64s | None = None) -> None:
+    """Add a value to the bin of each of some times, or 1 without ``values``."""
     if len(times):
         times = np.maximum(times, sums.origin_ns)
-        sums.borders(int(times[0]), int(times[-1]) + 1)
+        sums.borders(int(times.min()), int(times.max()) + 1)
         places = (times - sums.origin_ns) // sums.width_ns
-        sums.add(int(places[0]), np.bincount(places - places[0], values).astype(np.int64)[:, None])
+        first = int(places.min())
+        sums.add(first, np.bincount(places - first, values).astype(np.int64)[:, None])
