@@ -46,7 +46,7 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 WallSeconds = Annotated[float, Meta(ge=0, le=1e10)]
 Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
-# A latency in microseconds or a ratio, up to what a figure of 64 bits in nanoseconds can make of it.
+# A number that is not negative, up to a limit above every measured one.
 Figure = Annotated[float, Meta(ge=0, le=1e18)]
 
 
