@@ -266,7 +266,8 @@ def parent() -> Iterator[Parent]:
 
     def run(source: str, *, forked: bool = False) -> subprocess.Popen[str]:
         kind: type[subprocess.Popen[str]] = forked_processes.ForkedEngineWithSecond if forked else subprocess.Popen
-        environment = os.environ | {"PYTHONPATH": str(PROBES)}
+        paths = [str(PROBES), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         process = kind(
             [sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
