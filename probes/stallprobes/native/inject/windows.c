@@ -23,8 +23,10 @@
 #endif
 
 enum {
-    /* How often a program without windows is looked at. */
+    /* How often a program without windows is looked at, and when first: records come a flush after their work. A program
+     * that is attached for seconds would have all of its records on for the first of them otherwise. */
     LOOK_MS = 1000,
+    FIRST_LOOK_MS = 250,
     /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
     KNOWN = 64,
     LEAST_KNOWN = 6,
@@ -92,7 +94,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     if (!ss_gate_is_used())
         ss_use_gate(1);
     self.from_ns = ss_clock();
-    self.due = self.from_ns + LOOK_MS * MS;
+    self.due = self.from_ns + FIRST_LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
 }
 
@@ -163,10 +165,12 @@ static void switch_kinds(int on)
 }
 
 /* The most that the records cost, as a share of the program's time: as if its threads worked one after the other, as
- * those of a training step do. */
+ * those of a training step do. A call makes one record; more of them are those of nodes of graphs. */
 static double possible_cost(struct amount on)
 {
-    double cost = on.ns > 0 ? on.records * SS_RECORD_NS / on.ns : 0;
+    double single = on.records < on.calls ? on.records : on.calls;
+    double ns = single * SS_RECORD_NS + (on.records - single) * SS_NODE_RECORD_NS;
+    double cost = on.ns > 0 ? ns / on.ns : 0;
     return cost < MOST_COST ? cost : MOST_COST;
 }
 
@@ -200,13 +204,13 @@ static void note_window_without(struct amount off)
     self.on_sum.records += off.records;
 }
 
-/* The upper end of the 95 % interval of the median slowdown, by order statistics; MOST_COST if too few are known. */
-static double largest_slowdown(void)
+/* The upper end of the 95 % interval of the median slowdown, by order statistics; ``unknown`` if too few are known. */
+static double largest_slowdown(double unknown)
 {
     double sorted[KNOWN];
     uint32_t known = self.slowdowns < KNOWN ? (uint32_t)self.slowdowns : KNOWN;
     if (known < LEAST_KNOWN)
-        return MOST_COST;
+        return unknown;
     for (uint32_t at = 0; at < known; at++) {
         uint32_t place = at;
         for (; place && sorted[place - 1] > self.slowdown[at]; place--)
@@ -220,11 +224,10 @@ static double largest_slowdown(void)
     return sorted[place < known ? place : known - 1];
 }
 
-/* The share of time for which records may be on: by the most that so many can cost, until their cost is known well. */
+/* The share of time for which records may be on: by the most that so many can cost, until their cost is measured. */
 static double allowed_share(void)
 {
-    double possible = possible_cost(self.on_sum), measured = largest_slowdown();
-    double cost = measured < possible ? measured : possible;
+    double cost = largest_slowdown(possible_cost(self.on_sum));
     double budget = (double)ss_settings.cost_ppm / 1e6;
     /* What callbacks cost is spent already; they stay on. */
     double rest = budget - calls_cost(self.on_sum);
