@@ -1,11 +1,12 @@
 """What each part of watching costs by itself, within one process: subscription, callbacks, records, and what stays.
 
 A library with nothing but CUPTI (watch_parts.c) goes through phases while a program (watch_parts.cu) makes calls:
-``launch``, 200 small kernels and a wait; ``threads``, 16 such threads; ``replay``, a graph of 100 kernels launched again
-and again; ``storm``, a graph of 300 kernels captured, instantiated, launched once and destroyed; ``query``, a stream
-that is asked until its kernel ends. Prints the rate of each phase as a multiple of that of the first, for ``storm`` the
-time of each step, and the records of kernels whose call had a callback, or none. With --after, N processes make calls
-before, with and after records; what an operation takes longer in each phase is printed. It needs a GPU and nvcc.
+``launch``, 200 small kernels and a wait; ``threads``, 16 such threads; ``replay``, a graph of 100 kernels launched
+again and again; ``storm``, a graph of 300 kernels captured, instantiated, launched once and destroyed; ``query``, a
+stream that is asked until its kernel ends. Prints the rate of each phase as a multiple of that of the first, for
+``storm`` the time of each step, and the records of kernels whose call had a callback, or none. With --after, N
+processes make calls before, with and after records; what an operation takes longer in each phase is printed. It needs
+a GPU and nvcc.
 
 python tests/benchmarks/bench_watch_parts.py [MODE ...] [--parts PHASES] [--early KIND] [--after N] [--cupti LIBCUPTI]
 """

@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Iterable, Iterator
 
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.watch_file import LossKind
+from stallprobes.native.layouts.watch_file import GRAPHS_PER_S, LossKind
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
@@ -211,6 +211,11 @@ def gaps(
     unexplained = any(loss.cause is WaitCause.UNATTRIBUTED for loss in lost)
     if process.calls_only:
         yield "Only calls were recorded: what waited for the GPU's work has no cause."
+    elif process.leaves_graphs:
+        yield (
+            f"Work of the GPU was not recorded while the program instantiated {GRAPHS_PER_S} graphs a second or more: "
+            "that would have made it slower until it ends. --cost 100 records all of it."
+        )
     elif not process.kinds:
         yield "No work of the GPU was recorded: what waited for it has no cause."
     elif RecordKind.CONTEXT_SWITCH not in process.kinds:

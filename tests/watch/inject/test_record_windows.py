@@ -98,6 +98,22 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
     assert not np.isin(calls.rows["correlation"][off], kernels).any()
 
 
+def test_records_are_off_while_graphs_are_instantiated_again_and_again(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    program = stand_in.start(folder, "steps-until-stopped", "100", "4000", options=WatchOptions())
+    try:
+        wait_until(lambda: any(not one.windows.on.all() for one in _processes(folder)), "a window without records")
+        wait_until(lambda: any(one.leaves_graphs for one in _processes(folder)), "records that stay off")
+        (before,) = _processes(folder)
+        # Once they are few, records are on again.
+        wait_until(lambda: len(_processes(folder)[0].windows) > len(before.windows), "a window with records")
+    finally:
+        program.terminate()
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    assert before.windows.on.tolist() == [True, True, False]
+
+
 def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)

@@ -212,7 +212,8 @@ class WatchedProcess(ProcessHead, kw_only=True):
     share (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on
     average, all stacks took ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give
     no more records of their threads; records are switched on no more then. ``unfinished`` records were given back while
-    their calls were held up, and never had any content. ``ranges`` are the program's own names for parts of its time.
+    their calls were held up, and never had any content. ``leaves_graphs``: work of the GPU was not recorded
+    while it instantiated graphs again and again. ``ranges`` are the program's own names for parts of its time.
     """
 
     losses: Mapping[LossKind, int]
@@ -234,6 +235,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     not_held: int = 0
     unfinished: int = 0
     late: bool = False
+    leaves_graphs: bool = False
     ranges: tuple[NamedRange, ...] = ()
 
     @property
