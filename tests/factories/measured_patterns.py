@@ -11,6 +11,7 @@ from stallprobes.measurement.plan import plan, selection
 from stallprobes.measurement.result import RunFigures, RunProbe, RunResult, RunVariant
 from stallprobes.model import Channel, Needs, Phase, Role
 from stallprobes.patterns import patterns
+from stallprobes.verdicts.verdict import Proof
 
 SECONDS = 1.0
 # A profiler attaches itself 2 or 3 times a second, and the gate stays shut for a quarter of one.
@@ -120,8 +121,11 @@ def slowest(probe: RunProbe, channel: Channel) -> float:
 
 
 def says_stalled(found: RunVariant, probe: RunProbe) -> None:
-    """Assert that a verdict names the probe as stalled, with numbers, a cause and what helps."""
+    """Assert that a verdict names the probe as stalled, with numbers, a cause and what helps.
+
+    Of several aggressors together the cause may be open, and then nothing helps.
+    """
     assert probe.state in LOUD
     said = [one for one in found.verdicts if one.probe == probe.name and one.kind in ("stalled", "starved")]
     assert said
-    assert all(one.sentence and one.cause and one.remedy for one in said)
+    assert all(one.sentence and one.cause and (one.remedy or one.proof == Proof.OPEN) for one in said)
