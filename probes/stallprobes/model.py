@@ -464,7 +464,7 @@ class Program:
         return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
 
     def measures_first(self, channel: Channel) -> bool:
-        """Whether the first value of ``channel`` is of the first call.
+        """True if the first value of ``channel`` is of the first call.
 
         It is not where an iteration reads the times of the one before: the first one then reads events of no work.
         """
@@ -554,11 +554,11 @@ class Probe:
 
     @property
     def idles(self) -> bool:
-        """Whether it makes its calls after longer idle times than in its baseline."""
+        """True if it makes its calls after longer idle times than in its baseline."""
         return self.is_idle_at(self.period_ns)
 
     def is_idle_at(self, period_ns: int) -> bool:
-        """Whether calls each ``period_ns`` are made after longer idle times than in its baseline."""
+        """True if calls each ``period_ns`` are made after longer idle times than in its baseline."""
         return self.baseline_period_ns is not None and period_ns > self.baseline_period_ns
 
 

@@ -57,7 +57,7 @@ def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: 
 
 
 def gpm_counters() -> bool:
-    """Whether the settings let NVML's GPM counters be read. Raises SettingsError for an invalid file."""
+    """True if the settings let NVML's GPM counters be read. Raises SettingsError for an invalid file."""
     from stallscope.tui import settings
 
     return settings.load().gpm_counters
@@ -268,7 +268,7 @@ def force(more: str = "") -> Callable[[_Command], _Command]:
 
 
 def is_profile(name: str) -> bool:
-    """Whether ``name`` is a profile of the package or names a file with one."""
+    """True if ``name`` is a profile of the package or names a file with one."""
     from stallprobes.engine.sim import profile
 
     return name in profile.names() or name.endswith(".toml")

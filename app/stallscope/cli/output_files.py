@@ -44,7 +44,7 @@ class OutputFiles:
 
     @property
     def written(self) -> bool:
-        """Whether there is a file to write."""
+        """True if there is a file to write."""
         return bool(self._paths)
 
     def write(

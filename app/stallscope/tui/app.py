@@ -74,7 +74,7 @@ class LoadingScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first screen: each key except the keys that quit or suspend the program."""
+        """True if a key waits for the first screen: each key except the keys that quit or suspend the program."""
         active = self.active_bindings.get(event.key)
         return active is None or active.binding.action not in ("app.quit", "quit", "suspend_process")
 
@@ -290,7 +290,7 @@ class StallscopeApp(App[None]):
             self.theme = wanted
 
     def terminal_takes_output(self) -> bool:
-        """Whether the terminal reads its output. Lost output is drawn again."""
+        """True if the terminal reads its output. Lost output is drawn again."""
         driver = self._driver
         if not isinstance(driver, TerminalDriver):
             return True

@@ -152,7 +152,7 @@ class Cause:
     def applies(
         self, context: Relation, stream: Relation, process: Relation, used: Hardware, on_null_stream: bool
     ) -> bool:
-        """Whether it stalls a victim with these relations to the aggressor, and with work on the hardware ``used``."""
+        """True if it stalls a victim with these relations to the aggressor, and with work on the hardware ``used``."""
         return (
             self.context in (None, context)
             and self.stream in (None, stream)
@@ -162,7 +162,7 @@ class Cause:
         )
 
     def explains(self, phase: Phase | None, used: Hardware) -> bool:
-        """Whether it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
+        """True if it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
 
         A copy through staging buffers waits for its engine inside the call.
         """

@@ -137,7 +137,7 @@ class Backend(Protocol):
 
     @property
     def virtual(self) -> bool:
-        """Whether time is virtual, which passes only in ``advance``."""
+        """True if time is virtual, which passes only in ``advance``."""
         ...
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:

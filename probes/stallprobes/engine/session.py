@@ -170,7 +170,7 @@ class Session:
                     self._board.switch(name, on)
 
     def running(self) -> dict[str, bool]:
-        """Whether each probe is switched on, by name; empty after ``stop``."""
+        """States of the probes' switches by name, True for on; empty after ``stop``."""
         with self._lock:
             return {} if self._board is None else self._board.running
 
@@ -320,7 +320,7 @@ class Session:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped the engine."""
+        """True if a signal has stopped the engine."""
         return self._process is not None and self.alive and self._process.is_stopped
 
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
@@ -343,7 +343,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the engine runs and has reported no fatal error."""
+        """True if the engine runs and has reported no fatal error."""
         return self._process is not None and not self._inbox.ended and self._inbox.fatal is None
 
     @property

@@ -55,7 +55,7 @@ class CaptureSuspension(Protocol):
 
     @property
     def requested(self) -> bool:
-        """Whether the process is to be suspended."""
+        """True if the process is to be suspended."""
 
     def suspend(self) -> None:
         """Stop the process and return once it continues."""
@@ -162,7 +162,7 @@ class _CaptureLoop:
 
     @property
     def stopped(self) -> bool:
-        """Whether the recording ends here: a stop was requested, or writing has failed."""
+        """True if the recording ends here: a stop was requested, or writing has failed."""
         return self._recorder.problem is not None or self._stop()
 
     def switch_aggressors(self, on: bool) -> None:

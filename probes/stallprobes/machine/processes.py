@@ -87,7 +87,7 @@ def nvidia_devices(pid: int, proc: Path = PROC) -> frozenset[str] | None:
 
 
 def is_descendant(process: ProcessStatus, ancestor: int, proc: Path = PROC) -> bool:
-    """Whether ``process`` is the process ``ancestor`` or was started by it, directly or by others."""
+    """True if ``process`` is the process ``ancestor`` or was started by it, directly or by others."""
     seen: set[int] = set()
     pid, parent = process.pid, process.parent
     while pid != ancestor and parent > 0 and pid not in seen:
@@ -100,7 +100,7 @@ def is_descendant(process: ProcessStatus, ancestor: int, proc: Path = PROC) -> b
 
 
 def in_host_namespace(proc: Path = PROC) -> bool:
-    """Whether this process has the host's process ids; False in a container with ids of its own."""
+    """True if this process has the host's process ids; False in a container with ids of its own."""
     try:
         return os.readlink(proc / "self" / "ns" / "pid") == _HOST_NAMESPACE
     except OSError:

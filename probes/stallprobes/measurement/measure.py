@@ -293,7 +293,7 @@ def _beside_aggressors(
 
 
 def _is_doubtful(verdict: Verdict) -> bool:
-    """Whether few calls are stalled, and not by much: a busy machine has such seconds."""
+    """True if few calls are stalled, and not by much: a busy machine has such seconds."""
     return (
         verdict.kind is VerdictKind.STALLED
         and verdict.quantile is Quantile.P99

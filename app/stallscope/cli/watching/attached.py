@@ -181,7 +181,7 @@ class AttachedWatch:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all attached processes have ended, or execute other programs."""
+        """True if all attached processes have ended, or execute other programs."""
         return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:

@@ -114,7 +114,7 @@ class MatrixController:
 
     @property
     def reads(self) -> bool:
-        """Whether a file operation runs, or what is known without a measurement is being read."""
+        """True if a file operation runs, or what is known without a measurement is being read."""
         return self._reads_known or bool(self.state.busy)
 
     def activity(self) -> str:

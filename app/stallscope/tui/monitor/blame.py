@@ -123,7 +123,7 @@ class BlameControl:
             self._thread.join(_END_S)
 
     def blocks_switches(self) -> bool:
-        """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
+        """True if an experiment runs, which no other switch may disturb; the screen then says so."""
         if self._thread is not None:
             self._warn("The blame experiment switches the probes; esc ends it.")
         return self._thread is not None

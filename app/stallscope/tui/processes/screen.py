@@ -49,16 +49,16 @@ class ProcessesScreen(ActionScreen):
 
     @property
     def _over_monitor(self) -> bool:
-        """Whether the monitor is below; else this is the first screen, whose source is the app's."""
+        """True if the monitor is below; else this is the first screen, whose source is the app's."""
         return self.context.source is not self.source
 
     @property
     def reads(self) -> bool:
-        """Whether the first list is being read."""
+        """True if the first list is being read."""
         return self.state.listing is None and not self.source.failure
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first list, or as an answer for the question that follows a look."""
+        """True if a key waits for the first list, or as an answer for the question that follows a look."""
         return super().holds(event) or (self._checking and event.key in ("y", "n"))
 
     def compose(self) -> ComposeResult:

@@ -122,7 +122,7 @@ class LiveSource:
         self._thread.engine.switches[name] = on
 
     def is_on(self, name: str) -> bool:
-        """Whether a probe is switched on; an aggressor may still be waiting for the baseline."""
+        """True if a probe is switched on; an aggressor may still be waiting for the baseline."""
         return self._thread.engine.switches.get(name, False)
 
     def switch_aggressors(self, on: bool) -> None:

@@ -140,7 +140,7 @@ class PaneProgram:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return self.exit_code is None
 
     def send(self, number: int) -> None:

@@ -307,7 +307,7 @@ class GpuContext:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether calls take longer now."""
+        """True if calls take longer now."""
         return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
@@ -496,7 +496,7 @@ class Simulation:
 
     @property
     def uses_one_gpu(self) -> bool:
-        """Whether there are contexts on one GPU only."""
+        """True if there are contexts on one GPU only."""
         return sum(gpu.graphics.contexts > 0 for gpu in self.gpus) == 1
 
     @classmethod
