@@ -624,17 +624,15 @@ SYMPTOM_TITLES = {
 
 @dataclass(frozen=True)
 class ReportedLatency:
-    """Latencies (ns) of a report; None for a latency that the report does not state.
+    """Latencies (ns) of a report.
 
-    ``gpu`` is the reporter's GPU, ``figure`` the measured quantity. ``baseline_ns`` is the latency without the stall,
-    or the part of the latency for the work of the call itself; ``remedy_ns`` is the latency with the remedy.
+    ``gpu`` is the reporter's GPU. ``baseline_ns`` is the latency without the stall, or the part of the latency for the
+    work of the call itself.
     """
 
     gpu: str
-    figure: str
     baseline_ns: int
     stalled_ns: int
-    remedy_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class SimulationOptions:
             for name, given in (("--sim-seed", self.seed is not None), ("--sim-set", bool(self.settings))):
                 if given:
                     raise CommandError(ExitCode.USAGE, f"{name} applies to the simulated GPU only; add --sim")
-            return Options(timeline=timeline, together=together)
+            return Options(gpu=gpu, timeline=timeline, together=together)
         if gpu is not None:
             both = "--gpu selects a real GPU and --sim a simulated one; use only one of them"
             raise CommandError(ExitCode.USAGE, both)

@@ -186,6 +186,12 @@ class Session:
             if self._board is not None:
                 self._board.set_period(name, period_ns)
 
+    def set_periods(self, idle: bool) -> None:
+        """Give the probes with two periods the longer one, or the one of their baselines."""
+        for probe in self.probes:
+            if probe.baseline_period_ns is not None:
+                self.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
+
     def snapshot(self) -> Snapshot:
         """The statistics of all probes now; after ``stop``, the last ones.
 

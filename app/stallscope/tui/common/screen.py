@@ -80,6 +80,7 @@ class ScreenContext:
     - ``choice``: the selection in the view of patterns until the monitor has loaded it.
     - ``activities``: what a hidden view does, by the view's name.
     - ``check_runs``: tells whether the check runs for which the engine was stopped; None if the engine was not stopped.
+    - ``chosen_pid``: the process that the screen was left for, which is attached then.
     """
 
     source: ScreenSource
@@ -92,6 +93,7 @@ class ScreenContext:
     choice: tuple[str, str] | None = None
     activities: dict[str, Callable[[], str]] = field(default_factory=dict)
     check_runs: Callable[[], bool] | None = None
+    chosen_pid: int | None = None
     controllers: dict[type[Any], Closeable] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:

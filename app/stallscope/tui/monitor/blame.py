@@ -74,7 +74,7 @@ class BlameControl:
         elif last.waiting:
             self._warn("The aggressors wait for the baseline: blame can start when they run.")
         else:
-            plan = experiment.plan_of(aggressors, victims, live.request.together)
+            plan = experiment.plan_of(aggressors, victims, live.options.together)
             self._show(
                 BlamePlanDialog(plan_text(plan, aggressors), "start"),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
