@@ -61,10 +61,13 @@ class Source(StrEnum):
 class PhaseTraits:
     """Traits of a phase: measurement, judgement and display.
 
-    ``word``: its name in tables. ``phrase``: what a sentence says in its place. ``judged``: the rules give verdicts on
-    it. ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
-    ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op, so it can have
-    the op's label; the due time belongs to the whole iteration. ``meaning`` explains it to a reader.
+    - ``word``: its name in tables.
+    - ``judged``: the rules give verdicts on it.
+    - ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
+    - ``matrix``: a check compares it with the baseline in each cell.
+    - ``meaning``: its explanation for a reader.
+    - ``of_call``: it belongs to one op, so it can have the op's label; the due time belongs to the whole iteration.
+    - ``phrase``: what a sentence says in place of ``word``.
     """
 
     word: str
@@ -534,11 +537,14 @@ SlotGroup = tuple[int, str]
 class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
-    ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog, ``name`` selects it, and ``title`` explains it. ``slot_group`` is the GPU's
-    index and the name of a group of victims with a common slot; None for a probe without a slot: an aggressor, the host
-    control, and a victim that other contexts do not disturb. ``baseline_period_ns`` is the period while the baseline is
-    measured, None for the same: a longer ``period_ns`` shows what the idle time before each call costs.
+    - ``name`` and ``title``: what selects it, and what explains it.
+    - ``period_ns``: the time between due times, 0 for back to back.
+    - ``entry``: its name in the catalog.
+    - ``context`` and ``stream``: names for display.
+    - ``slot_group``: the GPU's index and the name of a group of victims with a common slot; None for a probe without a
+      slot: an aggressor, the host control, and a victim that other contexts do not disturb.
+    - ``baseline_period_ns``: the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
+      what the idle time before each call costs.
     """
 
     name: str
