@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 from stallprobes.errors import reason_of
-from stallprobes.machine import processes
 from stallscope.cli.process.diagnostics import CommandError
 from stallscope.cli.process.inherited_signals import signals_to_reset
 
@@ -81,11 +80,11 @@ class ForegroundProgram:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> None:
         """Start the program. Raises CommandError with a WatchExit if there is none or it cannot be executed."""
+        from stallprobes.machine.processes import spawn
+
         self.name = arguments[0]
         try:
-            self.pid = processes.spawn(
-                arguments, environment, setpgroup=0, setsigmask=blocked, setsigdef=signals_to_reset()
-            )
+            self.pid = spawn(arguments, environment, setpgroup=0, setsigmask=blocked, setsigdef=signals_to_reset())
         except (OSError, ValueError) as error:
             raise not_started(self.name, error) from error
 
