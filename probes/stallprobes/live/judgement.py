@@ -12,7 +12,7 @@ from stallprobes.latency.baseline import Baseline
 from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.window import Window
 from stallprobes.live.baselines import SETTLE_NS, may_run
-from stallprobes.live.tracker import JUDGE_NS, Switch, VerdictTracker
+from stallprobes.live.tracker import JITTER_NS, JUDGE_NS, Switch, VerdictTracker
 from stallprobes.live.view_model import LogEntry
 from stallprobes.live.windows import WINDOW_NS, LazyWindows, extended_ns
 from stallprobes.model import MS, Channel, Phase, Probe, Role
@@ -126,7 +126,7 @@ class Judgement:
 
         Returns the names of probes whose window does not belong in a baseline; None if nothing was judged.
         """
-        if now.at_ns - self._judged_ns < JUDGE_NS:
+        if now.at_ns - self._judged_ns < JUDGE_NS - JITTER_NS:
             return None
         self._judged_ns = now.at_ns
         if windows is None:

@@ -24,7 +24,8 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 # overlap. While nobody reads the screen, judgements are rarer, and one counts for as many as would have taken place.
 JUDGE_NS = 200 * MS
 _LASTING = 7
-_JITTER_NS = 20 * MS
+# How much earlier (ns) than after JUDGE_NS an observation may come, and still be judged.
+JITTER_NS = 20 * MS
 _FOUND = 2
 _MISSING = 3
 # Longest time (ns) from a switch to a slowdown that began or ended with it: the window, the judgements until the
@@ -141,7 +142,7 @@ class VerdictTracker:
         of the window of a probe with few calls in a second, 0 for others.
         """
         present = {_key(verdict): verdict for verdict in reversed(verdicts) if verdict.kind.logged}
-        passed = max(1, min((now_ns - self._judged_ns + _JITTER_NS) // JUDGE_NS, _MISSING))
+        passed = max(1, min((now_ns - self._judged_ns + JITTER_NS) // JUDGE_NS, _MISSING))
         self._judged_ns = now_ns
         for key, verdict in present.items():
             state = self._pending.setdefault(key, _Pending(now_ns, wall_s))

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from stallprobes.files.codec import Document, Share, Unsigned, about
-from stallprobes.native.layouts.watch_file import RECORD_NS
+from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
@@ -20,6 +20,13 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 250)
 
 
+# Longest and shortest time (ns) by which a call stays longer after a detach: with records of the GPU's work, of which
+# CUPTI keeps what they need, and without (H200s and H100s, CUPTI 13.0 and 13.5).
+_AFTER_NS = {True: (200, 1100), False: (0, 100)}
+# Calls of so few graphs a second are no matter for a program.
+_FEW_GRAPHS = 1.0
+
+
 class AttachingCost(Document):
     """Cost of attaching to a process that ran."""
 
@@ -29,6 +36,11 @@ class AttachingCost(Document):
         about("For so long, one of its threads was stopped to load the library; 0 where that was there already."),
     ]
     held_up_ns: Annotated[Unsigned, about("A call was held up for so long at most when the recording began or ended.")]
+    after_low: Annotated[Share, about("By this share of its time the process stays slower until it ends: computed.")]
+    after_high: Annotated[Share, about("The upper limit of that, for calls; 0 where the process has ended.")]
+    graphs: Annotated[
+        bool, about("Whether it instantiates graphs of which nodes were recorded: that stays slower by more.")
+    ]
 
 
 class WatchCost(Document, kw_only=True):
@@ -39,8 +51,10 @@ class WatchCost(Document, kw_only=True):
     """
 
     low: Share
-    high: Annotated[Share, about("With low the 95 % interval; without comparisons the most that it can be.")]
-    compared: Annotated[Unsigned, about("Comparisons of windows with records and without; 0: not measured.")]
+    high: Annotated[Share, about("With low the 95 % interval; without comparisons the range in which it can be.")]
+    compared: Annotated[
+        Unsigned, about("Comparisons of windows with records and without; 0: computed from calls and records instead.")
+    ]
     recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
 
@@ -50,14 +64,12 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     windows = process.windows
     since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
     low, high = calls_cost(process, since_ns, now_ns)
-    # Threads often work one after the other, as those of a training step, so that the records of all of them count.
-    possible = _records_per_ns(process, since_ns, now_ns) * RECORD_NS
     slowdowns = _slowdowns(windows)
     if len(slowdowns) >= LEAST_COMPARED:
         least, most = (windows.share_on(now_ns, since_ns) * end for end in _median_interval(slowdowns))
-        low, high = low + min(max(least, 0.0), possible), high + min(max(most, 0.0), possible)
+        low, high = low + max(least, 0.0), high + max(most, 0.0)
     else:
-        high += possible
+        high += _possible_cost(process, since_ns, now_ns)
     high += windows.switching_ns(since_ns) / max(now_ns - since_ns, 1)
     return WatchCost(
         low=min(low, 1.0),
@@ -66,6 +78,23 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         budget=process.budget,
         compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
     )
+
+
+def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedProcess | None) -> AttachingCost:
+    """What attaching cost the process ``pid``, of which ``process`` was recorded, if it could be."""
+    low, high, graphs = 0.0, 0.0, False
+    if process is not None and process.ended_ns is not None:
+        since_ns, now_ns = process.started.monotonic_ns, process.ended_ns
+        rate = _most_calls_per_ns(process, since_ns, now_ns)
+        low, high = (min(rate * ns, 1.0) for ns in _AFTER_NS[bool(process.kinds)])
+        made = sum(
+            figures.total.count
+            for thread in process.threads
+            for name, figures in thread.figures.items()
+            if name.startswith("cuGraphInstantiate")
+        )
+        graphs = bool(process.kinds) and made > _FEW_GRAPHS * (now_ns - since_ns) / 1e9
+    return AttachingCost(pid, stopped_ns, held_up_ns, low, high, graphs)
 
 
 def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[float, float]:
@@ -77,14 +106,21 @@ def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[flo
     return low, high
 
 
-def _records_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
-    """The rate of records since ``since_ns``; as long as no window has ended, as if all had come since."""
+def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
+    """The most that records since ``since_ns`` can cost, as a share (0 to 1) of the time.
+
+    As long as no window has ended, as if all had come since. A call makes one record; more are those of graphs' nodes.
+    Threads often work one after the other, as those of a training step, so that the records of all of them count.
+    """
     windows = process.windows
     ended = (windows.begins >= since_ns) & (windows.took > 0)
-    counted = float(windows.counted[ended].sum())
-    if not counted or np.count_nonzero(ended) < 2:
-        return process.records / max(now_ns - since_ns, 1)
-    return counted / float(windows.took[ended].sum())
+    records, calls, took_ns = (
+        float(values[ended].sum()) for values in (windows.counted, windows.calls * windows.on, windows.took)
+    )
+    if not records or np.count_nonzero(ended) < 2:
+        records, calls, took_ns = process.records, process.calls, max(now_ns - since_ns, 1)
+    single = min(records, calls)
+    return (single * RECORD_NS + (records - single) * NODE_RECORD_NS) / took_ns
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:

@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Iterable, Iterator
 
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.watch_file import LossKind
+from stallprobes.native.layouts.watch_file import GRAPHS_PER_S, LossKind
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, CallSite, ExplainedCall, ThreadFindings, TimeLost
@@ -25,6 +25,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 _MANY_SWITCHES = 16
 # Smallest divided share of the time that is worth no sentence: a burst of calls leaves a part out.
 _MOSTLY = 0.95
+# Smallest cost that has a figure.
+_LEAST_COST = 0.001
 
 
 def cause_text(call: ExplainedCall) -> str:
@@ -127,23 +129,36 @@ def attaching_text(cost: AttachingCost) -> str:
         begin = f"To load the library, a thread of process {cost.pid} was stopped for {duration_ns(cost.stopped_ns)}."
     else:
         begin = f"The library was in process {cost.pid} already."
-    return f"{begin} Attaching and detaching held a call up for {duration_ns(cost.held_up_ns)} at most."
+    text = f"{begin} Attaching and detaching held a call up for {duration_ns(cost.held_up_ns)} at most."
+    if cost.after_high < _LEAST_COST:
+        return text
+    low = f"{100 * cost.after_low:.1f} to " if cost.after_low else "up to "
+    text += f" Until it ends, the process stays slower by {low}{100 * cost.after_high:.1f} % (computed from its calls)"
+    text += ", and by more where it instantiates graphs" if cost.graphs else ""
+    return f"{text}: CUPTI keeps what records need, but not with --calls-only." if cost.after_low else f"{text}."
 
 
 def cost_text(cost: WatchCost) -> str:
     """What watching costs, in a sentence: ``Watching cost the program 2.1 to 4.3 % of its time (95 % interval).``"""
+    share = f"Watching cost the program {_share_text(cost, ' to ')} of its time"
     if cost.compared:
-        return (
-            f"Watching cost the program {100 * cost.low:.1f} to {100 * cost.high:.1f} % of its time (95 % interval, "
-            f"measured {cost.compared} times)."
-        )
-    return f"Watching cost the program at most {100 * cost.high:.1f} % of its time, by its calls and records."
+        return f"{share} (95 % interval, measured {cost.compared} times)."
+    return f"{share}: computed from its {'calls and records' if cost.recorded else 'calls'}, not measured."
 
 
 def short_cost_text(cost: WatchCost) -> str:
-    """What watching costs, in few words: ``watching costs 2.1–4.3 %``."""
-    low = f"{100 * cost.low:.1f}–" if cost.compared else "≤ "
-    return f"watching costs {low}{100 * cost.high:.1f} %"
+    """What watching costs, in few words: ``watching costs 2.1–4.3 %``; if not measured, ``watching may cost 5.0 %``."""
+    if cost.compared or cost.high < _LEAST_COST:
+        return f"watching costs {_share_text(cost, '–')}"
+    return f"watching may cost {_share_text(cost.changed(low=cost.high), '–')}"
+
+
+def _share_text(cost: WatchCost, between: str) -> str:
+    """The limits of a cost in percent: ``2.1 to 4.3 %``."""
+    if cost.high < _LEAST_COST:
+        return f"less than {100 * _LEAST_COST:g} %"
+    low = "" if cost.low == cost.high else f"{100 * cost.low:.1f}{between}"
+    return f"{low}{100 * cost.high:.1f} %"
 
 
 def loss_text(loss: TimeLost) -> str:
@@ -196,6 +211,11 @@ def gaps(
     unexplained = any(loss.cause is WaitCause.UNATTRIBUTED for loss in lost)
     if process.calls_only:
         yield "Only calls were recorded: what waited for the GPU's work has no cause."
+    elif process.leaves_graphs:
+        yield (
+            f"Work of the GPU was not recorded while the program instantiated {GRAPHS_PER_S} graphs a second or more: "
+            "that would have made it slower until it ends. --cost 100 records all of it."
+        )
     elif not process.kinds:
         yield "No work of the GPU was recorded: what waited for it has no cause."
     elif RecordKind.CONTEXT_SWITCH not in process.kinds:

@@ -1,10 +1,11 @@
-/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent] [many].
+/* A program that is attached while it runs: attached CALL [blocked] [handler] [storm] [hung] [parent] [many]
+ * [graphs].
  *
  * A thread with the name of libcuda's own sleeps in the system call CALL: poll, ppoll, epoll, select, accept, sleep, or
  * one in which no thread may be borrowed: futex, read. Where it says so, all threads block all signals; there is a handler
  * of SIGSEGV with a stack of its own in each thread; a storm of signals with a handler reaches the sleeping thread; a
  * thread hangs in a call from before on; the program has started another one like it, whose output goes nowhere; not one
- * thread makes launches, but MANY. For each line on its input, the thread is woken and compares what it has with what it
+ * thread makes launches, but MANY; each instantiates a graph with each wait. For each line on its input, the thread is woken and compares what it has with what it
  * had before it slept: registers, extended state, signal mask, alternate stack, errno; the program answers with a line:
  * what differs and how often the call was interrupted without a signal. Launches continue meanwhile, and each is counted
  * by the program itself. At the end of the input it exits with 0.
@@ -50,7 +51,7 @@ struct state {
 };
 
 static const char *call;
-static int blocked, handler, storm, hung, many;
+static int blocked, handler, storm, hung, many, graphs;
 static int wake[2], ready[2], listening;
 static uint32_t ended;
 static uint64_t handled, handled_in_sleeper;
@@ -281,6 +282,9 @@ static void *launching_thread(void *unused)
         cuLaunchKernel("_Z3addPf", 1, 1, 1, 1, 1, 1, 0, (void *)0x1234, NULL, NULL);
         if (__atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) % 64 == 0) {
             struct timespec pause = {0, 1000000};
+            void *executable;
+            if (graphs)
+                cuGraphInstantiateWithFlags(&executable, (void *)0x9000, 0);
             cuStreamSynchronize(NULL);
             syscall(SYS_nanosleep, &pause, NULL);
         }
@@ -327,6 +331,7 @@ int main(int count, char **words)
         storm |= !strcmp(words[at], "storm");
         hung |= !strcmp(words[at], "hung");
         many |= !strcmp(words[at], "many");
+        graphs |= !strcmp(words[at], "graphs");
         if (!strcmp(words[at], "parent") && start_child(words[0]))
             return 2;
     }

@@ -196,12 +196,16 @@ static void stop_at_term(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* Steps of launches and a wait until the program is told to end, at most a thousand a second. */
-static void steps_until_stopped(long launches)
+/* Steps of launches and a wait until the program is told to end, at most a thousand a second; the first ones also
+ * instantiate a graph each. */
+static void steps_until_stopped(long launches, long graphs)
 {
     struct timespec pause = {0, 1000000};
+    void *executable;
     stop_at_term();
     while (!stopped) {
+        if (graphs-- > 0)
+            cuGraphInstantiateWithFlags(&executable, (void *)0x9000, 0);
         for (long done = 0; done < launches; done++)
             launch("_Z3addPf");
         cuStreamSynchronize(NULL);
@@ -485,12 +489,12 @@ int main(int count, char **arguments)
     } else if (!strcmp(name, "copies")) {
         copies();
     } else if (!strcmp(name, "steps-until-stopped")) {
-        steps_until_stopped(first);
+        steps_until_stopped(first, calls_each);
     } else if (!strcmp(name, "threads-until-stopped")) {
         threads_until_stopped(first);
     } else if (!strcmp(name, "steps-beside-hung")) {
         start_hung_call();
-        steps_until_stopped(first);
+        steps_until_stopped(first, 0);
     } else if (!strcmp(name, "streams")) {
         void *stream;
         for (unsigned flags = 0; flags < 2; flags++)

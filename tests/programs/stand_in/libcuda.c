@@ -350,6 +350,13 @@ int cuCtxSetCurrent(void *context)
     return 0;
 }
 
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags)
+{
+    struct { void **executable; void *graph; unsigned long long flags; } parameters = {executable, graph, flags};
+    *executable = graph;
+    return CALL(cuGraphInstantiateWithFlags, &parameters, NULL);
+}
+
 int cuStreamCreate(void **stream, unsigned flags)
 {
     struct { void **stream; unsigned flags; } parameters = {stream, flags};

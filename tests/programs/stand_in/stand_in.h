@@ -15,7 +15,7 @@
     f(23, cuMemcpy2D_v2) f(24, cuMemcpyPeerAsync) f(30, cuMemsetD8Async) f(40, cuLaunchKernel)                        \
     f(41, cuLaunchKernel_ptsz) f(42, cuLaunchKernelEx) f(50, cuStreamSynchronize) f(60, cuEventQuery) f(61, cuMemHostRegister_v2)             \
     f(62, cuMemHostUnregister) f(63, cuModuleLoadData) f(64, cuModuleGetFunction) f(70, cuDevicePrimaryCtxRetain)      \
-    f(71, cuStreamCreate)
+    f(71, cuStreamCreate) f(72, cuGraphInstantiateWithFlags)
 
 enum {
 #define NUMBER(number, name) STAND_IN_##name = number,
@@ -105,5 +105,6 @@ int cuDeviceGet(int *device, int number);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuCtxSetCurrent(void *context);
 int cuStreamCreate(void **stream, unsigned flags);
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 
 #endif

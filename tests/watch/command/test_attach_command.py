@@ -57,6 +57,22 @@ def left_over(settings: dict[str, str]) -> list[str]:
     return os.listdir(settings["XDG_RUNTIME_DIR"])
 
 
+def test_work_of_a_program_that_instantiates_graphs_again_and_again_is_not_recorded(
+    stand_in: StandIn, settings: dict[str, str], tmp_path: Path, stallscope_command: Command
+) -> None:
+    with RunningProgram(stand_in, "poll", "graphs") as program:
+        for cost, is_recorded in (("5", False), ("100", True)):
+            file = tmp_path / f"calls-{cost}.json"
+            words = ["--pid", str(program.pid), "--seconds", "1", "--headless", "--cost", cost, "--json", str(file)]
+            done = stallscope_command("watch", *words, env=settings)
+            assert done.returncode == 0, done.stderr
+            document = json.loads(file.read_text())
+            assert (document["processes"][0]["records"] > 0) is is_recorded
+            assert document["attached"][0]["graphs"] is is_recorded
+            said = "Work of the GPU was not recorded while the program instantiated 100 graphs a second or more"
+            assert (said in unbroken(done.stdout)) is not is_recorded
+
+
 def test_a_report_of_some_seconds(
     program: RunningProgram, settings: dict[str, str], tmp_path: Path, stallscope_command: Command
 ) -> None:
@@ -78,6 +94,10 @@ def test_a_report_of_some_seconds(
     assert cost["pid"] == program.pid
     assert cost["stopped_ns"] > 0
     assert cost["held_up_ns"] > 0
+    # A call stays longer by 0.2 to 1.1 us after it was recorded with the GPU's work.
+    assert 0 < cost["after_low"] < cost["after_high"]
+    assert " Until it ends, the process stays slower by " in text
+    assert not cost["graphs"]
     (process,) = document["processes"]
     assert process["state"] == "recording"
     assert process["records"] > 0

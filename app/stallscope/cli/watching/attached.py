@@ -18,7 +18,7 @@ from stallprobes.watch.attaching.in_flight import ThreadInDriver
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.attribution.findings import WatchFindings
-from stallprobes.watch.cost import AttachingCost
+from stallprobes.watch.cost import attaching_cost
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
@@ -241,7 +241,13 @@ class AttachedWatch:
 
     def _noted(self, findings: WatchFindings) -> WatchFindings:
         """``findings`` with what attaching cost the processes, and ``notes``."""
-        costs = (AttachingCost(each.pid, each.stopped_ns, each.held_up_ns) for each in self._attachments.values())
+        recorded = {process.pid: process for process in self.live.processes}
+        costs = (
+            attaching_cost(
+                each.pid, each.stopped_ns, each.held_up_ns, None if each.has_ended else recorded.get(each.pid)
+            )
+            for each in self._attachments.values()
+        )
         return findings.with_problems(self.notes()).changed(attached=tuple(costs))
 
     def notes(self) -> list[str]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Observations in a second for the analyzer and for a recording; fewer while nobody reads them, or only histograms are
 # drawn.
-OBSERVATIONS_PER_S, UNWATCHED_PER_S = 10.0, 1.0
+OBSERVATIONS_PER_S, UNWATCHED_PER_S = 5.0, 1.0
 # Frames in a second while only the header moves: each frame costs time, even one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 FROZEN_HEADERS_PER_S = 1.0
@@ -74,6 +74,8 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         frames = context.settings.frames_per_second
         self._observation_pace = Pace(min(OBSERVATIONS_PER_S, frames), frames)
         self._unwatched_pace = Pace(UNWATCHED_PER_S, frames)
+        # A histogram of five frames a second reads as well as one of ten, and the terminal gets half as much.
+        self._plot_pace = Pace(frames / 2, frames)
         self._frozen_header_pace = Pace(FROZEN_HEADERS_PER_S, frames)
         # Whether the layout is compact, and the lines of its header.
         self._compact, self._header = False, 2
@@ -233,8 +235,10 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             return
         if not self.frozen:
             if self._observed and self.table_pace.due(now_s):
+                self._plot_pace.restart(now_s)
                 self.show_panels(observation)
-            else:
+            elif not self._plotted_last_observation or self._plot_pace.due(now_s):
+                self._plot_pace.restart(now_s)
                 self._show_plots()
         if (self._frozen_header_pace if self.frozen else self.header_pace).due(now_s):
             self.show_header(observation)

@@ -500,6 +500,8 @@ static SS_APART void leave(struct own *self, const struct ss_driver_function *fu
     uint64_t ns = now > start ? now - start : 0;
     int slow = ns >= self->slow_ns;
     count_any_call(self, slot, api, ns, result);
+    if (function->instantiates && !result)
+        ss_add(ss_header->graphs, 1);
     if (!function->asks)
         ss_increase(slot->finished, 1);
     if (function->waits && start >= ss_load(ss_unsettled_since) && !result)

@@ -33,8 +33,9 @@ enum {
     WATCHER_MS = 1000,
     /* How long the threads of a recording before may take to end. */
     ENDING_MS = 2000,
-    /* Calls that began before the callbacks were on have returned by then, but for those that block. */
-    SETTLE_MS = 5,
+    /* Calls that began before the callbacks were on have returned by then, but for those that block; and it shows
+     * whether the program instantiates graphs again and again. */
+    SETTLE_MS = 100,
     /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
      * recording counts as begun without them. */
     AGAIN_MS = 2,

@@ -39,6 +39,7 @@ static void learn(struct ss_driver_function *function, const char *name, const s
     function->shape = shape;
     function->waits = prefix->waits;
     function->asks = prefix->asks;
+    function->instantiates = !strncmp(name, "cuGraphInstantiate", strlen("cuGraphInstantiate"));
     if (!shape)
         return;
     function->stream = shape->config >= 0 ? shape->config : shape->stream;

@@ -24,8 +24,9 @@ struct ss_driver_function {
     /* Where the stream lies in the parameters, or the address of its CUlaunchConfig. */
     int8_t stream;
     uint8_t only_stream;
-    /* Whether it waits, or asks alone, and whether what it does is noted when it returns. */
-    uint8_t waits, asks, noted;
+    /* Whether it waits, or asks alone, whether what it does is noted when it returns, and whether it instantiates a
+     * graph. */
+    uint8_t waits, asks, noted, instantiates;
     /* Whether its calls may be plain: only their stream is of interest. */
     uint8_t is_plain;
 };

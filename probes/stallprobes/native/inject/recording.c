@@ -21,6 +21,7 @@
 #include "recording.h"
 #include "stack.h"
 #include "state.h"
+#include "windows.h"
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
@@ -202,10 +203,12 @@ uint32_t ss_begin_recording(int *code)
 }
 
 /* Begins with records of the GPU's work, in a recording that began late; 1 if a call in flight prevents it. Without a
- * ``gate``, work of calls in flight may have no record. */
+ * ``gate``, work of calls in flight may have no record. A program that instantiates graphs again and again has none. */
 int ss_begin_records(int gate)
 {
     if (ss_settings.calls_only || !ss_load_acquire(subscribed))
+        return 0;
+    if (ss_leaves_graphs(ss_header->started_ns))
         return 0;
     ss_note_step("cuptiActivityEnable");
     uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);

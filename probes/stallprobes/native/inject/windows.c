@@ -23,8 +23,10 @@
 #endif
 
 enum {
-    /* How often a program without windows is looked at. */
+    /* How often a program without windows is looked at, and when first: records come a flush after their work. A program
+     * that is attached for seconds would have all of its records on for the first of them otherwise. */
     LOOK_MS = 1000,
+    FIRST_LOOK_MS = 250,
     /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
     KNOWN = 64,
     LEAST_KNOWN = 6,
@@ -72,7 +74,25 @@ static struct {
     uint64_t slowdowns;
     double slowdown[KNOWN];
     uint32_t random;
+    /* The graphs that had been instantiated when that was last asked, and when it was. */
+    uint64_t graphs, graphs_ns;
 } self;
+
+/* What was counted since the last time that this was asked, until ``now``. */
+static struct amount take_amount(uint64_t now)
+{
+    uint64_t busiest, calls = ss_count_finished(&busiest), records = ss_load(ss_header->records);
+    struct amount taken = {
+        .calls = (double)(calls - self.from_calls),
+        .busiest = (double)busiest,
+        .records = (double)(records - self.from_records),
+        .ns = (double)(now - self.from_ns),
+    };
+    self.from_ns = now;
+    self.from_calls = calls;
+    self.from_records = records;
+    return taken;
+}
 
 /* Records are on, ``since`` a time. */
 void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
@@ -91,25 +111,11 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     /* One that is in use has counted calls. */
     if (!ss_gate_is_used())
         ss_use_gate(1);
-    self.from_ns = ss_clock();
-    self.due = self.from_ns + LOOK_MS * MS;
+    take_amount(ss_clock());
+    self.graphs = ss_load(ss_header->graphs);
+    self.graphs_ns = self.from_ns;
+    self.due = self.from_ns + FIRST_LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
-}
-
-/* What was counted since the last time that this was asked, until ``now``. */
-static struct amount take_amount(uint64_t now)
-{
-    uint64_t busiest, calls = ss_count_finished(&busiest), records = ss_load(ss_header->records);
-    struct amount taken = {
-        .calls = (double)(calls - self.from_calls),
-        .busiest = (double)busiest,
-        .records = (double)(records - self.from_records),
-        .ns = (double)(now - self.from_ns),
-    };
-    self.from_ns = now;
-    self.from_calls = calls;
-    self.from_records = records;
-    return taken;
 }
 
 static void open_window(uint64_t now, int records)
@@ -163,11 +169,44 @@ static void switch_kinds(int on)
 }
 
 /* The most that the records cost, as a share of the program's time: as if its threads worked one after the other, as
- * those of a training step do. */
+ * those of a training step do. A call makes one record; more of them are those of nodes of graphs. */
 static double possible_cost(struct amount on)
 {
-    double cost = on.ns > 0 ? on.records * SS_RECORD_NS / on.ns : 0;
+    double single = on.records < on.calls ? on.records : on.calls;
+    double ns = single * SS_RECORD_NS + (on.records - single) * SS_NODE_RECORD_NS;
+    double cost = on.ns > 0 ? ns / on.ns : 0;
     return cost < MOST_COST ? cost : MOST_COST;
+}
+
+/* Whether graphs are instantiated so often that their nodes are not recorded, so many in a time (ns). */
+static int is_often(uint64_t graphs, uint64_t ns)
+{
+    return graphs > 1 && (double)graphs * 1e9 >= SS_GRAPHS_PER_S * (double)ns;
+}
+
+/* The same since it was last asked. */
+static int makes_graphs(uint64_t now)
+{
+    uint64_t graphs = ss_load(ss_header->graphs);
+    int often = is_often(graphs - self.graphs, now - self.graphs_ns);
+    self.graphs = graphs;
+    self.graphs_ns = now;
+    return often;
+}
+
+static void note_graphs(void)
+{
+    ss_store_release(ss_header->flags, ss_load(ss_header->flags) | SS_FLAG_GRAPHS);
+}
+
+/* Whether work of the GPU is left unrecorded for the graphs that were instantiated since ``since``, in a recording that
+ * began late and has calls alone so far. */
+int ss_leaves_graphs(uint64_t since)
+{
+    if (ss_settings.cost_ppm >= SS_EVERYTHING_PPM || !is_often(ss_load(ss_header->graphs), ss_clock() - since))
+        return 0;
+    note_graphs();
+    return 1;
 }
 
 static double calls_cost(struct amount on)
@@ -200,13 +239,13 @@ static void note_window_without(struct amount off)
     self.on_sum.records += off.records;
 }
 
-/* The upper end of the 95 % interval of the median slowdown, by order statistics; MOST_COST if too few are known. */
-static double largest_slowdown(void)
+/* The upper end of the 95 % interval of the median slowdown, by order statistics; ``unknown`` if too few are known. */
+static double largest_slowdown(double unknown)
 {
     double sorted[KNOWN];
     uint32_t known = self.slowdowns < KNOWN ? (uint32_t)self.slowdowns : KNOWN;
     if (known < LEAST_KNOWN)
-        return MOST_COST;
+        return unknown;
     for (uint32_t at = 0; at < known; at++) {
         uint32_t place = at;
         for (; place && sorted[place - 1] > self.slowdown[at]; place--)
@@ -220,11 +259,10 @@ static double largest_slowdown(void)
     return sorted[place < known ? place : known - 1];
 }
 
-/* The share of time for which records may be on: by the most that so many can cost, until their cost is known well. */
+/* The share of time for which records may be on: by the most that so many can cost, until their cost is measured. */
 static double allowed_share(void)
 {
-    double possible = possible_cost(self.on_sum), measured = largest_slowdown();
-    double cost = measured < possible ? measured : possible;
+    double cost = largest_slowdown(possible_cost(self.on_sum));
     double budget = (double)ss_settings.cost_ppm / 1e6;
     /* What callbacks cost is spent already; they stay on. */
     double rest = budget - calls_cost(self.on_sum);
@@ -269,10 +307,13 @@ static void look(uint64_t now)
     note_window_with_records(take_amount(now));
     double cost = possible_cost(self.on);
     double budget = (double)ss_settings.cost_ppm / 1e6;
-    if (cost > (budget < LEAST_COST ? budget : LEAST_COST))
+    int often = makes_graphs(now);
+    if (often || cost > (budget < LEAST_COST ? budget : LEAST_COST))
         begin_windows(now);
     else
         self.due = now + LOOK_MS * MS;
+    if (often)
+        self.due = now;
 }
 
 /* A switch takes a while, and holds calls up: those of that time belong to no window. Where it has begun, records may be
@@ -283,6 +324,11 @@ static void switch_records(uint64_t now)
     if (on && ss_load(ss_header->not_held)) {
         /* Those of a thread may be missing from then on. */
         self.cupti = NULL;
+        return;
+    }
+    if (on && makes_graphs(now)) {
+        note_graphs();
+        self.due = now + window_ns(0);
         return;
     }
     if (!ss_close_gate(0)) {

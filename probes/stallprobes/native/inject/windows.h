@@ -13,6 +13,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since);
 uint64_t ss_change_window(void);
 void ss_end_windows(void);
 void ss_stop_windows(void);
+int ss_leaves_graphs(uint64_t since);
 void ss_forget_windows(void);
 
 #endif

@@ -82,6 +82,12 @@ EVERYTHING_PPM = 1_000_000
 # Largest cost (ns) of a record for the thread that submits its work, by the upper ends of 95 % intervals: 4.9 us in a
 # ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
+# The same of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one that was
+# just instantiated (H200, CUPTI 13.5).
+NODE_RECORD_NS = 1500
+# Number of graphs instantiated in a second from which their nodes are not recorded within a budget: that would make the
+# program slower by more than the records cost, and for its life (by 30 to 45 %, H200, CUPTI 13.5).
+GRAPHS_PER_S = 100
 # Number of windows in which records are on or off: half an hour at four switches a second.
 WINDOWS = 1 << 13
 # Number of callbacks of which one is timed: odd, so that both begins and ends of calls are.
@@ -178,7 +184,8 @@ class Flag(IntEnum):
     """A bit of the header's flags.
 
     NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record. FREE_THREADED:
-    those of Python are not read since it has no global lock. LATE: the recording began while the program ran.
+    those of Python are not read since it has no global lock. LATE: the recording began while the program ran. GRAPHS:
+    work of the GPU was not recorded while the program instantiated graphs again and again.
     """
 
     CALLS_ONLY = 1
@@ -189,6 +196,7 @@ class Flag(IntEnum):
     PYTHON_STACKS = 32
     FREE_THREADED = 64
     LATE = 128
+    GRAPHS = 256
 
 
 class CallFlag(IntEnum):
@@ -243,6 +251,7 @@ class FileHeader(ctypes.Structure):
     - ``record_places`` and ``call_blocks``: how many records and blocks of calls the file keeps, by the room that the
       process had.
     - ``out_of_space``: 1 while there is no more room.
+    - ``graphs``: number of graphs that were instantiated.
     """
 
     magic: UInt64
@@ -292,7 +301,7 @@ class FileHeader(ctypes.Structure):
     ranges: UInt32
     record_places: UInt32
     call_blocks: UInt32
-    unused: UInt32
+    graphs: UInt32
 
 
 @structure

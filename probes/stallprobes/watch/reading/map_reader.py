@@ -513,6 +513,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
             free_threaded=bool(flags & Flag.FREE_THREADED),
             late=bool(flags & Flag.LATE),
+            leaves_graphs=bool(flags & Flag.GRAPHS),
             windows=RecordWindows.of(self._windows(self._number(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._number(header["timed"]), 1),

@@ -218,6 +218,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
       threads; records are switched on no more then.
     - ``unfinished``: records that were given back while their calls were held up, and never had any content.
     - ``late``: the recording began while the program ran.
+    - ``leaves_graphs``: work of the GPU was not recorded while it instantiated graphs again and again.
     - ``ranges``: the program's own names for parts of its time.
     """
 
@@ -240,6 +241,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     not_held: int = 0
     unfinished: int = 0
     late: bool = False
+    leaves_graphs: bool = False
     ranges: tuple[NamedRange, ...] = ()
 
     @property

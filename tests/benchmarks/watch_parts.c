@@ -1,0 +1,247 @@
+/* An injected library with nothing but CUPTI, for bench_watch_parts.py: what each part of watching costs by itself.
+ *
+ * PARTS names phases, as "base:1.5;sub:1;calls:1.5;off:1;records:2", each with its seconds. A thread of its own goes
+ * through them once the program has made the file READY, writes to stderr when each began, and ends the process. base:
+ * nothing yet; sub: subscribed; waits, calls: callbacks of the functions that wait, of all that can block; records, kN:
+ * activity kinds of watch, or kind N; off: nothing enabled; unsub: unsubscribed. A comma joins parts. EARLY=N enables
+ * kind N before the program runs.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    DRIVER = 1,
+    FUNCTIONS = 2048,
+    KINDS = 64,
+    KERNEL = 10,
+    START_AT = 16,
+    CORRELATION_AT = 92,
+    BUFFER = 1 << 20,
+    IDS = 1 << 24,
+    PHASES = 32,
+    FLUSH_US = 100000,
+};
+static const int watched_kinds[] = {1, 2, 10, 17, 22, 57};
+/* The begin of CUpti_CallbackData. */
+struct callback_data {
+    int site;
+    const char *function;
+    const void *parameters;
+    void *result;
+    const char *symbol;
+    void *context;
+    uint32_t context_number;
+    uint64_t *correlation_data;
+    uint32_t correlation;
+};
+static int (*subscribe)(void **, void *, void *), (*unsubscribe)(void *);
+static int (*enable_callback)(uint32_t, void *, int, uint32_t);
+static int (*callback_name)(int, uint32_t, const char **), (*set_timestamps)(void *), (*set_buffers)(void *, void *);
+static int (*enable_kind)(int), (*disable_kind)(int), (*flush)(uint32_t), (*next_record)(uint8_t *, size_t, uint8_t **);
+static void *subscriber;
+/* Which calls had a callback, by their correlation, and the records of each phase whose call had one, or none. */
+static uint8_t called[IDS];
+static uint64_t begins[PHASES];
+static long with_call[PHASES], without_call[PHASES];
+static int phases;
+static uint32_t waiting[FUNCTIONS], blocking[FUNCTIONS];
+static int waiting_count, blocking_count, callbacks_on;
+static uint64_t kinds_on;
+
+static uint64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void on_call(void *user, int domain, uint32_t number, const struct callback_data *data)
+{
+    (void)user, (void)domain, (void)number;
+    if (data->site)
+        called[data->correlation % IDS] = 1;
+}
+
+static void give_buffer(uint8_t **buffer, size_t *size, size_t *most)
+{
+    *buffer = aligned_alloc(8, BUFFER);
+    *size = BUFFER;
+    *most = 0;
+}
+
+static void take_buffer(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    uint8_t *record = NULL;
+    (void)context, (void)stream, (void)size;
+    while (valid && !next_record(buffer, valid, &record)) {
+        uint32_t kind, correlation;
+        uint64_t start;
+        memcpy(&kind, record, sizeof kind);
+        if (kind != KERNEL)
+            continue;
+        memcpy(&start, record + START_AT, sizeof start);
+        memcpy(&correlation, record + CORRELATION_AT, sizeof correlation);
+        int at = phases - 1;
+        while (at > 0 && begins[at] > start)
+            at--;
+        (called[correlation % IDS] ? with_call : without_call)[at < 0 ? 0 : at]++;
+    }
+    free(buffer);
+}
+
+static void load(const char *name, void *function, void *library)
+{
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+}
+
+static void connect(void)
+{
+    static const char *const parts[] = {"cuLaunch", "cuMem", "Synchronize", "cuEvent", "cuStream", "cuCtxCreate",
+                                        "cuCtxDestroy", "cuModule", "cuLibrary", "cuGraph", "cuFuncLoad"};
+    const char *path = getenv("CUPTI");
+    void *library = dlopen(path && *path ? path : "libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "no libcupti: %s\n", dlerror());
+        _exit(1);
+    }
+    load("cuptiSubscribe", &subscribe, library);
+    load("cuptiUnsubscribe", &unsubscribe, library);
+    load("cuptiEnableCallback", &enable_callback, library);
+    load("cuptiGetCallbackName", &callback_name, library);
+    load("cuptiActivityRegisterTimestampCallback", &set_timestamps, library);
+    load("cuptiActivityRegisterCallbacks", &set_buffers, library);
+    load("cuptiActivityEnable", &enable_kind, library);
+    load("cuptiActivityDisable", &disable_kind, library);
+    load("cuptiActivityFlushAll", &flush, library);
+    load("cuptiActivityGetNextRecord", &next_record, library);
+    if (subscribe(&subscriber, (void *)on_call, NULL)) {
+        fprintf(stderr, "CUPTI is taken\n");
+        _exit(1);
+    }
+    set_timestamps((void *)now);
+    set_buffers((void *)give_buffer, (void *)take_buffer);
+    for (uint32_t number = 1; number < FUNCTIONS; number++) {
+        const char *name = NULL;
+        if (callback_name(DRIVER, number, &name) || !name)
+            continue;
+        if (strstr(name, "Synchronize"))
+            waiting[waiting_count++] = number;
+        for (size_t at = 0; at < sizeof parts / sizeof *parts; at++)
+            if (strstr(name, parts[at])) {
+                blocking[blocking_count++] = number;
+                break;
+            }
+    }
+}
+
+static void switch_callbacks(int wanted)
+{
+    for (int step = 0; step < 2; step++) {
+        int chosen = step ? wanted : callbacks_on;
+        const uint32_t *numbers = chosen == 1 ? waiting : blocking;
+        int count = chosen == 1 ? waiting_count : chosen ? blocking_count : 0;
+        for (int at = 0; at < count; at++)
+            enable_callback((uint32_t)step, subscriber, DRIVER, numbers[at]);
+    }
+    callbacks_on = wanted;
+}
+
+static void switch_kinds(uint64_t wanted)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        int on = (int)(kinds_on >> kind & 1), want = (int)(wanted >> kind & 1);
+        if (on && !want)
+            disable_kind(kind);
+        if (!on && want && enable_kind(kind))
+            fprintf(stderr, "kind %d is refused\n", kind);
+    }
+    kinds_on = wanted;
+}
+
+static void apply(char *words)
+{
+    int callbacks = 0;
+    uint64_t kinds = 0;
+    if (!strcmp(words, "base"))
+        return;
+    if (!subscriber)
+        connect();
+    if (!strcmp(words, "unsub")) {
+        switch_kinds(0);
+        flush(1);
+        unsubscribe(subscriber);
+        return;
+    }
+    for (char *rest = NULL, *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        if (!strcmp(word, "waits"))
+            callbacks = 1;
+        else if (!strcmp(word, "calls"))
+            callbacks = 2;
+        else if (!strcmp(word, "records"))
+            for (size_t at = 0; at < sizeof watched_kinds / sizeof *watched_kinds; at++)
+                kinds |= UINT64_C(1) << watched_kinds[at];
+        else if (*word == 'k')
+            kinds |= UINT64_C(1) << atoi(word + 1);
+    }
+    if (callbacks != callbacks_on)
+        switch_callbacks(callbacks);
+    switch_kinds(kinds);
+}
+
+static void *flushing_thread(void *unused)
+{
+    for (;;) {
+        usleep(FLUSH_US);
+        if (kinds_on)
+            flush(0);
+    }
+    return unused;
+}
+
+static void *phases_thread(void *unused)
+{
+    char *text = strdup(getenv("PARTS")), *rest = NULL;
+    int flushes = 0;
+    while (access(getenv("READY"), F_OK))
+        usleep(10000);
+    for (char *phase = strtok_r(text, ";", &rest); phase && phases < PHASES; phase = strtok_r(NULL, ";", &rest)) {
+        char words[64];
+        double seconds;
+        pthread_t thread;
+        if (sscanf(phase, "%63[^:]:%lf", words, &seconds) != 2)
+            _exit(1);
+        apply(words);
+        begins[phases] = now();
+        fprintf(stderr, "PHASE %llu\n", (unsigned long long)begins[phases]);
+        phases++;
+        if (subscriber && !flushes)
+            flushes = !pthread_create(&thread, NULL, flushing_thread, NULL);
+        usleep((useconds_t)(seconds * 1e6));
+    }
+    fprintf(stderr, "PHASE %llu\n", (unsigned long long)now());
+    if (kinds_on)
+        flush(0);
+    usleep(3 * FLUSH_US);
+    for (int at = 0; at < phases; at++)
+        fprintf(stderr, "RECORDS %ld %ld\n", with_call[at], without_call[at]);
+    _exit(0);
+    return unused;
+}
+
+__attribute__((visibility("default"))) int InitializeInjection(void)
+{
+    pthread_t thread;
+    if (getenv("EARLY")) {
+        connect();
+        switch_kinds(UINT64_C(1) << atoi(getenv("EARLY")));
+    }
+    return !pthread_create(&thread, NULL, phases_thread, NULL);
+}
