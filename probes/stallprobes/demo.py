@@ -39,11 +39,11 @@ class DemoStep:
 
     @property
     def aggressors_on(self) -> bool:
-        """Whether the aggressors run in this step."""
+        """True if the aggressors run in this step."""
         return self.phase is not DemoPhase.QUIET and bool(self.variant.aggressors)
 
     def is_shown_by(self, probe_set: ProbeSet) -> bool:
-        """Whether ``probe_set`` has the probes of the variant."""
+        """True if ``probe_set`` has the probes of the variant."""
         return (probe_set.pattern, probe_set.variant) == (self.pattern.name, self.variant.name)
 
 

@@ -150,7 +150,7 @@ def _packages(report: DriverReport) -> Iterator[Finding]:
 
 
 def _native(problem: Callable[[], str] = native_problem) -> Iterator[Finding]:
-    """Whether the native libraries of this installation can be loaded."""
+    """Finding on the native libraries: those of this installation can be loaded or not."""
     fault = problem()
     if fault:
         yield Finding(Level.PROBLEM, "native libraries", fault, REMEDY)
@@ -177,7 +177,7 @@ def _counters(
     survey: gpus.Survey,
     ask: Callable[[Sequence[str]], Sequence[gpm.GpmAnswer]] = gpm.ask,
 ) -> Iterator[Finding]:
-    """Whether NVML's GPM counters can be read, such as SM active. Measurements need none of them."""
+    """Findings on NVML's GPM counters, such as SM active: readable or not. Measurements need none of them."""
     if survey.nvml_problem is not None or not survey.gpus:
         without = "NVML unavailable" if survey.gpus else "no GPU"
         yield Finding(Level.OK, "GPM counters", f"n/a ({without}); a simulated GPU has SM active and occupancy")
@@ -201,7 +201,7 @@ def _timeline(
     libraries: Callable[[], Sequence[libcupti.LibraryFile]] = libcupti.found_libraries,
     ask: Callable[[str], int | None] = libcupti.ask_version,
 ) -> Iterator[Finding]:
-    """Whether a libcupti fits the driver. What else may prevent the timeline is known when it is switched on."""
+    """Finding on a libcupti for the driver. What else may prevent the timeline is known when it is switched on."""
     if report.cuda_version is None:
         return
     try:

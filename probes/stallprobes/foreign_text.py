@@ -39,7 +39,7 @@ def printable_lines(text: str) -> str:
 
 
 def is_printable(text: str) -> bool:
-    """Whether ``printable`` returns ``text`` as it is."""
+    """True if ``printable`` returns ``text`` as it is."""
     if _COMMON.fullmatch(text):
         return True
     return not ("\n" in text or "\t" in text or _unprintable().search(text))

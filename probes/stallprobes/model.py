@@ -61,10 +61,13 @@ class Source(StrEnum):
 class PhaseTraits:
     """Traits of a phase: measurement, judgement and display.
 
-    ``word``: its name in tables. ``phrase``: what a sentence says in its place. ``judged``: the rules give verdicts on
-    it. ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
-    ``matrix``: a check compares it with the baseline in each cell. ``of_call``: it belongs to one op, so it can have
-    the op's label; the due time belongs to the whole iteration. ``meaning`` explains it to a reader.
+    - ``word``: its name in tables.
+    - ``judged``: the rules give verdicts on it.
+    - ``host``: the loop measures it on the host; otherwise the timeline does, or a program with pairs of events.
+    - ``matrix``: a check compares it with the baseline in each cell.
+    - ``meaning``: its explanation for a reader.
+    - ``of_call``: it belongs to one op, so it can have the op's label; the due time belongs to the whole iteration.
+    - ``phrase``: what a sentence says in place of ``word``.
     """
 
     word: str
@@ -464,7 +467,7 @@ class Program:
         return Source.EVENTS if any(op.phase is phase for op in self.ops) else Source.TIMELINE
 
     def measures_first(self, channel: Channel) -> bool:
-        """Whether the first value of ``channel`` is of the first call.
+        """True if the first value of ``channel`` is of the first call.
 
         It is not where an iteration reads the times of the one before: the first one then reads events of no work.
         """
@@ -534,11 +537,14 @@ SlotGroup = tuple[int, str]
 class Probe:
     """A program with a name, a role, a context, a stream and a period: one thread, one set of histograms.
 
-    ``period_ns`` is the time between due times, 0 for back to back. ``context`` and ``stream`` are names for display.
-    ``entry`` is its name in the catalog, ``name`` selects it, and ``title`` explains it. ``slot_group`` is the GPU's
-    index and the name of a group of victims with a common slot; None for a probe without a slot: an aggressor, the host
-    control, and a victim that other contexts do not disturb. ``baseline_period_ns`` is the period while the baseline is
-    measured, None for the same: a longer ``period_ns`` shows what the idle time before each call costs.
+    - ``name`` and ``title``: what selects it, and what explains it.
+    - ``period_ns``: the time between due times, 0 for back to back.
+    - ``entry``: its name in the catalog.
+    - ``context`` and ``stream``: names for display.
+    - ``slot_group``: the GPU's index and the name of a group of victims with a common slot; None for a probe without a
+      slot: an aggressor, the host control, and a victim that other contexts do not disturb.
+    - ``baseline_period_ns``: the period while the baseline is measured, None for the same: a longer ``period_ns`` shows
+      what the idle time before each call costs.
     """
 
     name: str
@@ -554,11 +560,11 @@ class Probe:
 
     @property
     def idles(self) -> bool:
-        """Whether it makes its calls after longer idle times than in its baseline."""
+        """True if it makes its calls after longer idle times than in its baseline."""
         return self.is_idle_at(self.period_ns)
 
     def is_idle_at(self, period_ns: int) -> bool:
-        """Whether calls each ``period_ns`` are made after longer idle times than in its baseline."""
+        """True if calls each ``period_ns`` are made after longer idle times than in its baseline."""
         return self.baseline_period_ns is not None and period_ns > self.baseline_period_ns
 
 
@@ -624,17 +630,15 @@ SYMPTOM_TITLES = {
 
 @dataclass(frozen=True)
 class ReportedLatency:
-    """Latencies (ns) of a report; None for a latency that the report does not state.
+    """Latencies (ns) of a report.
 
-    ``gpu`` is the reporter's GPU, ``figure`` the measured quantity. ``baseline_ns`` is the latency without the stall,
-    or the part of the latency for the work of the call itself; ``remedy_ns`` is the latency with the remedy.
+    ``gpu`` is the reporter's GPU. ``baseline_ns`` is the latency without the stall, or the part of the latency for the
+    work of the call itself.
     """
 
     gpu: str
-    figure: str
     baseline_ns: int
     stalled_ns: int
-    remedy_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ def test_the_screen_exits_2_if_its_recording_failed(
 ) -> None:
     file = tmp_path / "a.rec"
 
-    def run(_source: object, _settings: object, recorder: Recorder, *_: object) -> int:
+    def run(_source: object, _settings: object, recorder: Recorder, *_: object) -> tuple[int, None]:
         recorder.written, recorder.dropped = written, dropped
         recorder.problem = None if problem is None else problem.format(file=file)
-        return code
+        return code, None
 
     monkeypatch.setattr(screen, "run_app", run)
     monkeypatch.setattr(diagnostics, "screen_obstacle", lambda *_: None)

@@ -27,7 +27,6 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.watching import attached, process_list
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 Invoke = Callable[..., Result]
@@ -182,13 +181,10 @@ def chosen_on_the_screen(
     """On the screen ``pid`` is chosen, and it ends with ``code``; the arguments with which processes are attached."""
     attachments: list[tuple[Any, dict[str, Any]]] = []
 
-    def run_app(
-        create_source: Callable[[], GpuProcessSource], _: Settings, *, first: str, controllers: tuple[ChosenProcess]
-    ) -> int:
+    def run_app(create_source: Callable[[], GpuProcessSource], _: Settings, *, first: str) -> tuple[int, int | None]:
         assert first == "processes"
         assert create_source().listing is not None
-        controllers[0].pid = pid
-        return code
+        return code, pid
 
     def run_attached(*arguments: Any, **named: Any) -> int:
         attachments.append((arguments, named))
@@ -239,13 +235,10 @@ def test_a_process_that_is_chosen_over_the_monitor_is_attached_after_its_end(
 ) -> None:
     pids: list[int] = []
 
-    def run_app(*arguments: Any) -> int:
-        *_, first, controllers = arguments
-        assert first == "monitor"
-        (chosen,) = controllers
-        assert isinstance(chosen, ChosenProcess)
-        chosen.pid = 900
-        return code
+    def run_app(*arguments: Any) -> tuple[int, int]:
+        *_, first, tour = arguments
+        assert (first, tour) == ("monitor", None)
+        return code, 900
 
     def attach(pid: int) -> int:
         pids.append(pid)
@@ -253,7 +246,7 @@ def test_a_process_that_is_chosen_over_the_monitor_is_attached_after_its_end(
 
     monkeypatch.setattr(screen, "run_app", run_app)
     monkeypatch.setattr(prewarm, "start_engine", lambda _: None)
-    assert screen.run_live(None, Options(profile="h200"), False, None, False, attach=attach) == code
+    assert screen.run_live(Options(profile="h200"), False, None, False, attach=attach) == code
     assert pids == attached_pids
 
 

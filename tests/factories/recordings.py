@@ -6,8 +6,10 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
+
+import pytest
 
 from factories.traces import handmade_trace
 from stallprobes.catalog import entries
@@ -49,7 +51,9 @@ def probe_set_of(pattern: str, variant: str) -> ProbeSet:
 def record_stall(path: Path) -> None:
     """Record a copy in a second context: its baseline, then 3 s stalled by a kernel in the first context."""
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
-    capture(probe_set, path, options=Options(profile="h200"), seconds=3.0, wall_s=WALL_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stallprobes.live.capture.time", SimpleNamespace(time=lambda: WALL_S))
+        capture(probe_set, path, options=Options(profile="h200"), seconds=3.0)
 
 
 def lines_of(data: bytes) -> list[Any]:

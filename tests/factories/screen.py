@@ -26,6 +26,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from factories.waiting import LIMIT_S
+from stallprobes.engine.backend import Options
 from stallprobes.engine.session import Session
 from stallprobes.live import baselines, judgement
 from stallprobes.model import MS, Role
@@ -34,7 +35,6 @@ from stallscope.tui.common.dialog import TextDialog
 from stallscope.tui.monitor.following import Following
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 SNAPSHOTS = Path(__file__).parents[1] / "screen" / "snapshots"
@@ -82,7 +82,7 @@ def running(pilot: Pilot[None]) -> set[str]:
 @asynccontextmanager
 async def live_monitor(settings: Settings = QUICK, wait: bool = True) -> AsyncIterator[Pilot[None]]:
     """The monitor over a simulated GPU; with ``wait`` once the baseline is measured."""
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     app = StallscopeApp(lambda: source, settings)
     try:
         with short_settling():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -27,6 +27,7 @@ from stallprobes.records.timeline import TimelineStatus
 class VirtualSession(Session):
     """A session whose simulated GPU runs in this process, within ``run_for``."""
 
+    new_backend: ClassVar[Callable[[], SimBackend]] = SimBackend
     _simulated: SimBackend | None = None
     resident: Any = None
 
@@ -40,7 +41,7 @@ class VirtualSession(Session):
         assert not self.options.paced
         self._started = True
         self._board = Board.create(self._layout)
-        self._simulated = SimBackend()
+        self._simulated = type(self).new_backend()
         try:
             self.info = self._simulated.prepare(self.probes, self._board, self.options)
             self._simulated.start()
@@ -98,9 +99,10 @@ class VirtualSession(Session):
 
 
 @contextmanager
-def virtual_sessions() -> Iterator[None]:
-    """Within it, runs, checks and recordings of the simulated GPU start no process."""
+def virtual_sessions(new_backend: Callable[[], SimBackend] = SimBackend) -> Iterator[None]:
+    """Within it, runs, checks and recordings of the simulated GPU start no process, and have a ``new_backend``."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(VirtualSession, "new_backend", new_backend)
         for module in (capture, cell_runner, measure):
             patch.setattr(module, "Session", VirtualSession)
         yield

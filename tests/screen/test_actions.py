@@ -33,7 +33,6 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.patterns.screen import PatternsScreen
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -307,7 +306,7 @@ async def test_while_the_driver_does_not_answer_the_screen_says_so_and_keys_work
         hung.wait(LIMIT_S)
         return Survey((), DriverReport(problem="made up"))
 
-    source = LiveSource(EngineRequest(), survey=survey)
+    source = LiveSource(Options(), survey=survey)
     app = StallscopeApp(lambda: source, QUICK)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: is_open(pilot, Monitor) and monitor(pilot).state.observation is not None)

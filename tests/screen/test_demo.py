@@ -22,6 +22,7 @@ from factories.screen import QUICK, drawn_strips, is_open, text_of, until
 from factories.terminal import SETTINGS, OpenTerminal
 from factories.waiting import LIMIT_S, wait_until
 from stallprobes.demo import DemoPhase, PatternOutcome
+from stallprobes.engine.backend import Options
 from stallprobes.model import Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.recording import Recording
@@ -32,7 +33,6 @@ from stallscope.tui.demo.panels import CAPTION_LINES
 from stallscope.tui.demo.screen import DemoScreen
 from stallscope.tui.demo.tour import DemoTour
 from stallscope.tui.monitor.heatmap import HeatMap
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 SCREEN_BACK = b"\x1b[?1049l"
@@ -130,8 +130,8 @@ async def live_demo(
 ) -> AsyncIterator[tuple[Pilot[None], DemoScreen]]:
     """The demo of patterns over a simulated GPU, in this process."""
     tour = DemoTour((patterns()[name] for name in names), seconds)
-    source = LiveSource(EngineRequest(sim="h200", first=tour.first_probe_set()))
-    app = StallscopeApp(lambda: source, QUICK, first="demo", controllers=(tour,))
+    source = LiveSource(Options(profile="h200"), first=tour.first_probe_set())
+    app = StallscopeApp(lambda: source, QUICK, first="demo", tour=tour)
     try:
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: is_open(pilot, DemoScreen))

@@ -12,6 +12,7 @@ import pytest
 
 from factories.recordings import STALL
 from factories.screen import is_open, monitor, until
+from stallprobes.engine.backend import Options
 from stallprobes.engine.snapshot import ProbeSnapshot
 from stallprobes.latency.baseline import Baseline
 from stallprobes.live.analyzer import Analyzer
@@ -28,7 +29,6 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import OBSERVATIONS_PER_S, UNWATCHED_FRAMES_PER_S, UNWATCHED_PER_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 PANELS = (Header, ProbeTable, Multiples, HeatMap, VerdictLog, KeyBar)
@@ -40,7 +40,7 @@ class RecordedEngine(LiveSource):
     """A live source whose engine is a recording: each observation is the next one of it."""
 
     def __init__(self) -> None:
-        super().__init__(EngineRequest(sim="h200"))
+        super().__init__(Options(profile="h200"))
         self.frames = list(Recording(STALL).play())
         self.read = 0
         self.plots_read = 0

@@ -20,6 +20,7 @@ from factories.matrix_examples import screen_example
 from factories.screen import QUICK, SharedMonitor, is_open, monitor, running, until
 from factories.terminal import OpenTerminal
 from factories.waiting import LIMIT_S
+from stallprobes.engine.backend import Options
 from stallprobes.matrix import check_file
 from stallprobes.patterns.remedy_code import CodeLanguage
 from stallscope.tui import key_order
@@ -35,7 +36,6 @@ from stallscope.tui.matrix.screen import MatrixScreen
 from stallscope.tui.matrix.view_model import MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.patterns.screen import PatternsScreen
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 # One event loop for all tests, since the monitor runs in it.
@@ -244,7 +244,7 @@ async def test_help_and_the_way_back_wait_for_no_check_and_no_key_waits_for_ever
 @contextmanager
 def loading_app(released: threading.Event) -> Iterator[StallscopeApp]:
     """An app whose first screen is not there before ``released`` is set."""
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
 
     def created() -> LiveSource:
         assert released.wait(LIMIT_S)

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from factories.waiting import wait_until
+from stallprobes.engine.backend import Options
 from stallprobes.machine.gpus import Gpu, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.engine_thread import EngineRequest, EngineThread, LiveEngine
+from stallscope.tui.sources.engine_thread import EngineThread, LiveEngine
 from stallscope.tui.sources.live import LiveSource
 
 TWO = Survey(
@@ -24,7 +25,7 @@ TWO = Survey(
 
 
 def test_a_probe_set_on_two_gpus_names_both_and_the_next_one_only_its_own() -> None:
-    source = LiveSource(EngineRequest(gpu="1"), survey=lambda: TWO)
+    source = LiveSource(Options(gpu="1"), survey=lambda: TWO)
     source.start()
     wait_until(lambda: source.observation().probe_set.gpus != (), "the GPU is known")
     probe_set = source.observation().probe_set
@@ -45,7 +46,7 @@ def test_a_probe_set_on_two_gpus_names_both_and_the_next_one_only_its_own() -> N
 def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(EngineThread, "start_engine", lambda _, engine: started.append(engine.probe_set.title))
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     for number in range(100):
         source.load(ProbeSet(title=f"set {number}", probes=(), backend=SIM), {})
     source._thread.jobs.put(None)
@@ -55,7 +56,7 @@ def test_of_several_requests_for_an_engine_only_the_last_starts_one(monkeypatch:
 
 def test_an_edit_begins_with_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineThread, "start_engine", lambda self, engine: setattr(self, "engine", engine))
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     probes = patterns()["secondary-context-d2d"].variant("kernel-other-context").probes
     switches = {probe.name: probe.name != "host" for probe in probes}
     waiting = ProbeSet(title="waiting", probes=probes, backend=SIM)
@@ -73,7 +74,7 @@ def test_probes_with_two_periods_idle_once_the_baseline_is_complete() -> None:
     what = patterns()["idle-wakeup"].variant("after-1s")
     set_to: dict[str, int] = {}
     session = SimpleNamespace(set_period=set_to.__setitem__, set_running=lambda _: None, running=dict)
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     engine = LiveEngine.of(ProbeSet(title="idle", probes=what.probes, backend=SIM), {})
     source._thread.engine = replace(engine, condition=EngineCondition.READY, session=session)  # type: ignore[arg-type]
     source.update_engine(True)

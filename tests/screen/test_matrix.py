@@ -63,7 +63,6 @@ from stallscope.tui.matrix.screen import Differences, MatrixScreen
 from stallscope.tui.matrix.view_model import CellValue, MatrixView
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.sources.replay import ReplaySource
 
@@ -125,7 +124,7 @@ async def looking(
 @asynccontextmanager
 async def live(check: ScriptedCheck | None, size: tuple[int, int] = (140, 44)) -> AsyncIterator[Pilot[None]]:
     """The matrix screen over a simulated GPU."""
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
         with short_settling(), nullcontext() if check is None else check.replacing():
@@ -778,7 +777,7 @@ def test_the_lines_above_say_how_far_it_is(width: int) -> None:
 
 
 def test_a_gpu_that_is_lent_is_free_and_comes_with_what_is_known_of_it() -> None:
-    source = LiveSource(EngineRequest(sim="h200", seed=7))
+    source = LiveSource(Options(profile="h200", seed=7))
     source.start()
     try:
         ground = source.release_gpu().result(20)
@@ -803,7 +802,7 @@ def test_a_second_gpu_comes_along_only_when_it_is_wanted_and_nobody_computes_the
             (("GPU-aaaa", "0000:01:00.0", (GpuProcess(8, "other", None),)), ("GPU-bbbb", "0000:02:00.0", processes))
         )
     )
-    source = LiveSource(EngineRequest(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
+    source = LiveSource(Options(), survey=lambda: Survey(gpus, DriverReport(cuda_version=13000)))
     source.start()
     try:
         ground = source.release_gpu(count).result(40)

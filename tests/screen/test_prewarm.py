@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from factories.waiting import LIMIT_S, wait_until
+from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.machine.gpus import Survey
 from stallprobes.machine.libcuda_survey import DriverReport
@@ -14,7 +15,6 @@ from stallprobes.measurement import measure
 from stallprobes.measurement.plan import plan, selection
 from stallprobes.recording.observation import SIM, EngineCondition
 from stallscope.cli.process import prewarm
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 
 
@@ -85,7 +85,7 @@ def test_the_live_source_takes_it_over() -> None:
     spare = SpareEngine("sim")
     assert spare._held is not None
     pid = spare._held[0].process.pid
-    source = LiveSource(EngineRequest(sim="h200"), spare=spare)
+    source = LiveSource(Options(profile="h200"), spare=spare)
     ready(source)
     assert source.engine_pid == pid
     observation = source.observation()
@@ -103,7 +103,7 @@ def test_where_it_turns_out_to_be_of_the_wrong_kind_it_is_ended() -> None:
     spare = SpareEngine("cuda")
     assert spare._held is not None
     process = spare._held[0].process
-    source = LiveSource(EngineRequest(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
+    source = LiveSource(Options(), survey=lambda: Survey((), DriverReport(problem="made up")), spare=spare)
     ready(source)
     assert source.observation().probe_set.backend == SIM
     process.wait(LIMIT_S)

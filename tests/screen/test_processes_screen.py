@@ -37,7 +37,6 @@ from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.screen import ProcessesScreen
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 REFUSAL = "it belongs to another user: run stallscope as that user, or with sudo, which has CAP_SYS_PTRACE."
@@ -90,8 +89,7 @@ def selected(screen: ProcessesScreen) -> int | None:
 
 def chosen(pilot: Pilot[None]) -> int | None:
     """The process that the screen was left for."""
-    context = pilot.app.context  # type: ignore[attr-defined]
-    pid: int | None = context.controller(ChosenProcess, ChosenProcess).pid
+    pid: int | None = pilot.app.context.chosen_pid  # type: ignore[attr-defined]
     return pid
 
 

@@ -436,10 +436,10 @@ async def test_sentences_in_place_of_a_trace(shared: SharedMonitor, report: Time
 
 
 async def test_the_engine_is_killed_with_the_timeline_on_and_restarted() -> None:
-    from stallscope.tui.sources.engine_thread import EngineRequest
+    from stallprobes.engine.backend import Options
     from stallscope.tui.sources.live import LiveSource
 
-    source = LiveSource(EngineRequest(sim="h200"))
+    source = LiveSource(Options(profile="h200"))
     app = StallscopeApp(lambda: source, QUICK)
     try:
         async with app.run_test(size=(120, 36)) as pilot:

@@ -27,7 +27,6 @@ from stallscope.tui.common.lines import (
     READABLE,
     VISIBLE,
     Line,
-    contrast,
     fit,
     length,
     palette,
@@ -35,7 +34,7 @@ from stallscope.tui.common.lines import (
     spread,
 )
 from stallscope.tui.common.plots import axis_labels
-from stallscope.tui.line_filters import ascii_only
+from stallscope.tui.line_filters import ascii_only, contrast
 from stallscope.tui.monitor.header import Header, HeaderView
 from stallscope.tui.monitor.heatmap import FIRST_DECADES, heat_lines, widened
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView

@@ -134,7 +134,7 @@ def test_a_recording_learns_the_baseline_in_a_series_and_keeps_that_period(tmp_p
     what = PATTERN.variant("after-1s")
     probe_set = ProbeSet(title="idle", probes=what.probes, backend=SIM, pattern=PATTERN.name, variant=what.name)
     with virtual_sessions():
-        capture(probe_set, file, options=WAKE_UP, seconds=6.0, wall_s=1.8e9)
+        capture(probe_set, file, options=WAKE_UP, seconds=6.0)
     observations = list(Recording(file).play())
     launch = observations[0].probe_set.probes[0]
     assert (launch.period_ns, launch.baseline_period_ns, launch.idles) == (1_000_000_000, 1_000_000, True)

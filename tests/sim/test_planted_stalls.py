@@ -11,11 +11,10 @@ from stallprobes.matrix.matrix import Matrix
 
 SMALL = plan(["launch", "d2d", "d2h-pinned", "h2d-pinned"], ["spin", "alloc-async", "module-load", "d2h-pinned-large"])
 SEEDS = (1, 2)
-pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture(scope="module")
-def old(in_this_process: None) -> Matrix:
+def old() -> Matrix:
     """The check that others are compared with."""
     return measured(SMALL, 100)
 

@@ -151,7 +151,7 @@ def command(
         _reject_other_timeline(before, chosen is not None or UNUSUAL in fail_on, timeline)
         planned = _plan(victims, aggressors, patterns, quick)
         session = simulation.session_options(gpu, timeline=timeline)
-        engine = gpu_choice.choose_engine(gpu, session, planned.gpus, allow_shared, progress)
+        engine = gpu_choice.choose_engine(session, planned.gpus, allow_shared, progress)
         if before is not None and not force:
             _reject_incomparable(before, engine)
         if chosen is not None and (problem := chosen.misfit_of(_gpu_model(engine))) is not None:

@@ -79,7 +79,7 @@ def command(
         output_files.require_new_file("--record", record)
     if simulation.profile is None and not allow_shared:
         allow_shared = _confirm_shared(gpu, max(step.variant.needs.gpus for step in tour.steps))
-    code = screen.run_live(gpu, session, allow_shared, record, ascii_only, tour)
+    code = screen.run_live(session, allow_shared, record, ascii_only, tour)
     with Output() as out:
         demo_text.write_demo(out, tour.machine, tour.outcomes.values())
     if tour.problem and not code:

@@ -32,7 +32,6 @@ class ChosenEngine:
 
 
 def choose_engine(
-    spec: str | None,
     options: Options,
     count: int,
     allow_shared: bool,
@@ -44,7 +43,7 @@ def choose_engine(
         return ChosenEngine("sim", options)
     from stallprobes.machine import gpus
 
-    chosen, surveyed = choose_gpus(spec, count, allow_shared, progress, survey)
+    chosen, surveyed = choose_gpus(options.gpu, count, allow_shared, progress, survey)
     return ChosenEngine("cuda", replace(options, gpu=gpus.uuids(chosen)), chosen, surveyed)
 
 

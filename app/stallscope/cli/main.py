@@ -180,7 +180,7 @@ def cli(
     def attach(pid: int) -> int:
         return _watch_process(context, pid, ascii_only)
 
-    diagnostics.exit_process(screen.run_live(gpu, session, allow_shared, record, ascii_only, attach=attach))
+    diagnostics.exit_process(screen.run_live(session, allow_shared, record, ascii_only, attach=attach))
 
 
 @streams.guarded_streams()

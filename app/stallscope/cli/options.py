@@ -57,7 +57,7 @@ def number(kind: Callable[[Any], _Number], least: int | float, most: int, what: 
 
 
 def gpm_counters() -> bool:
-    """Whether the settings let NVML's GPM counters be read. Raises SettingsError for an invalid file."""
+    """True if the settings let NVML's GPM counters be read. Raises SettingsError for an invalid file."""
     from stallscope.tui import settings
 
     return settings.load().gpm_counters
@@ -116,7 +116,7 @@ class SimulationOptions:
             for name, given in (("--sim-seed", self.seed is not None), ("--sim-set", bool(self.settings))):
                 if given:
                     raise CommandError(ExitCode.USAGE, f"{name} applies to the simulated GPU only; add --sim")
-            return Options(timeline=timeline, together=together)
+            return Options(gpu=gpu, timeline=timeline, together=together)
         if gpu is not None:
             both = "--gpu selects a real GPU and --sim a simulated one; use only one of them"
             raise CommandError(ExitCode.USAGE, both)
@@ -268,7 +268,7 @@ def force(more: str = "") -> Callable[[_Command], _Command]:
 
 
 def is_profile(name: str) -> bool:
-    """Whether ``name`` is a profile of the package or names a file with one."""
+    """True if ``name`` is a profile of the package or names a file with one."""
     from stallprobes.engine.sim import profile
 
     return name in profile.names() or name.endswith(".toml")

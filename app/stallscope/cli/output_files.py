@@ -44,7 +44,7 @@ class OutputFiles:
 
     @property
     def written(self) -> bool:
-        """Whether there is a file to write."""
+        """True if there is a file to write."""
         return bool(self._paths)
 
     def write(
@@ -59,13 +59,20 @@ class OutputFiles:
         """Write every file completely or not at all, with progress. Returns a sentence for each failed file."""
         if not self._paths:
             return []
+        from stallprobes.files import atomic
         from stallprobes.matrix import check_file, prometheus
+
+        def write_page(path: Path) -> None:
+            from stallscope.report import html_page
+
+            text = html_page.page(matrix, comparison, hosts, reference)
+            atomic.write(path, (text.encode(),), force=self._force)
 
         writers: dict[str, Callable[[Path], None]] = {
             SAVE: lambda path: check_file.save(
                 matrix, path, force=self._force, progress=progress.shower(f"saving {path.name}")
             ),
-            HTML: lambda path: self._page(matrix, path, comparison, hosts, reference),
+            HTML: write_page,
             PROMETHEUS: lambda path: prometheus.write(matrix, path, full=self._prometheus_full),
         }
         failed = []
@@ -76,20 +83,6 @@ class OutputFiles:
             except (FileNotWritten, CheckFileError) as error:
                 failed.append(f"{option}: {error}")
         return failed
-
-    def _page(
-        self,
-        matrix: Matrix,
-        path: Path,
-        comparison: Comparison | None,
-        hosts: Sequence[str],
-        reference: ReferenceComparison | None,
-    ) -> None:
-        from stallprobes.files import atomic
-        from stallscope.report import html_page
-
-        text = html_page.page(matrix, comparison, hosts, reference)
-        atomic.write(path, (text.encode(),), force=self._force)
 
 
 def require_writable(option: str, path: Path, force: bool, for_stdout: str = "use --json for stdout") -> None:

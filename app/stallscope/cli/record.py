@@ -63,7 +63,7 @@ def command(
         name, selected = _selected(pattern, variant)
         chosen = SimulationOptions(sim).session_options(gpu, timeline=timeline, together=together)
         with Progress() as progress:
-            engine = gpu_choice.choose_engine(gpu, chosen, selected.needs.gpus, allow_shared, progress)
+            engine = gpu_choice.choose_engine(chosen, selected.needs.gpus, allow_shared, progress)
             captured = _record(name, selected, engine, file, seconds, interrupt.stop_requested, progress)
         interrupted = interrupt.stop_requested()
     if interrupted:

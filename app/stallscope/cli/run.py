@@ -174,7 +174,7 @@ def _measure(
             )
         except ValueError as error:
             raise CommandError(ExitCode.USAGE, f"--{error}") from error
-        engine = gpu_choice.choose_engine(chosen.gpu, session, planned.gpus, chosen.allow_shared, progress, survey)
+        engine = gpu_choice.choose_engine(session, planned.gpus, chosen.allow_shared, progress, survey)
 
         def show(step: RunProgress) -> None:
             # How long virtual time takes is known only by its rate.

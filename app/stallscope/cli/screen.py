@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +19,12 @@ from stallscope.tui import settings
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.recording.recorder import Recorder
-    from stallscope.tui.common.screen import Closeable
     from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.live import LiveSource
     from stallscope.tui.sources.source import ScreenSource
 
 
 def run_live(
-    gpu: str | None,
     session: Options,
     allow_shared: bool,
     record: Path | None,
@@ -47,43 +45,35 @@ def run_live(
         output_files.require_new_file("--record", record)
         recorder = Recorder(record)
     from stallscope.cli.process import prewarm
-    from stallscope.tui.sources.chosen_process import ChosenProcess
 
     spare = prewarm.start_engine(session.profile is not None)
     survey = prewarm.start_survey() if session.profile is None else None
 
-    chosen = ChosenProcess()
-
     def create_source() -> LiveSource:
-        from stallscope.tui.sources.engine_thread import EngineRequest
         from stallscope.tui.sources.live import LiveSource
 
-        request = EngineRequest(
-            gpu=gpu,
-            sim=session.profile,
-            seed=session.seed,
-            sim_set=session.sim_set,
-            allow_shared=allow_shared,
-            together=session.together,
-            gpm_counters=known.gpm_counters,
+        source = LiveSource(
+            session,
             first=None if tour is None else tour.first_probe_set(),
+            sharing_allowed=allow_shared,
+            gpm_counters=known.gpm_counters,
+            survey=survey,
+            spare=spare,
         )
-        source = LiveSource(request, survey=survey, spare=spare)
         source.start()
         return source
 
     try:
-        first, controllers = ("monitor", (chosen,)) if tour is None else ("demo", (tour,))
-        code = run_app(create_source, known, recorder, first, controllers)
+        code, pid = run_app(create_source, known, recorder, "monitor" if tour is None else "demo", tour)
     finally:
         if spare is not None:
             spare.close()
         if recorder is not None:
             recorder.close()
     code = code if recorder is None else _report_recording(recorder, code)
-    if attach is None or chosen.pid is None or code:
+    if attach is None or pid is None or code:
         return code
-    return attach(chosen.pid)
+    return attach(pid)
 
 
 def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
@@ -109,7 +99,7 @@ def run_replay(file: Path, ascii_only: bool, *, watched: bool) -> int:
             from stallscope.tui.sources.replay import ReplaySource
 
             source = ReplaySource(recording := Recording(file, reading))
-    code = run_app(lambda: source, known, first="watch" if watched else "monitor")
+    code, _ = run_app(lambda: source, known, first="watch" if watched else "monitor")
     if recording.cut_off:
         diagnostics.print_message(f"{file} is damaged or truncated; everything before that place was shown")
         code = code or ExitCode.DAMAGED
@@ -158,18 +148,18 @@ def run_app(
     known: settings.Settings,
     recorder: Recorder | None = None,
     first: str = "monitor",
-    controllers: Sequence[Closeable] = (),
-) -> int:
-    """Run the screen program, beginning with the screen ``first``, and return its exit code.
+    tour: DemoTour | None = None,
+) -> tuple[int, int | None]:
+    """Run the screen program, beginning with the screen ``first``.
 
-    ``controllers`` are objects that the screens find in their context.
+    ``tour`` is the demo that it shows. Returns its exit code, and the process that it was left for, None for none.
     """
     with Progress() as progress:
         # The first start after an installation compiles the modules, and a slow disk reads them.
         progress.begin("loading the screen")
         from stallscope.tui.app import StallscopeApp
 
-    app = StallscopeApp(create_source, known, recorder, first, controllers)
+    app = StallscopeApp(create_source, known, recorder, first, tour)
     try:
         app.run()
     finally:
@@ -177,4 +167,4 @@ def run_app(
     if app.failure is not None:
         file = _save_crash(app.crash) if app.crash else None
         diagnostics.print_message(app.failure if file is None else f"{app.failure}; please report it with {file}")
-    return app.return_code or 0
+    return app.return_code or 0, None if app.context is None else app.context.chosen_pid

@@ -64,17 +64,17 @@ class WatchArguments:
 
     @property
     def as_json(self) -> bool:
-        """Whether JSON goes to stdout."""
+        """True if JSON goes to stdout."""
         return self.json_file == Path(_STDOUT)
 
     @property
     def listed(self) -> bool:
-        """Whether the processes that use GPUs are listed: no program is named."""
+        """True if the processes that use GPUs are listed: no program is named."""
         return not self.program and not self.print_env and self.attach is None and self.pid is None
 
     @property
     def printed(self) -> bool:
-        """Whether the list of processes is written to stdout; else a process is chosen on a screen."""
+        """True if the list of processes is written to stdout; else a process is chosen on a screen."""
         return self.listed and (self.headless or self.as_json or bool(self.no_screen))
 
     @property

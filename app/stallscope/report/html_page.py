@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -266,11 +266,8 @@ def _comparison(data: PageData, comparison: Comparison | None) -> Iterator[str]:
     for outcome in CellOutcome:
         cells = [cell for cell in comparison.cells if cell.outcome is outcome]
         if cells and outcome is not CellOutcome.SAME:
-            yield f"<p>{html_cell.badge(outcome, 'span')} {len(cells)}</p><ul>"
-            for change in cells:
-                link = _link(data, data.matrix.cells[change.row, change.column])
-                yield f"<li>{link} beside {text(change.column)}: {text(comparison_wording.change_figures(change))}"
-            yield "</ul>"
+            yield f"<p>{html_cell.badge(outcome, 'span')} {len(cells)}</p>"
+            yield from _cell_list(data, ((change.key, comparison_wording.change_figures(change)) for change in cells))
     yield f"<p>SAME: {text(comparison_wording.unchanged_text(comparison))}</p>"
     for places, where in ((comparison.only_old, "OLD"), (comparison.only_new, "NEW")):
         if places:
@@ -285,12 +282,16 @@ def _unusual(data: PageData, comparison: ReferenceComparison | None) -> Iterator
     name = text(reference_wording.reference_title(comparison.reference))
     yield f"<h2>{reference_wording.REFERENCE_TITLE}</h2><p>reference: {name}</p>"
     for title, cells in reference_wording.unusual_groups(comparison):
-        yield f"<p>{text(title)}: {plural(len(cells), 'cell')}</p><ul>"
-        for cell in cells:
-            link = _link(data, data.matrix.cells[cell.row, cell.column])
-            yield f"<li>{link} beside {text(cell.column)}: {text(reference_wording.unusual_figures(cell))}"
-        yield "</ul>"
+        yield f"<p>{text(title)}: {plural(len(cells), 'cell')}</p>"
+        yield from _cell_list(data, ((cell.key, reference_wording.unusual_figures(cell)) for cell in cells))
     yield f'<p class="soft">{text(" ".join(reference_wording.reference_notes(comparison)))}</p>\n'
+
+
+def _cell_list(data: PageData, figures: Iterable[tuple[tuple[str, str], str]]) -> Iterator[str]:
+    yield "<ul>"
+    for key, shown in figures:
+        yield f"<li>{_link(data, data.matrix.cells[key])} beside {text(key[1])}: {text(shown)}"
+    yield "</ul>"
 
 
 def _link(data: PageData, cell: Cell) -> str:

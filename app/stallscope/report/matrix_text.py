@@ -233,7 +233,7 @@ def _cell(cell: Cell | None) -> TableCell:
 
 
 def _has_figures(kind: CellKind) -> bool:
-    """Whether cells of ``kind`` show figures; the others show a word."""
+    """True if cells of ``kind`` show figures; the others show a word."""
     return isinstance(kind, VerdictKind) and kind is not VerdictKind.STARVED
 
 

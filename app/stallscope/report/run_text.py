@@ -270,7 +270,8 @@ def _verdicts(out: TextWriter, variant: RunVariant) -> None:
     for (cause, remedy), verdicts in causes.items():
         for verdict in verdicts:
             word = f"{verdict.kind.look.word}: " if verdict.kind.is_stall else ""
-            out.paragraph(verdict.head, indent="  ", first=first + word, style=_verdict_style(verdict.kind))
+            style = "" if verdict.kind is VerdictKind.QUIET else verdict.kind.look.style
+            out.paragraph(verdict.head, indent="  ", first=first + word, style=style)
         if cause:
             out.paragraph(cause, indent="  ", first="  ")
         if remedy:
@@ -287,10 +288,6 @@ def _first(variant: RunVariant) -> str:
     from stallprobes.measurement.plan import PROBES
 
     return "" if variant.variant == PROBES else f"{variant.variant}: "
-
-
-def _verdict_style(kind: VerdictKind) -> str:
-    return "" if kind is VerdictKind.QUIET else kind.look.style
 
 
 def _blame(out: TextWriter, variant: RunVariant, blame: Blame) -> None:

@@ -149,7 +149,7 @@ class TextWriter:
 
 
 def speaks_utf8(stream: TextIO | None = None) -> bool:
-    """Whether ``stream``, by default stdout, and the locale can show more than ASCII."""
+    """True if ``stream``, by default stdout, and the locale can show more than ASCII."""
     stream = sys.stdout if stream is None else stream
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
     # In the C locale Python makes its streams UTF-8 all the same, and sets LC_CTYPE to C.UTF-8.

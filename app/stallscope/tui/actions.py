@@ -152,11 +152,14 @@ class Group(StrEnum):
 class Action:
     """One action of a screen.
 
-    ``name`` is the key of the action in the settings; the screen has a method ``action_NAME``, or the method in
-    ``_CALLS``; with ``opens_screen`` the name is a screen's. ``keys`` are Textual's names of keys, separated by commas.
-    ``title`` is for the key bar, ``description`` is a sentence. ``rank`` is the position in the key bar, 0 for not
-    there. ``live_only`` actions are not available in a replay, ``replay_only`` actions only there. With ``yields``, an
-    action leaves its keys to another action if the settings assign them to it.
+    - ``name``: the key of the action in the settings. The screen has a method ``action_NAME``, or the method in
+      ``_CALLS``; with ``opens_screen`` the name is a screen's.
+    - ``keys``: Textual's names of keys, separated by commas.
+    - ``title``: text of the key bar.
+    - ``description``: a sentence.
+    - ``rank``: the position in the key bar, 0 for not there.
+    - ``live_only`` and ``replay_only``: the action is not available in a replay, or only there.
+    - ``yields``: the action leaves its keys to another action if the settings assign them to it.
     """
 
     name: str
@@ -182,11 +185,11 @@ class Action:
 
     @property
     def at_once(self) -> bool:
-        """Whether the action needs no data that its screen reads when it opens."""
+        """True if the action needs no data that its screen reads when it opens."""
         return self.opens_screen or self.name in _AT_ONCE
 
     def available(self, replayed: bool) -> bool:
-        """Whether the action makes sense live, or in a replay."""
+        """True if the action makes sense live, or in a replay."""
         return not (self.live_only if replayed else self.replay_only)
 
 

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import PurePath
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
 
     from stallprobes.recording.recorder import Recorder
-    from stallscope.tui.common.screen import ActionScreen, Closeable, ScreenContext
+    from stallscope.tui.common.screen import ActionScreen, ScreenContext
+    from stallscope.tui.demo.tour import DemoTour
     from stallscope.tui.sources.source import ScreenSource
 
 
@@ -74,7 +75,7 @@ class LoadingScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "app.quit", "quit")]
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first screen: each key except the keys that quit or suspend the program."""
+        """True if a key waits for the first screen: each key except the keys that quit or suspend the program."""
         active = self.active_bindings.get(event.key)
         return active is None or active.binding.action not in ("app.quit", "quit", "suspend_process")
 
@@ -86,7 +87,7 @@ class LoadingScreen(Screen[None]):
 class StallscopeApp(App[None]):
     """The app over the source that ``create_source`` returns; it is called in a thread after the first frame.
 
-    ``first`` is the name of the first screen; ``controllers`` are objects that the screens find in their context.
+    ``first`` is the name of the first screen, ``tour`` the demo that it shows.
     """
 
     TITLE = "stallscope"
@@ -105,11 +106,11 @@ class StallscopeApp(App[None]):
         settings: Settings,
         recorder: Recorder | None = None,
         first: str = "monitor",
-        controllers: Sequence[Closeable] = (),
+        tour: DemoTour | None = None,
     ) -> None:
         super().__init__(driver_class=TerminalDriver)
         self.keys = KeyOrder(self, super().on_event)
-        self._controllers = tuple(controllers)
+        self._tour = tour
         self.source: ScreenSource | None = None
         self._first = first
         self.context: ScreenContext | None = None
@@ -202,7 +203,8 @@ class StallscopeApp(App[None]):
         self.source = await asyncio.to_thread(self._create_source)
         context_class, screen_class = await asyncio.to_thread(_load, self._first)
         self.context = context_class(self.source, self.settings)
-        self.context.controllers.update({type(controller): controller for controller in self._controllers})
+        if self._tour is not None:
+            self.context.controllers[type(self._tour)] = self._tour
         recorder = () if self._recorder is None else (self._recorder,)
         await self.push_screen(screen_class(self.context, self.source, *recorder))
 
@@ -290,7 +292,7 @@ class StallscopeApp(App[None]):
             self.theme = wanted
 
     def terminal_takes_output(self) -> bool:
-        """Whether the terminal reads its output. Lost output is drawn again."""
+        """True if the terminal reads its output. Lost output is drawn again."""
         driver = self._driver
         if not isinstance(driver, TerminalDriver):
             return True

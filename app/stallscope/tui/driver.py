@@ -61,7 +61,7 @@ class TerminalDriver(LinuxDriver):
 
     @property
     def can_suspend(self) -> bool:
-        """Whether a shell started the program: the leader of a session has none that could resume it."""
+        """True if a shell started the program: the leader of a session has none that could resume it."""
         return os.getsid(0) != os.getpid()
 
     async def suspend_process(self) -> None:
@@ -88,7 +88,7 @@ class TerminalDriver(LinuxDriver):
 
     @property
     def output_waits(self) -> bool:
-        """Whether the terminal has not taken everything that was written."""
+        """True if the terminal has not taken everything that was written."""
         return self._writer_thread is not None and self._writer_thread._queue.qsize() > 0
 
     def write(self, data: str) -> None:

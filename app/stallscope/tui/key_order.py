@@ -98,7 +98,7 @@ class KeyOrder:
             self._delivers = False
 
     def _is_held(self, event: Ordered, top: MessagePump | None) -> bool:
-        """Whether the next event waits for ``top``, which is then asked again."""
+        """True if the next event waits for ``top``, which is then asked again."""
         holds: Callable[[Key], bool] = getattr(top, "holds", lambda _key: False)
         if not isinstance(event, Key) or not holds(event):
             self._held_until_s = None

@@ -114,10 +114,15 @@ def _standard(color: RichColor) -> int:
     return _WHITE if number is None else number
 
 
+def contrast(first: ColorTriplet | Color, second: ColorTriplet | Color) -> float:
+    """The contrast ratio of two colors, 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted((luminance(first), luminance(second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 def _contrast(first: int, second: int) -> float:
-    """The ratio of contrast of two of the 16 colors, as WCAG defines it: from 1 to 21."""
-    low, high = sorted(_luminance(_triplet(number)) for number in (first, second))
-    return (high + 0.05) / (low + 0.05)
+    """The contrast ratio of two of the 16 colors."""
+    return contrast(_triplet(first), _triplet(second))
 
 
 def _triplet(number: int) -> ColorTriplet:
@@ -125,7 +130,8 @@ def _triplet(number: int) -> ColorTriplet:
     return RichColor.from_ansi(number).get_truecolor()
 
 
-def _luminance(color: ColorTriplet) -> float:
+def luminance(color: ColorTriplet | Color) -> float:
+    """The relative luminance of a color, 0 to 1 (WCAG 2.2)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized
     )

@@ -70,7 +70,7 @@ class InputDecoder:
 
 
 def _is_accepted(message: Message) -> bool:
-    """Whether a terminal has a reason to send ``message``.
+    """True if a terminal has a reason to send ``message``.
 
     The kernel has the size of the terminal: a size that arrives as text could be any.
     """

@@ -152,7 +152,7 @@ class Cause:
     def applies(
         self, context: Relation, stream: Relation, process: Relation, used: Hardware, on_null_stream: bool
     ) -> bool:
-        """Whether it stalls a victim with these relations to the aggressor, and with work on the hardware ``used``."""
+        """True if it stalls a victim with these relations to the aggressor, and with work on the hardware ``used``."""
         return (
             self.context in (None, context)
             and self.stream in (None, stream)
@@ -162,7 +162,7 @@ class Cause:
         )
 
     def explains(self, phase: Phase | None, used: Hardware) -> bool:
-        """Whether it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
+        """True if it explains a delay in ``phase`` (None: in any) of a victim that uses the hardware ``used``.
 
         A copy through staging buffers waits for its engine inside the call.
         """
@@ -194,10 +194,14 @@ class CheckPlacement:
 class Entry:
     """A probe of the catalogue that is not yet placed, with its traits.
 
-    ``program`` makes the program from a placement and a size in bytes (0 for entries without a size). ``period_ns`` is
-    the default time between calls, 0 for back to back. ``uses`` is the hardware that the work occupies, ``check`` its
-    places in the default check, ``needs`` what a machine must have. ``control`` marks an aggressor that stalls no
-    victim; simulated checks pace it, since each of its calls costs real time. ``note`` is a remark for ``explain``.
+    - ``program``: makes the program from a placement and a size in bytes (0 for entries without a size).
+    - ``period_ns``: the default time between calls, 0 for back to back.
+    - ``uses``: the hardware that the work occupies.
+    - ``check``: its places in the default check.
+    - ``needs``: what a machine must have.
+    - ``control``: an aggressor that stalls no victim; simulated checks pace it, since each of its calls costs real
+      time.
+    - ``note``: a remark for ``explain``.
     """
 
     name: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported
-from stallprobes.model import Op, Phase, Probe, Process, Program
+from stallprobes.model import Op, Probe, Process, Program
 from stallprobes.records.timeline import TimelineProblem, TimelineStatus
 
 if TYPE_CHECKING:
@@ -22,21 +22,6 @@ GIB = 1 << 30
 CUPTI = "cupti:"
 _FINALIZE = f"{CUPTI}cuptiFinalize"
 _GRAPH_LAUNCH = "cuGraphLaunch"
-
-
-@dataclass(frozen=True)
-class InjectedStall:
-    """An artificial stall on the simulated GPU, for tests of the detection.
-
-    While the probe ``aggressor`` is on, one call in ``every`` of the probe ``victim`` in ``phase`` takes at least
-    ``at_least_ns``. The calls are chosen at random.
-    """
-
-    victim: str
-    aggressor: str
-    phase: Phase
-    at_least_ns: int
-    every: int = 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,6 @@ class Options:
     - ``profile``: name of a profile, or path of a TOML file. None: the default profile.
     - ``seed``: seed of the random latencies; the same seed gives the same samples.
     - ``sim_set``: profile parameters to override, by name, as text.
-    - ``plant``: an artificial stall, None for none.
     - ``rings``: whether the board keeps the recent calls of each probe. False is faster.
     - ``paced``: whether virtual time follows the wall clock. False: time passes only in ``Session.run_for``.
     """
@@ -66,7 +50,6 @@ class Options:
     profile: str | None = None
     seed: int = 1
     sim_set: Mapping[str, str] = field(default_factory=dict)
-    plant: InjectedStall | None = None
     rings: bool = True
     paced: bool = False
     watchdog_ns: int = 250 * MS
@@ -137,7 +120,7 @@ class Backend(Protocol):
 
     @property
     def virtual(self) -> bool:
-        """Whether time is virtual, which passes only in ``advance``."""
+        """True if time is virtual, which passes only in ``advance``."""
         ...
 
     def prepare(self, probes: Sequence[Probe], board: Board, options: Options) -> dict[str, object]:

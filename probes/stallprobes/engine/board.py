@@ -132,7 +132,7 @@ class TimelineSection:
 
     @property
     def was_on(self) -> bool:
-        """Whether records were collected at any time of the session."""
+        """True if records were collected at any time of the session."""
         return bool(self.words.started_ns)
 
     def read(self, since: int = 0) -> tuple[GpuRecords, int, int]:
@@ -275,7 +275,7 @@ class Board:
 
     @property
     def running(self) -> dict[str, bool]:
-        """Whether each probe is switched on, by name."""
+        """States of the probes' switches by name, True for on."""
         return {name: probe.words.run != 0 for name, probe in self._by_name.items()}
 
     def set_period(self, name: str, period_ns: int) -> None:

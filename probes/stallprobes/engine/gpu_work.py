@@ -83,7 +83,7 @@ def depth(program: model.Program, stream: model.Stream) -> int:
 
 
 def crosses_gpus(program: model.Program) -> bool:
-    """Whether a call that puts work on a stream uses two GPUs: then the driver may run it on a stream of its own."""
+    """True if a call that puts work on a stream uses two GPUs: then the driver may run it on a stream of its own."""
     return any(op.fn in SUBMITTING and len(_devices(op)) > 1 for op in program.ops)
 
 

@@ -196,7 +196,7 @@ class EngineProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal, such as SIGSTOP, has stopped the process."""
+        """True if a signal, such as SIGSTOP, has stopped the process."""
         if self.ended.is_set() or self.process.returncode is not None:
             return False
         try:
@@ -226,7 +226,7 @@ class EngineProcess:
         return own[-1] if own else ""
 
     def crashed(self) -> bool:
-        """Whether the process was killed by a signal that a defect causes, as in a driver or a library."""
+        """True if the process was killed by a signal that a defect causes, as in a driver or a library."""
         return -(self.process.poll() or 0) in CRASHES
 
     def exit_description(self) -> str:

@@ -170,7 +170,7 @@ class Session:
                     self._board.switch(name, on)
 
     def running(self) -> dict[str, bool]:
-        """Whether each probe is switched on, by name; empty after ``stop``."""
+        """States of the probes' switches by name, True for on; empty after ``stop``."""
         with self._lock:
             return {} if self._board is None else self._board.running
 
@@ -185,6 +185,12 @@ class Session:
         with self._lock:
             if self._board is not None:
                 self._board.set_period(name, period_ns)
+
+    def set_periods(self, idle: bool) -> None:
+        """Give the probes with two periods the longer one, or the one of their baselines."""
+        for probe in self.probes:
+            if probe.baseline_period_ns is not None:
+                self.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
 
     def snapshot(self) -> Snapshot:
         """The statistics of all probes now; after ``stop``, the last ones.
@@ -320,7 +326,7 @@ class Session:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped the engine."""
+        """True if a signal has stopped the engine."""
         return self._process is not None and self.alive and self._process.is_stopped
 
     def call_resident(self, method: str, *arguments: object, stop: Callable[[], bool] = lambda: False) -> Any:
@@ -343,7 +349,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the engine runs and has reported no fatal error."""
+        """True if the engine runs and has reported no fatal error."""
         return self._process is not None and not self._inbox.ended and self._inbox.fatal is None
 
     @property

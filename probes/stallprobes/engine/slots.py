@@ -133,7 +133,7 @@ class SlotWriter:
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything to write."""
+        """True if there is anything to write."""
         return bool(self._words)
 
     def update(self, now_ns: int) -> bool:

@@ -130,7 +130,7 @@ def windows(ends: Sequence[ProbeSnapshot], starts: Sequence[ProbeSnapshot]) -> l
 
 
 def has_run(probe: Probe, progress: ProbeSnapshot | Window) -> bool:
-    """Whether ``probe`` ran: by the GPU's count if its program has a proof, else by iterations or a call in flight."""
+    """True if ``probe`` ran: by the GPU's count if its program has a proof, else by iterations or a call in flight."""
     if probe.program.proof is not None:
         return progress.proof > 0
     return progress.iterations > 0 or progress.in_flight is not None

@@ -58,7 +58,7 @@ class ProbeThread:
 
     @property
     def settled(self) -> bool:
-        """Whether the setup ops are done or have failed."""
+        """True if the setup ops are done or have failed."""
         return self._part.words.state != ProbeState.NEW or not self._thread.is_alive()
 
     def copy_proof(self) -> None:
@@ -184,6 +184,6 @@ class ProbeHold:
             self.end()
 
     def has_call_longer_than(self, seconds: float) -> bool:
-        """Whether a call is in flight that began more than ``seconds`` ago."""
+        """True if a call is in flight that began more than ``seconds`` ago."""
         before = self._clock_ns() - round(seconds * 1e9)
         return any(words.inflight_op and words.inflight_since_ns < before for words in self._words)

@@ -154,7 +154,7 @@ def cleaned(value: object) -> bytes:
 
 
 def is_odd(text: bytes) -> bool:
-    """Whether a string of the JSON ``text`` is none that ``cleaned`` writes: with control characters, or too long."""
+    """True if a string of the JSON ``text`` is none that ``cleaned`` writes: with control characters, or too long."""
     if not _PLAIN_ESCAPES.issuperset(_ESCAPE.findall(text)) or b"\x7f" in text or _C1.search(text):
         return True
     # A long part without quotes is rare, and is found faster than the strings.

@@ -60,7 +60,7 @@ def _require_file(path: Path | str, descriptor: int, known: os.stat_result) -> N
 
 
 def _is_null_device(known: os.stat_result) -> bool:
-    """Whether it is /dev/null, the usual name of a file without content."""
+    """True if it is /dev/null, the usual name of a file without content."""
     return stat.S_ISCHR(known.st_mode) and known.st_rdev == os.makedev(1, 3)
 
 

@@ -44,13 +44,17 @@ class InFlight(NamedTuple):
 class Window:
     """The calls of one probe within ``duration_ns``, the time in which the probe was allowed to run.
 
-    ``iterations`` ended within the window; ``in_flight`` is the call in flight at its end. ``missed`` counts the due
-    iterations that were skipped, ``proof`` the GPU's own count (0 for a program without a proof). ``period_ns`` is the
-    probe's period, 0 for back to back. ``first_ns`` is each channel's value in the probe's very first iteration, which
-    no histogram holds. ``samples`` are the most recent calls, oldest first. ``in_slots``: the probe shared its GPU with
-    victims of other groups, in slots. ``not_alone_ns`` is the part of ``duration_ns`` beside a call in flight of
-    another group. ``polled_ns`` is the time for which the loop polled the clock; ``paused_ns`` is the part of
-    ``polled_ns`` without a CPU, in pauses of 20 µs or longer.
+    - ``iterations``: those that ended within the window.
+    - ``in_flight``: the call in flight at its end.
+    - ``missed``: due iterations that were skipped.
+    - ``proof``: the GPU's own count, 0 for a program without a proof.
+    - ``period_ns``: the probe's period, 0 for back to back.
+    - ``first_ns``: each channel's value in the probe's very first iteration, which no histogram holds.
+    - ``samples``: the most recent calls, oldest first.
+    - ``in_slots``: the probe shared its GPU with victims of other groups, in slots.
+    - ``not_alone_ns``: the part of ``duration_ns`` beside a call in flight of another group.
+    - ``polled_ns``: time for which the loop polled the clock.
+    - ``paused_ns``: the part of ``polled_ns`` without a CPU, in pauses of 20 µs or longer.
     """
 
     channels: ChannelMap

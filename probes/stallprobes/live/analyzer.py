@@ -138,7 +138,7 @@ class Analyzer:
         self._last, self._last_wall_s = now, observation.wall_s
 
     def _idle_changed(self, now: Snapshot, before: Snapshot) -> bool:
-        """Whether a probe has begun or ceased to make its calls after longer idle times than in its baseline."""
+        """True if a probe has begun or ceased to make its calls after longer idle times than in its baseline."""
         return any(
             probe.is_idle_at(now.probes[probe.name].period_ns) != probe.is_idle_at(before.probes[probe.name].period_ns)
             for probe in self.probe_set.probes
@@ -175,7 +175,7 @@ class Analyzer:
 
     @property
     def timeline(self) -> bool:
-        """Whether the timeline was on in the last observation."""
+        """True if the timeline was on in the last observation."""
         return bool(self._timeline)
 
     def discard_baselines(self, names: Iterable[str] | None = None) -> None:
@@ -205,7 +205,7 @@ class Analyzer:
 
     @property
     def holds_aggressors(self) -> bool:
-        """Whether aggressors must stay off until the baselines are complete.
+        """True if aggressors must stay off until the baselines are complete.
 
         Aggressors that ran when the timeline was switched on continue, so that the timeline records their effect.
         """

@@ -132,7 +132,7 @@ class BaselineCollector:
                 self._incomplete.pop(name, None)
 
     def busy(self, now: Snapshot) -> bool:
-        """Whether an aggressor may still run."""
+        """True if an aggressor may still run."""
         return any(may_run(now.probes[name]) for name in self._aggressors)
 
     def needed(self, now: Snapshot | None) -> tuple[str, ...]:
@@ -187,5 +187,5 @@ def _calls_ns(part: ProbeSnapshot, begun: ProbeSnapshot | None) -> int:
 
 
 def may_run(part: ProbeSnapshot) -> bool:
-    """Whether the probe is switched on, or has not stopped yet."""
+    """True if the probe is switched on, or has not stopped yet."""
     return part.on or part.state is ProbeState.RUNNING or part.in_flight is not None

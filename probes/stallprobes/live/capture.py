@@ -55,7 +55,7 @@ class CaptureSuspension(Protocol):
 
     @property
     def requested(self) -> bool:
-        """Whether the process is to be suspended."""
+        """True if the process is to be suspended."""
 
     def suspend(self) -> None:
         """Stop the process and return once it continues."""
@@ -70,7 +70,6 @@ def capture(
     uuid: str | None = None,
     gpm_counters: bool = True,
     others: tuple[str, ...] = (),
-    wall_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     suspension: CaptureSuspension | None = None,
     progress: Callable[[CaptureProgress], None] = lambda _: None,
@@ -78,8 +77,7 @@ def capture(
     """Record ``probe_set`` to ``path``: the baseline, ``seconds`` with all aggressors running, 2 s without.
 
     ``uuid`` names the GPU whose NVML values are recorded too, with ``gpm_counters`` the GPM counters among them;
-    ``others`` are the processes on it as a trace names them.
-    ``wall_s`` replaces the start time, in seconds since 1970. ``stop`` is called every 0.1 s; once it returns True, the
+    ``others`` are the processes on it as a trace names them. ``stop`` is called every 0.1 s; once it returns True, the
     recording ends there. ``suspension`` is asked as often; while the process is suspended the aggressors are off. With
     ``options.timeline``, it also keeps the trace around each slow call and each new stall verdict (``TraceKeeper``).
     ``progress`` is called at each step, and every 0.1 s once the remaining time is known.
@@ -104,8 +102,8 @@ def capture(
             session.require_timeline()
             simulated = probe_set.backend == SIM
             keeper = TraceKeeper(probe_set.probes, recorder.put_trace_blocking, others=others, simulated=simulated)
-        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, wall_s, stop, suspension)
-        loop.set_periods(idle=False)
+        loop = _CaptureLoop(session, probe_set, recorder, telemetry, keeper, stop, suspension)
+        session.set_periods(idle=False)
         session.set_running([probe.name for probe in probe_set.probes if probe.role is not Role.AGGRESSOR])
         progress(CaptureProgress("the baseline", at_most_s=_LONGEST_BASELINE_S))
         loop.run_for(_LONGEST_BASELINE_S, until=lambda _: not loop.analyzer.without_baseline)
@@ -113,7 +111,7 @@ def capture(
         for on, phase_s, text in ((True, seconds, "the aggressors run"), (False, _AFTER_S, "without aggressors")):
             if loop.stopped:
                 break
-            loop.set_periods(idle=on)
+            session.set_periods(idle=on)
             loop.switch_aggressors(on)
 
             def report(passed_s: float, before_s: float = done_s, text: str = text) -> bool:
@@ -141,14 +139,13 @@ def capture(
 
 @dataclass(eq=False)
 class _CaptureLoop:
-    """Records an observation every 0.1 s. ``wall_s``, if not None, replaces the time of the first one."""
+    """Records an observation every 0.1 s."""
 
     _session: Session
     _probe_set: ProbeSet
     _recorder: Recorder
     _telemetry: Telemetry | SimulatedTelemetry | None
     _keeper: TraceKeeper | None
-    _wall_s: float | None
     _stop: Callable[[], bool]
     _suspension: CaptureSuspension | None
     _at_ns: int = 0
@@ -162,7 +159,7 @@ class _CaptureLoop:
 
     @property
     def stopped(self) -> bool:
-        """Whether the recording ends here: a stop was requested, or writing has failed."""
+        """True if the recording ends here: a stop was requested, or writing has failed."""
         return self._recorder.problem is not None or self._stop()
 
     def switch_aggressors(self, on: bool) -> None:
@@ -170,12 +167,6 @@ class _CaptureLoop:
         aggressors = [probe.name for probe in self._probe_set.probes if probe.role is Role.AGGRESSOR]
         self._session.set_running(dict.fromkeys(aggressors, on))
         self._aggressors_on = on
-
-    def set_periods(self, idle: bool) -> None:
-        """Give the probes with two periods the longer one, or the one of their baselines."""
-        for probe in self._probe_set.probes:
-            if probe.baseline_period_ns is not None:
-                self._session.set_period(probe.name, probe.period_ns if idle else probe.baseline_period_ns)
 
     def run_for(self, seconds: float, until: Callable[[float], bool]) -> None:
         """Record for ``seconds``, or until ``until`` returns True, which is called with the seconds that are over."""
@@ -208,7 +199,7 @@ class _CaptureLoop:
         snapshot = self._session.snapshot()
         self._at_ns = snapshot.at_ns
         if self._wall_offset_s is None:
-            self._wall_offset_s = (time.time() if self._wall_s is None else self._wall_s) - snapshot.at_ns / 1e9
+            self._wall_offset_s = time.time() - snapshot.at_ns / 1e9
         observation = Observation(
             wall_s=snapshot.at_ns / 1e9 + self._wall_offset_s,
             probe_set=self._probe_set,

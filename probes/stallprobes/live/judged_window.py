@@ -148,7 +148,7 @@ class JudgedWindow:
 
 
 def _due_says_more(window: Window) -> bool:
-    """Whether earlier calls held calls up: the due time exceeds the call and the wait together."""
+    """True if earlier calls held calls up: the due time exceeds the call and the wait together."""
     due, call, wait = (
         histogram.percentile(99) or 0.0 if (histogram := window.channels.get(Channel(phase))) is not None else 0.0
         for phase in (Phase.DUE, Phase.CALL, Phase.WAIT)

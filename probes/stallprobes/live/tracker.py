@@ -271,7 +271,7 @@ def _key(verdict: Verdict) -> _Key:
 
 
 def _worse(verdict: Verdict, logged: Verdict) -> bool:
-    """Whether ``verdict`` replaces the verdict that is logged."""
+    """True if ``verdict`` replaces the verdict that is logged."""
     if verdict.kind is not logged.kind:
         return verdict.kind.severity > logged.kind.severity
     # A stall that began within the window shows in the tail first.

@@ -55,14 +55,16 @@ class CallProgress:
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """One row of the probe table.
+    """One row of the probe table. Times are nanoseconds, None where there is none.
 
-    ``state`` is a word or two, or the range of an unsteady probe; ``mark`` is its style: "good", "warn", "bad", "dim"
-    or "". ``phase`` is the phase of the percentiles: the one with the worst verdict. ``ratio`` compares the percentile
-    ``quantile`` ("p50", or "p99" where only the tail is slow) with the baseline. ``strip`` holds a bin for each column
-    of the last minute, -1 for no call. ``range_ns`` is the range of an unsteady probe. ``baseline_ns`` is the
-    percentile of the baseline with which ``quantile`` is compared. ``progress`` is the progress of a probe with too few
-    calls for a baseline or a verdict. Times are nanoseconds, None where there is none.
+    - ``state``: a word or two, or the range of an unsteady probe.
+    - ``mark``: the style of ``state``: "good", "warn", "bad", "dim" or "".
+    - ``phase``: the phase of the percentiles: the one with the worst verdict.
+    - ``ratio``: the percentile ``quantile`` over that of the baseline, ``baseline_ns``.
+    - ``quantile``: "p50", or "p99" where only the tail is slow.
+    - ``strip``: a bin for each column of the last minute, -1 for no call.
+    - ``range_ns``: the range of an unsteady probe.
+    - ``progress``: the progress of a probe with too few calls for a baseline or a verdict.
     """
 
     name: str
@@ -164,14 +166,18 @@ class Stretch:
 class FocusView:
     """The focused probe.
 
-    ``heat`` is uint32[columns][BINS], the oldest column first, with ``column_s`` seconds per column; ``first`` is the
-    running number of the first column. ``ages_ns`` is the age of the oldest call in flight in each column, 0 for none.
-    ``observed_s`` is the observed time of each column in seconds, empty for all of it. ``marks`` are (column, text) of
-    switches. ``gpu`` has the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
-    ``earlier_slow_ns`` has, for the leading columns that are of earlier probe sets, the latency from which calls were
-    slow there (ns, NaN where unknown); own columns have ``slow_ns``. ``stretches`` are the probe sets on the axis, the
-    oldest first. ``was_ns`` is the latency of the same call in the stall before a remedy, None without one.
-    ``recorded``: the timeline is on.
+    - ``heat``: uint32[columns][BINS], the oldest column first.
+    - ``ages_ns``: the age of the oldest call in flight in each column, 0 for none.
+    - ``marks``: (column, text) of switches.
+    - ``column_s``: seconds of a column.
+    - ``first``: the running number of the first column.
+    - ``observed_s``: the observed time of each column in seconds, empty for all of it.
+    - ``gpu``: the GPU_VALUES of each column, float32[values][columns], NaN where none is known.
+    - ``earlier_slow_ns``: for the leading columns that are of earlier probe sets, the latency from which calls were
+      slow there (ns, NaN where unknown); own columns have ``slow_ns``.
+    - ``stretches``: the probe sets on the axis, the oldest first.
+    - ``was_ns``: the latency of the same call in the stall before a remedy, None without one.
+    - ``recorded``: the timeline is on.
     """
 
     row: ProbeRow

@@ -82,7 +82,7 @@ def extended_ns(period_ns: int) -> int:
 
 
 def long_enough(now: ProbeSnapshot, start: ProbeSnapshot) -> bool:
-    """Whether the window from ``start`` to ``now`` has its full length."""
+    """True if the window from ``start`` to ``now`` has its full length."""
     length_ns = now.at_ns - start.at_ns
     if length_ns < max(WINDOW_NS, extended_ns(now.period_ns) if now.on else 0):
         return False

@@ -147,7 +147,7 @@ def kernel_module_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> tuple
 
 
 def mps_running() -> bool:
-    """Whether an MPS control daemon or server is visible to this process."""
+    """True if an MPS control daemon or server is visible to this process."""
     # The kernel truncates a process's name to 15 characters, so "nvidia-cuda-mps-control" and "-server" are alike.
     return any("nvidia-cuda-mps" in _lines(str(path)) for path in Path("/proc").glob("[0-9]*/comm"))
 

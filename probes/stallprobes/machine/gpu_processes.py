@@ -102,7 +102,7 @@ class ListedProcess(Document):
 
     @property
     def visible(self) -> bool:
-        """Whether its files in /proc can be read here."""
+        """True if its files in /proc can be read here."""
         return self.user is not None
 
     @property
@@ -152,7 +152,7 @@ class GpuProcessList:
 
     @property
     def usable(self) -> bool:
-        """Whether anything could be listed: NVML answers, or there are devices that processes may have open."""
+        """True if anything could be listed: NVML answers, or there are devices that processes may have open."""
         return not self.nvml_problem or self.has_devices
 
 

@@ -163,7 +163,7 @@ def normal_pci(address: str) -> str | None:
 
 
 def same_uuid(first: str, second: str) -> bool:
-    """Whether two UUIDs are equal, ignoring the prefixes ``GPU-`` and ``MIG-``."""
+    """True if two UUIDs are equal, ignoring the prefixes ``GPU-`` and ``MIG-``."""
     return bare_uuid(first) == bare_uuid(second)
 
 

@@ -37,5 +37,5 @@ class Origin(Document, kw_only=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether a simulated GPU was measured."""
+        """True if a simulated GPU was measured."""
         return self.backend == "simulated"

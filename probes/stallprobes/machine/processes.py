@@ -1,19 +1,22 @@
 """Processes of this machine as /proc shows them: owner, command, start, parent, and open NVIDIA devices.
 
-Everything here reads only; a process that ends meanwhile is None, never an error.
+A process that ends meanwhile is None, never an error. ``spawn`` starts one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import re
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from stallprobes.foreign_text import printable
 
@@ -27,6 +30,7 @@ _COMMAND_S = 1.0
 # Processes whose commands could not be read in this time, by folder and start.
 _WAITING: set[tuple[Path, int]] = set()
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
+_SHELL = "/bin/sh"
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def nvidia_devices(pid: int, proc: Path = PROC) -> frozenset[str] | None:
 
 
 def is_descendant(process: ProcessStatus, ancestor: int, proc: Path = PROC) -> bool:
-    """Whether ``process`` is the process ``ancestor`` or was started by it, directly or by others."""
+    """True if ``process`` is the process ``ancestor`` or was started by it, directly or by others."""
     seen: set[int] = set()
     pid, parent = process.pid, process.parent
     while pid != ancestor and parent > 0 and pid not in seen:
@@ -100,7 +104,7 @@ def is_descendant(process: ProcessStatus, ancestor: int, proc: Path = PROC) -> b
 
 
 def in_host_namespace(proc: Path = PROC) -> bool:
-    """Whether this process has the host's process ids; False in a container with ids of its own."""
+    """True if this process has the host's process ids; False in a container with ids of its own."""
     try:
         return os.readlink(proc / "self" / "ns" / "pid") == _HOST_NAMESPACE
     except OSError:
@@ -134,3 +138,18 @@ def _words_of(process: tuple[Path, int]) -> bytes:
         if thread.is_alive():
             _WAITING.add(process)
     return words[0] if words else b""
+
+
+def spawn(arguments: Sequence[str], environment: Mapping[str, str], **attributes: Any) -> int:
+    """Process id of a started program, found in PATH as shells do; ``attributes`` are those of ``os.posix_spawnp``.
+
+    Raises OSError or ValueError if it cannot be started.
+    """
+    try:
+        return os.posix_spawnp(arguments[0], list(arguments), environment, **attributes)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script without a first line that names its interpreter, which shells run themselves.
+    words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
+    return os.posix_spawn(_SHELL, words, environment, **attributes)

@@ -81,7 +81,7 @@ def aggressors(matrix: Matrix) -> tuple[MatrixColumn, ...]:
 
 
 def has_quiet(matrix: Matrix) -> bool:
-    """Whether the matrix has a column in which the victims ran alone."""
+    """True if the matrix has a column in which the victims ran alone."""
     return any(column.name == QUIET for column in matrix.columns)
 
 
@@ -160,7 +160,7 @@ def counts(matrix: Matrix) -> Mapping[CellKind, int]:
 
 
 def all_unsupported(cells: Iterable[Cell]) -> bool:
-    """Whether this machine supports none of ``cells``."""
+    """True if this machine supports none of ``cells``."""
     return all(cell.status is Status.UNSUPPORTED for cell in cells)
 
 

@@ -42,7 +42,7 @@ class Status(StrEnum):
 
     @property
     def measured(self) -> bool:
-        """Whether the cell's figures count."""
+        """True if the cell's figures count."""
         return self in (Status.OK, Status.STARVED)
 
     @property

@@ -59,7 +59,7 @@ class CellState(StrEnum):
 
     @property
     def stalls(self) -> bool:
-        """Whether the victim stalled or starved."""
+        """True if the victim stalled or starved."""
         return self in (CellState.STALLED, CellState.STARVED)
 
 
@@ -126,7 +126,7 @@ class ReferenceCell(CellPlace):
 
     @property
     def stalls(self) -> bool | None:
-        """Whether the cell stalls, None where the checks disagree or are too few."""
+        """True if the cell stalls, None where the checks disagree or are too few."""
         stalled = sum(number for state, number in self.checks.items() if state.stalls)
         if self.measured < LEAST_CHECKS or CellState.UNCLEAR in self.checks or 0 < stalled < self.measured:
             return None

@@ -198,7 +198,7 @@ class _Experiment:
         return max(min(_LONGEST_S, self._plan.total_s - self._passed_s() - needed), seconds)
 
     def _without_iteration(self, state: AggressorState, begin: Mapping[str, ProbeSnapshot]) -> bool:
-        """Whether an aggressor of ``state`` has ended no iteration since ``begin``."""
+        """True if an aggressor of ``state`` has ended no iteration since ``begin``."""
         now = self._parts(list(state))
         return any(part.iterations == begin[name].iterations for name, part in now.items())
 
@@ -226,7 +226,7 @@ class _Experiment:
         return all(part.in_flight is None and part.state is not ProbeState.RUNNING for part in parts.values())
 
     def _queues_empty(self, names: Sequence[str]) -> bool:
-        """Whether every kernel that these aggressors launched has started."""
+        """True if every kernel that these aggressors launched has started."""
         return all(part.proof >= part.iterations for part in self._parts(names).values())
 
     def _all_called(self, begin: Mapping[str, ProbeSnapshot]) -> bool:

@@ -197,13 +197,6 @@ def _variant(
         session.stop()
 
 
-def _set_periods(session: Session, variant: Variant, baseline: bool) -> None:
-    """Give the probes of ``variant`` with two periods that of the baseline, or the longer one."""
-    for probe in variant.probes:
-        if probe.baseline_period_ns is not None:
-            session.set_period(probe.name, probe.baseline_period_ns if baseline else probe.period_ns)
-
-
 def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: GpuStateRecorder) -> _Measured:
     """Measure one variant.
 
@@ -212,7 +205,7 @@ def _measured(plan: VariantPlan, session: Session, clock: RunClock, recorder: Gp
     in 100 is some 30 µs late in a second now and then, and such a stall has to be there twice.
     """
     variant = plan.variant
-    _set_periods(session, variant, baseline=True)
+    session.set_periods(idle=False)
     session.set_running([probe.name for probe in variant.probes if probe.role is not Role.AGGRESSOR])
     clock.pass_time(session, WARM_S)
     recorder.take()
@@ -268,7 +261,7 @@ def _beside_aggressors(
     """The windows of all probes with the aggressors on, the GPU's state in them, and whether all calls returned."""
     variant = plan.variant
     aggressors = [probe.name for probe in variant.aggressors]
-    _set_periods(session, variant, baseline=False)
+    session.set_periods(idle=True)
     session.set_running(dict.fromkeys(aggressors, True))
     # Every aggressor runs, or has failed.
     _until(
@@ -282,7 +275,7 @@ def _beside_aggressors(
     windows = _windows(session, clock, plan.window_s * plan.slots).whole
     state = recorder.take()
     session.set_running(dict.fromkeys(aggressors, False))
-    _set_periods(session, variant, baseline=True)
+    session.set_periods(idle=False)
     drained = _until(
         lambda now: not any(now[probe.name].in_flight for probe in variant.aggressors), _DRAIN_S, session, clock
     )
@@ -293,7 +286,7 @@ def _beside_aggressors(
 
 
 def _is_doubtful(verdict: Verdict) -> bool:
-    """Whether few calls are stalled, and not by much: a busy machine has such seconds."""
+    """True if few calls are stalled, and not by much: a busy machine has such seconds."""
     return (
         verdict.kind is VerdictKind.STALLED
         and verdict.quantile is Quantile.P99

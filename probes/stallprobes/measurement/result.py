@@ -143,7 +143,7 @@ class RunProbe(Document):
 
     @property
     def idles(self) -> bool:
-        """Whether it made its calls after longer idle times than in the baseline."""
+        """True if it made its calls after longer idle times than in the baseline."""
         return self.period_ns > self.baseline_period_ns
 
 

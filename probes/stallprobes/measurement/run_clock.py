@@ -82,7 +82,7 @@ class RunClock:
         self.tracer = None if self._trace_s is None else RunTracer(session, self._trace_s, self._others)
 
     def stop_requested(self) -> bool:
-        """Whether the run is to stop; it then counts as stopped."""
+        """True if the run is to stop; it then counts as stopped."""
         self.stopped = self.stopped or self._stop()
         return self.stopped
 

@@ -70,7 +70,7 @@ def parse_probes(name: str, *, stream: str = OWN, size: int | None = None) -> tu
 
 
 def in_several_threads(name: str) -> bool:
-    """Whether ``name`` has a number of threads."""
+    """True if ``name`` has a number of threads."""
     return entry_name(name) != name.partition("/")[0].partition("@")[0]
 
 

@@ -19,7 +19,7 @@ PATTERN = Pattern(
     symptom=Symptom.WAITING_COPIES,
     latency=ReportedLatency(
         gpu="Tesla V100-PCIE-32GB",
-        figure="cudaMemcpyAsync of one scalar: on the GPU, and inside the call",
+        # cudaMemcpyAsync of one scalar: on the GPU, and inside the call.
         baseline_ns=1_900,
         stalled_ns=4_950_000,
     ),

@@ -112,7 +112,7 @@ class IndexedRecording:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the end of the file is missing."""
+        """True if the end of the file is missing."""
         return self._lines.cut_off
 
     @property

@@ -38,7 +38,7 @@ class RecordedLine(NamedTuple):
     text: bytes
 
     def is_of(self, kind: type[Line]) -> bool:
-        """Whether it is a line of ``kind``."""
+        """True if it is a line of ``kind``."""
         return self.text.startswith(kind.start)
 
 

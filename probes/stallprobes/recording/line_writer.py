@@ -82,7 +82,7 @@ class LineWriter:
 
 
 def _is_readable(text: bytes) -> bool:
-    """Whether a reader accepts the line of a trace."""
+    """True if a reader accepts the line of a trace."""
     try:
         TraceLine.of_text(text).trace.trace()
     except (MalformedJson, ValueError):

@@ -140,7 +140,7 @@ class _ObservationWriter:
         self._before = observation.snapshot or self._before
 
     def _baselines_due(self, wall_s: float, baselines: Mapping[str, Baseline]) -> bool:
-        """Whether one is new or was discarded, or they were extended and have not been written for a while."""
+        """True if one is new or was discarded, or they were extended and have not been written for a while."""
         begun, written = ({name: part.at_ns for name, part in each.items()} for each in (baselines, self._baselines))
         extended = any(baseline is not self._baselines.get(name) for name, baseline in baselines.items())
         return begun != written or (extended and wall_s - self._baselines_s >= _BASELINES_EVERY_S)

@@ -31,11 +31,15 @@ class TimelineProblem(StrEnum):
 class TimelineStatus:
     """State of the timeline in an engine.
 
-    ``on``: records are collected. ``problem`` is why it could not be switched on, None if nothing failed; ``found``
-    says so in a sentence and ``do`` what to do. ``library`` is the path of libcupti and ``version`` the result of
-    ``cuptiGetVersion``. ``kinds`` are the numbers of the record kinds that are collected; ``context_switches``: the
-    kind of context switches is among them, otherwise ``note`` says why not. ``contexts`` are the names of contexts by
-    CUPTI's number, ``streams`` the names of streams by context and stream number.
+    - ``on``: records are collected.
+    - ``problem``: why it could not be switched on, None if nothing failed.
+    - ``found`` and ``do``: sentences on the problem, and on what to do.
+    - ``note``: why ``context_switches`` are not collected.
+    - ``library``: the path of libcupti.
+    - ``version``: the result of ``cuptiGetVersion``.
+    - ``kinds``: the numbers of the record kinds that are collected.
+    - ``contexts``: the names of contexts by CUPTI's number.
+    - ``streams``: the names of streams by context and stream number.
     """
 
     on: bool = False
@@ -51,7 +55,7 @@ class TimelineStatus:
 
     @property
     def context_switches(self) -> bool:
-        """Whether context switches are recorded."""
+        """True if context switches are recorded."""
         return 57 in self.kinds
 
     @property

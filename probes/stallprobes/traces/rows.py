@@ -103,17 +103,17 @@ class TraceRow:
 
     @property
     def waits(self) -> bool:
-        """Whether it has calls that wait."""
+        """True if it has calls that wait."""
         return self.key.kind is RowKind.CALLS and len(self.hollow) > 0
 
     @property
     def open(self) -> bool:
-        """Whether it has open work."""
+        """True if it has open work."""
         return self.key.kind is RowKind.WORK and len(self.hollow) > 0
 
     @property
     def foreign(self) -> bool:
-        """Whether it has the time in which another process had the engine."""
+        """True if it has the time in which another process had the engine."""
         return self.key.kind is RowKind.FOREIGN
 
 

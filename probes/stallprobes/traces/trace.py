@@ -61,7 +61,7 @@ class TracedProbe:
         return "process" if self.process else "context"
 
     def waits(self, op: int) -> bool:
-        """Whether a call of ``op`` waits for the GPU, as a synchronization does."""
+        """True if a call of ``op`` waits for the GPU, as a synchronization does."""
         return 0 <= op < len(self.phases) and self.phases[op] is Phase.WAIT
 
 

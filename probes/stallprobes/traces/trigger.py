@@ -272,7 +272,7 @@ def _without_slow_host(trace: Trace, limits: TriggerLimits, latencies: Int64s) -
 
 
 def _host_was_slow(hosts: Rows, call: SlowCall) -> bool:
-    """Whether a call of a host control beside ``call`` took at least half as long."""
+    """True if a call of a host control beside ``call`` took at least half as long."""
     beside = hosts[(hosts["returned_ns"] >= call.since_ns) & (hosts["began_ns"] <= call.end_ns)]
     longest = (beside["returned_ns"] - beside["began_ns"]).max(initial=0)
     return bool(longest >= HOST_SHARE * call.ns)

@@ -48,7 +48,7 @@ class Conclusion(StrEnum):
 
     @property
     def named(self) -> bool:
-        """Whether the aggressor is proven to be a cause."""
+        """True if the aggressor is proven to be a cause."""
         return self in (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
 
 

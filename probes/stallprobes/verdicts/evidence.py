@@ -129,7 +129,7 @@ class Evidence:
 
     @property
     def idling(self) -> bool:
-        """Whether the calls of the window were made after longer idle times than those of the baseline."""
+        """True if the calls of the window were made after longer idle times than those of the baseline."""
         return self.probe.is_idle_at(self.window.period_ns)
 
     @property
@@ -140,7 +140,7 @@ class Evidence:
 
     @property
     def starved(self) -> bool:
-        """Whether fewer than 3 calls returned in half a second although more were due."""
+        """True if fewer than 3 calls returned in half a second although more were due."""
         window = self.window
         if window.duration_ns < STARVED_WINDOW_NS or window.period_ns <= 0:
             return False
@@ -164,5 +164,5 @@ class EvidenceByRole:
     effects: EffectsSource = no_effects
 
     def alone(self, evidence: Evidence) -> bool:
-        """Whether ``evidence`` ran as in its baseline: without an aggressor, and not after longer idle times."""
+        """True if ``evidence`` ran as in its baseline: without an aggressor, and not after longer idle times."""
         return not self.aggressors and not evidence.idling

@@ -211,7 +211,7 @@ def _calls(victim: Probe, channel: Channel, window: Window) -> Histogram:
 
 
 class _Slow(StrEnum):
-    """Whether a state makes the stall."""
+    """Answer to whether a state makes the stall."""
 
     YES = "yes"
     NO = "no"
@@ -308,7 +308,7 @@ class _Figure:
         return None if value is None else min(value, self._cap_ns)
 
     def _outcome(self, state: AggressorState, stalled: bool = False) -> BlameOutcome:
-        """Whether ``state`` is slower than all off by as much as a verdict requires; ``stalled``: than a stall does."""
+        """Outcome of ``state``: slower than all off by as much as a verdict requires; ``stalled``: as a stall does."""
         off_ns, now_ns = self._value(ALL_OFF), self._value(state)
         if off_ns is None or now_ns is None or state == ALL_OFF:
             return BlameOutcome.NONE
@@ -331,7 +331,7 @@ class _Figure:
         return BlameOutcome.STALL if slower else BlameOutcome.UNDECIDED
 
     def _slow(self, state: AggressorState) -> _Slow:
-        """Whether ``state`` is nearer, by ratio, to the reference than to all off."""
+        """Answer to whether ``state`` is nearer, by ratio, to the reference than to all off."""
         if state == self._reference:
             return _Slow.YES
         if state == ALL_OFF:
@@ -349,7 +349,7 @@ class _Figure:
         return self._side(state, half_ns) if few else _Slow.UNCLEAR
 
     def _few_calls(self, *states: AggressorState) -> bool:
-        """Whether a window of one of ``states`` has too few calls for a median of its own."""
+        """True if a window of one of ``states`` has too few calls for a median of its own."""
         return any(calls[state].count < ENOUGH_CALLS for calls in self._rounds for state in states if state in calls)
 
     def _half_way(self) -> float | None:
@@ -376,7 +376,7 @@ class _Figure:
         return _Slow.YES if more else _Slow.NO if fewer else _Slow.UNCLEAR
 
     def _more_slow_calls(self, state: AggressorState, other: AggressorState, cut: float) -> bool:
-        """Whether more of the calls in ``state`` are above ``cut`` than in ``other``: Fisher's exact test.
+        """True if more of the calls in ``state`` are above ``cut`` than in ``other``: Fisher's exact test.
 
         The difference must be significant in all rounds together, and without the round with the most slow calls of
         ``state``.
@@ -466,7 +466,7 @@ def _above(calls: Histogram, cut: float) -> int:
 
 
 def _most(calls: Histogram, cut: float) -> _Slow:
-    """Whether most calls take longer than ``cut`` (ns), or less long: the sign test."""
+    """Result of the sign test: most calls take longer than ``cut`` (ns), or less long."""
     above = _above(calls, cut)
     if sign_test(above, calls.count) <= _ALPHA:
         return _Slow.YES

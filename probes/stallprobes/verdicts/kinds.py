@@ -49,17 +49,17 @@ class VerdictKind(StrEnum):
 
     @property
     def is_stall(self) -> bool:
-        """Whether a victim waits: slower, stalled or starved."""
+        """True if a victim waits: slower, stalled or starved."""
         return self in (VerdictKind.SLOWER, VerdictKind.STALLED, VerdictKind.STARVED)
 
     @property
     def logged(self) -> bool:
-        """Whether the live screen logs verdicts of this kind: all but quiet."""
+        """True if the live screen logs verdicts of this kind: all but quiet."""
         return self is not VerdictKind.QUIET
 
     @property
     def is_slowdown(self) -> bool:
-        """Whether a probe waits or fails now: all but quiet, drift and the machine's own variation."""
+        """True if a probe waits or fails now: all but quiet, drift and the machine's own variation."""
         return self not in (VerdictKind.QUIET, VerdictKind.DRIFT, VerdictKind.UNSTEADY)
 
 

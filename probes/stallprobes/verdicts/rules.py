@@ -181,7 +181,7 @@ def without_remedy(verdict: Verdict, kind: VerdictKind, cause: str, short_cause:
 
 
 def _as_slow(after: Evidence, channel: Channel, early: Verdict) -> bool:
-    """Whether the baseline after the aggressors is nearer to the time with them than to the baseline before them."""
+    """True if the baseline after the aggressors is nearer to the time with them than to the baseline before them."""
     after_ns = after.baseline_ns(channel, early.quantile)
     if after_ns is None or early.now_ns is None or early.baseline_ns is None:
         return True
@@ -310,7 +310,7 @@ def _slowdown(evidence: Evidence, figure: BaselineRatio, kind: VerdictKind, by_r
 
 
 def _host_explains(by_role: EvidenceByRole, evidence: Evidence, figure: BaselineRatio) -> bool:
-    """Whether the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile.
+    """True if the host control slowed down by at least HOST_SHARE of the victim's excess at the same percentile.
 
     Of the calls in a stalled tail, at least HOST_SHARE as many of the host control suffice: a busy machine interrupts
     each thread at moments of its own. Without an aggressor a single such call suffices.
@@ -334,7 +334,7 @@ def _host_explains(by_role: EvidenceByRole, evidence: Evidence, figure: Baseline
 
 
 def _pauses_explain(evidence: Evidence, figure: BaselineRatio) -> bool:
-    """Whether lost CPU time explains a stalled tail: the thread lost its CPU for long while it polled the clock.
+    """True if lost CPU time explains a stalled tail: the thread lost its CPU for long while it polled the clock.
 
     The thread loses the same share of the time inside calls as between them. A few calls that are much longer than such
     pauses have another cause. Medians are not explained: half of the calls would have to meet a pause.
@@ -349,7 +349,7 @@ def _pauses_explain(evidence: Evidence, figure: BaselineRatio) -> bool:
 
 
 def _host_paused(host: Evidence, evidence: Evidence) -> bool:
-    """Whether the host control made no calls either, or had one at least half as long as the victim's in flight."""
+    """True if the host control made no calls either, or had one at least half as long as the victim's in flight."""
     flight = evidence.window.in_flight
     if host.starved or flight is None:
         return host.starved

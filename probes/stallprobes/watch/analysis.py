@@ -274,7 +274,7 @@ class ProcessAnalysis:
 
     @property
     def _has_run_delays(self) -> bool:
-        """Whether lack of a CPU can be detected: that needs samples before and after a call."""
+        """True if lack of a CPU can be detected: that needs samples before and after a call."""
         return any(len(samples) > 1 for samples in self._run_delays.values())
 
     def _settle(self) -> None:

@@ -26,11 +26,13 @@ NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 class WatchOptions:
     """How a program is watched.
 
-    Calls of at least ``slow_ns`` are kept one by one. ``calls_only``: no records of the GPU's work.
-    ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
-    profiler finds CUPTI taken. ``stacks``: slow calls carry their call stacks, for at most 1 % of the time.
-    ``cost`` is the share (0 to 1) of the program's time that watching may take; 1 records everything.
-    ``known`` are the pairs of calls that stall on this machine; the library does not use them.
+    - ``slow_ns``: calls of at least this time are kept one by one.
+    - ``calls_only``: no records of the GPU's work.
+    - ``yield_to_profiler``: the library gives CUPTI up when the program's own profiler asks for it; without it, that
+      profiler finds CUPTI taken.
+    - ``stacks``: slow calls carry their call stacks, for at most 1 % of the time.
+    - ``cost``: the share (0 to 1) of the program's time that watching may take; 1 records everything.
+    - ``known``: the pairs of calls that stall on this machine; the library does not use them.
     """
 
     slow_ns: int = layout.DEFAULT_SLOW_NS

@@ -58,12 +58,12 @@ class GpuSharers:
 
 
 def is_shared(process: ProcessFindings) -> bool:
-    """Whether time-slices of others take a part of the time of a sequence of the process."""
+    """True if time-slices of others take a part of the time of a sequence of the process."""
     return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 
 def _share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
-    """Whether both worked on GPUs with the same number at the same time."""
+    """True if both worked on GPUs with the same number at the same time."""
     own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (process, other))
     first_ns = max(process.began_ns, other.began_ns)
     last_ns = min(process.began_ns + process.duration_ns, other.began_ns + other.duration_ns)

@@ -215,7 +215,7 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:
-    """Whether an innermost frame is the line itself; in compiled code, whether it is in the same function."""
+    """True if an innermost frame is the line itself; in compiled code, if it is in the same function."""
     if place is None or inner.kind is not place.kind or inner.kind is FrameKind.PYTHON:
         return inner == place
     same = (inner.file, inner.function, inner.source, inner.line)

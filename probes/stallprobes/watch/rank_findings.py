@@ -141,7 +141,7 @@ class RankFindings:
         return call.changed(evidence=call.evidence.changed(work=tuple(described)))
 
     def _is_open(self, call: ExplainedCall, process: ProcessKey) -> bool:
-        """Whether further waits of a call's work may become known."""
+        """True if further waits of a call's work may become known."""
         streams = {work.stream for work in call.evidence.work if is_nccl(work.name)}
         keys = [key for key in self._book.sequences if key.process == process] if streams else []
         return any(self._book.until_ns(key, stream) < call.end_ns for key in keys for stream in streams)

@@ -203,7 +203,7 @@ def _role_of_name(name: str) -> str:
 
 
 def has_role(name: str) -> bool:
-    """Whether a thread's name is a role of a library's own thread: ``autograd 0``."""
+    """True if a thread's name is a role of a library's own thread: ``autograd 0``."""
     return _ROLES.fullmatch(name) is not None
 
 
@@ -229,7 +229,7 @@ def run_function(stack: CallStack) -> RunFunction:
 
 
 def _is_whole(outermost: tuple[StackFrame, ...]) -> bool:
-    """Whether the frames begin where Python's ``threading`` begins a thread."""
+    """True if the frames begin where Python's ``threading`` begins a thread."""
     return bool(outermost) and outermost[0].function == "_bootstrap" and outermost[0].file.endswith(_THREADING)
 
 

@@ -107,7 +107,7 @@ def kinds_text(process: ListedProcess) -> str:
 
 
 def attach_word(process: ListedProcess) -> str:
-    """Whether it can be attached, in a word."""
+    """Word that says whether it can be attached."""
     return "own" if process.own else "yes" if process.refusal is None else "no"
 
 

@@ -195,7 +195,7 @@ def test_a_screen_whose_modules_take_long_to_load_says_so_until_it_opens(
     class App:
         """What the screen program is to its command."""
 
-        failure = return_code = None
+        failure = return_code = context = None
 
         def __init__(self, *_: object) -> None:
             assert err.shown[-1] == ""
@@ -218,6 +218,6 @@ def test_a_screen_whose_modules_take_long_to_load_says_so_until_it_opens(
 
     opened: list[App] = []
     monkeypatch.setitem(sys.modules, "stallscope.tui.app", SlowModule("stallscope.tui.app"))
-    assert screen.run_app(lambda: pytest.fail("no source is needed"), Settings()) == 0
+    assert screen.run_app(lambda: pytest.fail("no source is needed"), Settings()) == (0, None)
     assert len(opened) == 1
     assert err.shown[0].startswith("loading the screen: ")

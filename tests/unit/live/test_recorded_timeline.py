@@ -84,7 +84,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``record --timeline`` writes, with a second of the aggressor."""
     path = tmp_path_factory.mktemp("timeline") / "captured.rec"
     with virtual_sessions():
-        capture(PROBE_SET, path, options=Options(profile="h200", timeline=True), seconds=1.0, wall_s=WALL_S)
+        capture(PROBE_SET, path, options=Options(profile="h200", timeline=True), seconds=1.0)
     return path
 
 

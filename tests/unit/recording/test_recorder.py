@@ -188,7 +188,7 @@ def test_the_gpus_values_with_and_without_aggressors_are_in_a_recording(tmp_path
     file = tmp_path / "a.rec"
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
     with virtual_sessions():
-        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0, wall_s=WALL_S)
+        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0)
     samples = {False: GpuSamples(), True: GpuSamples()}
     for observation in Recording(file).play():
         if observation.snapshot is not None and observation.telemetry is not None:
@@ -255,7 +255,7 @@ def test_a_capture_whose_engine_was_stopped_has_an_observation_that_says_so(
     monkeypatch.setattr(VirtualSession, "run_for", run_for)
     probe_set = probe_set_of("secondary-context-d2d", "kernel-other-context")
     with virtual_sessions():
-        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0, wall_s=WALL_S)
+        capture(probe_set, file, options=Options(profile="h200"), seconds=2.0)
     states = [one.engine.state for one in Recording(file).play()]
     assert len(states) == steps[0]
     assert [number for number, state in enumerate(states, 1) if state is EngineCondition.SILENT] == [40]

@@ -18,8 +18,9 @@ from stallprobes.model import MS, Phase, Role
 from stallprobes.patterns import patterns
 from stallprobes.recording.observation import SIM, ProbeSet
 from stallscope.tui.common.histograms import HistogramsView, histogram_lines, lines_of_each
-from stallscope.tui.common.lines import Line, contrast, palette
+from stallscope.tui.common.lines import Line, palette
 from stallscope.tui.common.plots import decade_label
+from stallscope.tui.line_filters import contrast
 from stallscope.tui.monitor.heatmap import LABEL, heat_lines
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView, strip_columns
 

@@ -9,6 +9,7 @@ import pytest
 from factories.recordings import STALL
 from factories.traces import simulated_trace
 from stallprobes.catalog import Placement, entries
+from stallprobes.engine.backend import Options
 from stallprobes.model import MS, SECONDARY
 from stallprobes.recording.recorder import Recorder
 from stallprobes.recording.recording import Recording
@@ -17,7 +18,6 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, slowest_call
 from stallscope.tui.common.screen import ScreenContext
 from stallscope.tui.monitor.screen import Monitor
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.engine_thread import EngineRequest
 from stallscope.tui.sources.live import LiveSource
 from stallscope.tui.timeline.screen import TimelineScreen
 from stallscope.tui.timeline.trace_capture import CaptureState
@@ -39,7 +39,7 @@ def frozen() -> tuple[Trace, SlowCall]:
 
 @pytest.fixture
 def context() -> ScreenContext:
-    return ScreenContext(LiveSource(EngineRequest(sim="h200")), Settings())
+    return ScreenContext(LiveSource(Options(profile="h200")), Settings())
 
 
 def test_the_part_around_the_slow_call_is_recorded(frozen: tuple[Trace, SlowCall], context: ScreenContext) -> None:
@@ -71,7 +71,7 @@ def test_the_recorder_of_the_screen_gets_it(
     frozen: tuple[Trace, SlowCall], context: ScreenContext, tmp_path: Path
 ) -> None:
     recorder = Recorder(tmp_path / "a.rec")
-    Monitor(context, LiveSource(EngineRequest(sim="h200")), recorder)
+    Monitor(context, LiveSource(Options(profile="h200")), recorder)
     assert context.record_trace is not None
     source = Recording(STALL)
     recorder.put_blocking(next(source.play()), {})
@@ -80,5 +80,5 @@ def test_the_recorder_of_the_screen_gets_it(
     recorder.close(10.0)
     found = Recording(tmp_path / "a.rec")
     assert found.trace(0).trigger == frozen[0].trigger
-    Monitor(context, LiveSource(EngineRequest(sim="h200")))
+    Monitor(context, LiveSource(Options(profile="h200")))
     assert context.record_trace is None

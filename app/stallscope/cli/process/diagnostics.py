@@ -92,12 +92,12 @@ def confirm(question: str) -> bool:
 
 
 def is_interactive() -> bool:
-    """Whether stdin and stderr are terminals, so that a question can be answered."""
+    """True if stdin and stderr are terminals, so that a question can be answered."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def is_terminal(stream: object) -> bool:
-    """Whether ``stream`` is a terminal; False if it is closed or missing."""
+    """True if ``stream`` is a terminal; False if it is closed or missing."""
     try:
         return bool(stream.isatty())  # type: ignore[attr-defined]
     except (AttributeError, ValueError):
@@ -144,7 +144,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 def redraws_line() -> bool | None:
-    """Whether stderr shows a line that changes in its place; False: as a line of its own now and then.
+    """True if stderr shows a line that changes in its place; False: as a line of its own now and then.
 
     None in a file, in a pipe, and where CI marks the terminal as the log of a continuous integration.
     """
@@ -154,7 +154,7 @@ def redraws_line() -> bool | None:
 
 
 def in_foreground() -> bool:
-    """Whether this process may write to its terminal: a job in the background would write into another one's line."""
+    """True if this process may write to its terminal: a job in the background would write into another one's line."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except (OSError, ValueError, AttributeError):

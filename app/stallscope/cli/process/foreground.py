@@ -9,9 +9,7 @@ the program stops otherwise, the job stops too, so that ``fg`` and ``bg`` of the
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,7 +46,6 @@ _FORWARDED = frozenset(
 )
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
-_SHELL = "/bin/sh"
 
 
 def shell_exit_code(code: int) -> int:
@@ -83,9 +80,11 @@ class ForegroundProgram:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> None:
         """Start the program. Raises CommandError with a WatchExit if there is none or it cannot be executed."""
+        from stallprobes.machine.processes import spawn
+
         self.name = arguments[0]
         try:
-            self.pid = _start(arguments, environment, blocked)
+            self.pid = spawn(arguments, environment, setpgroup=0, setsigmask=blocked, setsigdef=signals_to_reset())
         except (OSError, ValueError) as error:
             raise not_started(self.name, error) from error
 
@@ -151,25 +150,6 @@ def _hand_over(group: int, other: int) -> bool:
         finally:
             os.close(terminal)
     return False
-
-
-def _start(arguments: Sequence[str], environment: Mapping[str, str], blocked: set[signal.Signals]) -> int:
-    defaults = signals_to_reset()
-    try:
-        return os.posix_spawnp(
-            arguments[0],
-            list(arguments),
-            environment,
-            setpgroup=0,
-            setsigmask=blocked,
-            setsigdef=defaults,
-        )
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-    # A script without a first line that names its interpreter, which shells run themselves.
-    words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
-    return os.posix_spawn(_SHELL, words, environment, setpgroup=0, setsigmask=blocked, setsigdef=defaults)
 
 
 def not_started(name: str, error: OSError | ValueError) -> CommandError:

@@ -143,7 +143,7 @@ class InterruptHandler:
             raise KeyboardInterrupt
 
     def stop_requested(self) -> bool:
-        """Whether a signal requested a stop. The caller then has to stop by itself."""
+        """True if a signal requested a stop. The caller then has to stop by itself."""
         if self._requested:
             self._answered = True
             signal.setitimer(signal.ITIMER_REAL, 0)

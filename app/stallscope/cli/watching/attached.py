@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from stallprobes.errors import EXIT_ENGINE, FileNotWritten, WatchError
+from stallprobes.errors import EXIT_ENGINE, WatchError
 from stallprobes.files.ending_signals import unwound_by_signals
-from stallprobes.traces.trace import Trace
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.attaching.attached_processes import AttachedProcesses
 from stallprobes.watch.attaching.attachment import ATTACH_S, DETACH_S, Attachment
@@ -24,7 +23,6 @@ from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
-from stallprobes.watch.live.trace_history import TriggeringCall
 from stallprobes.watch.reading.folder_lock import places, remove_abandoned
 from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.sentences import frame_text
@@ -36,7 +34,7 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
 from stallscope.cli.watching.files import WatchFiles
-from stallscope.cli.watching.session import POLL_S, finish_recording, kept, read_to_the_end
+from stallscope.cli.watching.session import POLL_S, kept, read_new, read_to_the_end, save_files
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
@@ -115,7 +113,7 @@ def _show(watch: AttachedWatch, seconds: float | None, known: Settings) -> None:
         words = seconds, signal.getsignal(signal.SIGTERM), ended
         threading.Thread(target=_close_after, args=words, name="watch time", daemon=True).start()
     try:
-        if screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE:
+        if screen.run_app(lambda: source, known, first="watch")[0] == EXIT_ENGINE:
             watch.failures.append(WatchError("the screen failed, as said above."))
     finally:
         ended.set()
@@ -140,7 +138,6 @@ class AttachedWatch:
         """Nothing is attached yet."""
         self._target = Target(pid)
         self._options, self._files, self._children = options, files, children
-        self.recorder = None if files.record is None else WatchRecorder(files.record, self._trace_of)
         self._processes = AttachedProcesses()
         self._refused: dict[int, str] = {}
         self._in_flight: list[ThreadInDriver] = []
@@ -150,9 +147,7 @@ class AttachedWatch:
         self.failures: list[Exception] = []
         program = WatchedProgram(self._target.name or "a process", pid=pid)
         self.live = LiveProgram(self._processes, program, options.known, files.keep_ns)
-
-    def _trace_of(self, call: TriggeringCall) -> Trace:
-        return self.live.trace_of(call)
+        self.recorder = None if files.record is None else WatchRecorder(files.record, self.live.trace_of)
 
     @property
     def _attachments(self) -> dict[int, Attachment]:
@@ -163,7 +158,7 @@ class AttachedWatch:
         try:
             with Progress() as progress:
                 progress.begin(f"attaching to {self._target.title}", at_most_s=ATTACH_S)
-                self._in_flight = self._blocked()
+                self._in_flight = self._processes.in_driver(self._target)
                 first = self._attach_first()
         except BaseException:
             self.remove()
@@ -181,7 +176,7 @@ class AttachedWatch:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all attached processes have ended, or execute other programs."""
+        """True if all attached processes have ended, or execute other programs."""
         return all(attachment.has_ended for attachment in list(self._attachments.values()))
 
     def note(self) -> str:
@@ -204,10 +199,7 @@ class AttachedWatch:
         begun_s = time.thread_time()
         if not self.failures:
             with kept(self.failures):
-                if self.recorder is None:
-                    self.live.read()
-                elif self.live.update() and self.live.moment is not None:
-                    self.recorder.put(self.live.moment)
+                read_new(self.live, self.recorder)
         self.look_for_children()
         if self._report_wanted:
             self._report_wanted = False
@@ -240,13 +232,7 @@ class AttachedWatch:
                     self._spied.wait(_PY_SPY_S)
                 read_to_the_end(self.live, progress)
             findings = self._noted(self.live.findings())
-            # A file that cannot be written costs neither the others nor the report.
-            with kept(self.failures, FileNotWritten):
-                self._files.save_report(findings, progress)
-            with kept(self.failures, FileNotWritten):
-                self._files.save_trace(self.live, findings, progress)
-            with kept(self.failures, FileNotWritten):
-                finish_recording(self.live, self.recorder)
+            save_files(self._files, self.live, findings, self.recorder, progress, self.failures)
         with Output() as out:
             show_watch(out, findings, self._target.title, self._files.full)
         for failure in self.failures:
@@ -278,16 +264,12 @@ class AttachedWatch:
         """Release everything that was taken for the processes."""
         self._processes.close()
 
-    def _blocked(self) -> list[ThreadInDriver]:
-        """The threads of the process that are inside the driver."""
-        return self._processes.in_driver(self._target)
-
     def _begun_before(self) -> Iterator[str]:
         """The calls that were in flight when the recording began and still are, by where their threads wait."""
         before = {thread.thread for thread in self._in_flight}
         seen = {thread.id for process in self.live.processes for thread in process.threads if thread.calls}
         # A thread that has made calls since has returned from that one.
-        still = [thread for thread in self._blocked() if thread.thread in before - seen]
+        still = [thread for thread in self._processes.in_driver(self._target) if thread.thread in before - seen]
         spied = None if self._spied is None else self._spied.found
         for thread in still[:_MOST_NAMED]:
             text = f"A call of thread {thread.name} ({thread.thread}) was in flight before, and has not returned"

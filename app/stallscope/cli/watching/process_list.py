@@ -12,7 +12,6 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.stdout import Output
 from stallscope.report.process_text import show_processes
 from stallscope.tui.settings import Settings
-from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Longest survey (s) of the GPUs: the first call loads the driver's libraries.
@@ -50,18 +49,18 @@ def choose(known: Settings) -> int:
 
     Raises CommandError (WatchExit.FAILED) without NVML and without devices of NVIDIA.
     """
-    source, chosen = GpuProcessSource(), ChosenProcess()
+    source = GpuProcessSource()
     source.start()
     try:
         listing = source.wait(_OPEN_S)
         if listing is not None:
             _require_usable(listing)
-        code = screen.run_app(lambda: source, known, first="processes", controllers=(chosen,))
+        code, pid = screen.run_app(lambda: source, known, first="processes")
     finally:
         source.close()
-    if chosen.pid is None or code:
+    if pid is None or code:
         diagnostics.exit_process(code)
-    return chosen.pid
+    return pid
 
 
 def _require_usable(listing: GpuProcessList) -> None:

@@ -47,7 +47,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
         # Before the screen's modules are loaded, so that nothing is overwritten before it is read.
         source.start()
         try:
-            crashed = screen.run_app(lambda: source, known, first="watch") == EXIT_ENGINE
+            crashed = screen.run_app(lambda: source, known, first="watch")[0] == EXIT_ENGINE
         finally:
             source.close()
         if crashed and program.running:

@@ -122,13 +122,7 @@ def show_folder(folder: Path, files: WatchFiles, known: KnownStalls | None = Non
         with Progress() as progress:
             read_to_the_end(live, progress)
             findings = live.findings()
-            # A file that cannot be written costs neither the others nor the report.
-            with kept(failed, FileNotWritten):
-                files.save_report(findings, progress)
-            with kept(failed, FileNotWritten):
-                files.save_trace(live, findings, progress)
-            with kept(failed, FileNotWritten):
-                finish_recording(live, recorder)
+            save_files(files, live, findings, recorder, progress, failed)
         with Output() as out:
             show_watch(out, findings, str(folder), full=files.full)
     for error in failed[:-1]:
@@ -150,8 +144,7 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
         try:
             while live.running and not recorder.problem and not interrupt.stop_requested():
                 begun_s = time.thread_time()
-                if live.update() and live.moment is not None:
-                    recorder.put(live.moment)
+                read_new(live, recorder)
                 due_s = time.monotonic() + max(POLL_S, live.rest_s(time.thread_time() - begun_s))
                 while time.monotonic() < due_s and not interrupt.stop_requested():
                     time.sleep(_ANSWER_S)
@@ -161,6 +154,19 @@ def _record_running(live: LiveProgram, recorder: WatchRecorder) -> None:
             raise
         # A signal after the last reading ends nothing.
         interrupt.stop_requested()
+
+
+def read_new(
+    live: LiveProgram, recorder: WatchRecorder | None, progress: Callable[[float], None] = lambda _: None
+) -> None:
+    """Read what is new, and put the moment into the recording, if there is one. Raises WatchError.
+
+    ``progress`` is called with the share (0 to 1) of the files that are read.
+    """
+    if recorder is None:
+        live.read(progress)
+    elif live.update(progress=progress) and live.moment is not None:
+        recorder.put(live.moment)
 
 
 def read_to_the_end(live: LiveProgram, progress: Progress) -> None:
@@ -186,6 +192,26 @@ def finish_recording(live: LiveProgram, recorder: WatchRecorder | None, output: 
             raise FileNotWritten(f"--record: {recorder.left_out_text}.")
         diagnostics.print_message(recorder.left_out_text)
     diagnostics.print_message(f"recorded to {recorder.path}; stallscope replay shows it")
+
+
+def save_files(
+    files: WatchFiles,
+    live: LiveProgram,
+    findings: WatchFindings,
+    recorder: WatchRecorder | None,
+    progress: Progress,
+    failures: list[Exception],
+) -> None:
+    """Write ``files`` and the end of the recording.
+
+    A file that cannot be written costs neither the others nor the report: its error is put into ``failures``.
+    """
+    with kept(failures, FileNotWritten):
+        files.save_report(findings, progress)
+    with kept(failures, FileNotWritten):
+        files.save_trace(live, findings, progress)
+    with kept(failures, FileNotWritten):
+        finish_recording(live, recorder)
 
 
 @contextmanager
@@ -298,10 +324,7 @@ class ProgramWatch:
         begun_s = time.thread_time()
         if not self._failures:
             with self._failureskept():
-                if self.recorder is None:
-                    self.live.read(progress)
-                elif self.live.update(progress=progress) and self.live.moment is not None:
-                    self.recorder.put(self.live.moment)
+                read_new(self.live, self.recorder, progress)
                 for process in self.live.processes:
                     self._announce_problem(process)
         return self.live.rest_s(time.thread_time() - begun_s)

@@ -22,6 +22,7 @@ from textual.widget import Widget
 
 from stallprobes.units import duration_ns, times
 from stallscope.report.columns import cut_columns, display_width, wrapped
+from stallscope.tui.line_filters import contrast, luminance
 
 Run = tuple[str, str]
 Line = list[Run]
@@ -71,7 +72,7 @@ def _palette(*variables: str) -> Mapping[str, Style]:
     named |= _DEFAULT.get((named["background"].upper(), named["primary"].upper()), {})
     colour = {name: Color.parse(value) for name, value in named.items()}.__getitem__
     ground, ink = colour("background"), colour("foreground")
-    light = ground.ansi is None and _luminance(ground) > _LIGHT
+    light = ground.ansi is None and luminance(ground) > _LIGHT
 
     def style(colour: Color, back: Color = ground, *, least: float = READABLE, bold: bool = False) -> Style:
         return Style.from_color(apart(colour, back, least).rich_color, back.rich_color) + Style(bold=bold)
@@ -117,19 +118,6 @@ def apart(colour: Color, back: Color, least: float) -> Color:
         share += _STEP
         shifted = colour.blend(end, min(share, 1.0))
     return shifted
-
-
-def contrast(first: Color, second: Color) -> float:
-    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
-    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: Color) -> float:
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def short_ratio(ratio: float) -> str:

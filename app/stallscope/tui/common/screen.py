@@ -73,11 +73,14 @@ Shown = TypeVar("Shown", bound=MovingState)
 class ScreenContext:
     """The objects that all screens share: the source, the settings, and objects that outlive their screen.
 
-    ``observation`` and ``analyzer`` are the monitor's last ones, ``focus_name`` is its probe. ``record_trace`` puts a
-    trace into the recording, None without one. ``remedy_language`` is the chosen language of remedies as code, "" for
-    the language of the settings. ``choice`` is the selection in the view of patterns until the monitor has loaded it.
-    ``activities`` say what a hidden view does, by the view's name. ``check_runs`` says whether the check runs for which
-    the engine was stopped, None if the engine was not stopped.
+    - ``observation`` and ``analyzer``: the monitor's last ones.
+    - ``focus_name``: the monitor's probe.
+    - ``record_trace``: puts a trace into the recording, None without one.
+    - ``remedy_language``: the chosen language of remedies as code, "" for the language of the settings.
+    - ``choice``: the selection in the view of patterns until the monitor has loaded it.
+    - ``activities``: what a hidden view does, by the view's name.
+    - ``check_runs``: tells whether the check runs for which the engine was stopped; None if the engine was not stopped.
+    - ``chosen_pid``: the process that the screen was left for, which is attached then.
     """
 
     source: ScreenSource
@@ -90,6 +93,7 @@ class ScreenContext:
     choice: tuple[str, str] | None = None
     activities: dict[str, Callable[[], str]] = field(default_factory=dict)
     check_runs: Callable[[], bool] | None = None
+    chosen_pid: int | None = None
     controllers: dict[type[Any], Closeable] = field(default_factory=dict)
 
     def controller(self, kind: type[Kept], create: Callable[[], Kept]) -> Kept:
@@ -150,7 +154,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def replayed(self) -> bool:
-        """Whether the view shows a recording: then actions that need something live are not available."""
+        """True if the view shows a recording: then actions that need something live are not available."""
         return self.context.source.playback is not None
 
     @property
@@ -168,7 +172,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def has_way_back(self) -> bool:
-        """Whether the key that goes back has something to leave."""
+        """True if the key that goes back has something to leave."""
         return self.base is not self
 
     @property
@@ -193,11 +197,11 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def reads(self) -> bool:
-        """Whether the screen is still reading the data on which keys act, and will have them in a moment."""
+        """True if the screen is still reading the data on which keys act, and will have them in a moment."""
         return False
 
     def holds(self, event: events.Key) -> bool:
-        """Whether a key waits until what it acts on has been read."""
+        """True if a key waits until what it acts on has been read."""
         action = self.action_of(event)
         return self.reads and action is not None and not action.at_once
 
@@ -238,7 +242,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def can_draw(self) -> bool:
-        """Whether the terminal has taken the last frame: a terminal that does not read gets no other one."""
+        """True if the terminal has taken the last frame: a terminal that does not read gets no other one."""
         return bool(getattr(self.app, "terminal_takes_output", lambda: True)())
 
     def tick(self) -> None:
@@ -277,7 +281,7 @@ class ActionScreen(TopScreen, Screen[None]):
             self.place_panels(width, height)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action of the table is available; True for all others."""
+        """True if an action of the table is available; True for all others."""
         name = parameters[0] if action == "open" and parameters else action
         named = [
             candidate for candidate in SCREENS[self.NAME] if name in (candidate.name, candidate.call.partition("(")[0])
@@ -382,7 +386,7 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def engine_is_free(self) -> bool:
-        """Whether the engine may start; while a check runs it may not, and the screen says so."""
+        """True if the engine may start; while a check runs it may not, and the screen says so."""
         runs = self.context.check_runs
         if runs is None or not runs():
             return True
@@ -455,7 +459,7 @@ class MovingScreen(ActionScreen, Generic[Moving, Shown]):
 
     @property
     def frozen(self) -> bool:
-        """Whether the view is frozen."""
+        """True if the view is frozen."""
         return bool(self.state.frozen_why)
 
     def show(self, state: Shown) -> None:
@@ -470,7 +474,7 @@ class MovingScreen(ActionScreen, Generic[Moving, Shown]):
         """Have the view move again."""
 
     def stalls(self, slowest_ns: int) -> bool:
-        """Whether the trigger freezes the view now; ``slowest_ns`` is the slowest call."""
+        """True if the trigger freezes the view now; ``slowest_ns`` is the slowest call."""
         return self.trigger.fires(slowest_ns, self.settings.freeze_above_ms * MS, time.monotonic())
 
     def suspend(self) -> None:

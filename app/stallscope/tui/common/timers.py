@@ -21,7 +21,7 @@ class Pace:
         self._next_s = -math.inf
 
     def due(self, now_s: float) -> bool:
-        """Whether the work is due at ``now_s``; it then counts as done."""
+        """True if the work is due at ``now_s``; it then counts as done."""
         if now_s < self._next_s - self._early_s:
             return False
         late = now_s - self._next_s > self.interval_s
@@ -45,7 +45,7 @@ class StallTrigger:
         self.armed, self._due_s = not self.armed, None
 
     def fires(self, slowest_ns: int, threshold_ns: float, now_s: float) -> bool:
-        """Whether it fires now; then it is no longer armed. ``slowest_ns`` is the slowest call of the window."""
+        """True if it fires now; then it is no longer armed. ``slowest_ns`` is the slowest call of the window."""
         if not self.armed:
             return False
         if self._due_s is None:

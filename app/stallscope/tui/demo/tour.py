@@ -54,7 +54,7 @@ class DemoTour:
 
     @property
     def ended(self) -> bool:
-        """Whether the finale is shown."""
+        """True if the finale is shown."""
         return self._at >= len(self.steps)
 
     @property

@@ -114,7 +114,7 @@ class MatrixController:
 
     @property
     def reads(self) -> bool:
-        """Whether a file operation runs, or what is known without a measurement is being read."""
+        """True if a file operation runs, or what is known without a measurement is being read."""
         return self._reads_known or bool(self.state.busy)
 
     def activity(self) -> str:
@@ -365,14 +365,8 @@ class MatrixController:
         count = 0 if matrix_view is None else _measured(matrix_view.matrix)
         run = self.state.run
         if matrix_view is None or target is None or not count or run is None:
-            self._change(
-                matrix_view=before.matrix_view,
-                origin=before.origin,
-                unsaved=before.unsaved,
-                comparison=before.comparison,
-                against=before.against,
-                unmeasured=before.unmeasured,
-            )
+            with self._lock:
+                self.state = replace(before, run=run, busy=self.state.busy, question=self.state.question)
             return ""
         matrix = matrix_view.matrix.changed(
             interrupted=True,

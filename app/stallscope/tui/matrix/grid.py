@@ -257,7 +257,7 @@ def _legend(view: GridView, width: int, each: int, drawn: Sequence[str]) -> Line
 
 
 def _ends_with_mark(text: str, mark: str) -> bool:
-    """Whether a cell's text ends with a mark, which is not the end of a longer one such as ``!!``."""
+    """True if a cell's text ends with a mark, which is not the end of a longer one such as ``!!``."""
     text = text.rstrip()
     return text.endswith(mark) and not text.removesuffix(mark).endswith(mark)
 

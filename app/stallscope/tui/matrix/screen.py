@@ -49,7 +49,7 @@ _UNSAVED = "The current check is not saved and will be lost."
 
 
 def _is_new(drawn: MatrixState | None, state: MatrixState) -> bool:
-    """Whether a check has ended, was opened or was compared since ``drawn``."""
+    """True if a check has ended, was opened or was compared since ``drawn``."""
     if drawn is None or drawn.matrix_view is None or state.matrix_view is None or drawn.run is not None:
         return True
     return drawn.matrix_view.matrix is not state.matrix_view.matrix or drawn.comparison is not state.comparison
@@ -110,7 +110,7 @@ class MatrixScreen(ActionScreen):
 
     @property
     def reads(self) -> bool:
-        """Whether a check is being read, or not yet drawn."""
+        """True if a check is being read, or not yet drawn."""
         state = self.controller.state
         return self.controller.reads or (state.run is None and state is not self._drawn)
 

@@ -74,7 +74,7 @@ class BlameControl:
         elif last.waiting:
             self._warn("The aggressors wait for the baseline: blame can start when they run.")
         else:
-            plan = experiment.plan_of(aggressors, victims, live.request.together)
+            plan = experiment.plan_of(aggressors, victims, live.options.together)
             self._show(
                 BlamePlanDialog(plan_text(plan, aggressors), "start"),
                 lambda start: self._start(live, last.probe_set, aggressors, victims) if start else None,
@@ -123,7 +123,7 @@ class BlameControl:
             self._thread.join(_END_S)
 
     def blocks_switches(self) -> bool:
-        """Whether an experiment runs, which no other switch may disturb; the screen then says so."""
+        """True if an experiment runs, which no other switch may disturb; the screen then says so."""
         if self._thread is not None:
             self._warn("The blame experiment switches the probes; esc ends it.")
         return self._thread is not None

@@ -116,15 +116,15 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def reads(self) -> bool:
-        """Whether the first observation has not come."""
+        """True if the first observation has not come."""
         return self.state.observation is None
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first observation: the keys of probes, and keys that act on the observation."""
+        """True if a key waits for the first observation: the keys of probes, and keys that act on the observation."""
         return super().holds(event) or (self.reads and event.key in _PROBE_KEYS)
 
     def _recording_mark(self) -> str:
-        """Whether the timeline is being recorded, which makes calls longer: in its title, whatever is shown."""
+        """Mark in its title while the timeline is being recorded, which makes calls longer, whatever is shown."""
         on = self.live is not None and self.live.timeline.is_on
         return "●" if on else "…" if on is None else ""
 
@@ -156,7 +156,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def _is_watched(self) -> bool:
-        """Whether observations are shown, recorded or waited for; otherwise a few a second are enough."""
+        """True if observations are shown, recorded or waited for; otherwise a few a second are enough."""
         if self.recorder is not None or self.analyzer is None or self.analyzer.without_baseline or self.blame.status:
             return True
         return not self.frozen and self.can_draw
@@ -331,7 +331,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
         self.show(self.state.select(name))
 
     def _engine_usable(self, silent: bool = True) -> bool:
-        """Whether the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
+        """True if the engine can do what a key asks for, a ``silent`` one later; if not, the screen says why."""
         engine_state = self.state.engine_state
         if self.live is None or engine_state is None:
             return False
@@ -549,7 +549,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
 
     @property
     def has_way_back(self) -> bool:
-        """Whether a blame experiment runs, the histograms are larger, or probes of a remedy or pattern are loaded."""
+        """True if a blame experiment runs, the histograms are larger, or probes of a remedy or pattern are loaded."""
         back = self.live is not None and (bool(self.blame.status) or self.state.way_back is not None)
         return back or self.state.larger
 

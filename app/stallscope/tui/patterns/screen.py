@@ -77,7 +77,7 @@ class PatternsScreen(ActionScreen):
 
     @property
     def searching(self) -> bool:
-        """Whether words are typed."""
+        """True if words are typed."""
         return self.has_class("searching")
 
     def action_find(self) -> None:

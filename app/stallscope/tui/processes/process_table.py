@@ -30,7 +30,7 @@ class ProcessRow:
 
     @property
     def word(self) -> str:
-        """Whether the process can be attached, in a word."""
+        """Word that says whether the process can be attached."""
         return _ENDED_WORD if self.ended else process_wording.attach_word(self.process)
 
 

@@ -18,7 +18,6 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 from stallscope.tui.processes.header import ProcessesHeader
 from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
-from stallscope.tui.sources.chosen_process import ChosenProcess
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Lines of the header and of the keys.
@@ -49,16 +48,16 @@ class ProcessesScreen(ActionScreen):
 
     @property
     def _over_monitor(self) -> bool:
-        """Whether the monitor is below; else this is the first screen, whose source is the app's."""
+        """True if the monitor is below; else this is the first screen, whose source is the app's."""
         return self.context.source is not self.source
 
     @property
     def reads(self) -> bool:
-        """Whether the first list is being read."""
+        """True if the first list is being read."""
         return self.state.listing is None and not self.source.failure
 
     def holds(self, event: Key) -> bool:
-        """Whether a key waits for the first list, or as an answer for the question that follows a look."""
+        """True if a key waits for the first list, or as an answer for the question that follows a look."""
         return super().holds(event) or (self._checking and event.key in ("y", "n"))
 
     def compose(self) -> ComposeResult:
@@ -97,7 +96,8 @@ class ProcessesScreen(ActionScreen):
         self.changed = False
         self.query_one(ProcessesHeader).view = header_view(self.state, self._failure)
         self.query_one(ProcessTable).view = table_view(self.state, self._failure)
-        self.query_one(Paragraphs).view = detail_paragraphs(self.state, self._key_of("attach"))
+        key = next(self.key_of(action) for action in PROCESSES_ACTIONS if action.name == "attach")
+        self.query_one(Paragraphs).view = detail_paragraphs(self.state, key)
         self.rearrange()
 
     def place_panels(self, width: int, height: int) -> None:
@@ -109,9 +109,6 @@ class ProcessesScreen(ActionScreen):
         detail.styles.height = lines
         detail.display = lines > 0
         self.query_one(ProcessTable).styles.height = rest - lines
-
-    def _key_of(self, name: str) -> str:
-        return next(self.key_of(action) for action in PROCESSES_ACTIONS if action.name == name)
 
     # Actions.
 
@@ -165,7 +162,7 @@ class ProcessesScreen(ActionScreen):
         self.warn(process_wording.refusal_sentence(refusal))
 
     def _leave_for(self, process: ListedProcess) -> None:
-        self.context.controller(ChosenProcess, ChosenProcess).pid = process.pid
+        self.context.chosen_pid = process.pid
         self.app.exit()
 
     @on(LineWidget.Clicked, "ProcessTable")

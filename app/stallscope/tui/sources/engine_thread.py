@@ -32,24 +32,6 @@ ENDED = "the engine ended"
 
 
 @dataclass(frozen=True)
-class EngineRequest:
-    """The command line's choice: ``gpu`` by index, UUID or PCI address, or ``sim``, a profile of the simulated GPU.
-
-    With ``together``, victims of different contexts run at the same time instead of in slots. ``gpm_counters``: NVML's
-    GPM counters are read. ``first`` are the probes at the start, by default the monitor's.
-    """
-
-    gpu: str | None = None
-    sim: str | None = None
-    seed: int = 1
-    sim_set: Mapping[str, str] = field(default_factory=dict)
-    allow_shared: bool = False
-    together: bool = False
-    gpm_counters: bool = True
-    first: ProbeSet | None = None
-
-
-@dataclass(frozen=True)
 class EngineTarget:
     """Where another engine can run: its backend and options, the last survey, and the name of the GPU."""
 
@@ -108,16 +90,18 @@ class LiveEngine:
 class EngineThread(threading.Thread):
     """Executes ``jobs`` one after the other until None, and publishes the ``engine`` and the ``gpus``.
 
-    ``fatal`` is an exit code and a sentence once no engine can be started. ``starting`` is the session of an engine
-    that starts, else None.
+    ``options`` are those of the engines, ``first`` the probes of the first one, None for the monitor's. ``fatal`` is an
+    exit code and a sentence once no engine can be started. ``starting`` is the session of an engine that starts, else
+    None.
     """
 
-    def __init__(self, request: EngineRequest, survey: Callable[[], Survey], spare: SpareEngine | None) -> None:
+    def __init__(self, options: Options, first: ProbeSet | None, gpus: SelectedGpus, spare: SpareEngine | None) -> None:
         super().__init__(name="live source", daemon=True)
-        self.request = request
+        self.options = options
+        self._first = first
         self.fatal: tuple[int, str] | None = None
-        self.gpus = SelectedGpus(survey, request.gpm_counters)
-        none = ProbeSet(title="starting", probes=(), backend=SIM if request.sim else CUDA)
+        self.gpus = gpus
+        none = ProbeSet(title="starting", probes=(), backend=SIM if options.profile else CUDA)
         self.engine = LiveEngine(none, {}, {}, sentence="asking the driver for GPUs")
         self.starting: Session | None = None
         self._spare = spare
@@ -146,12 +130,12 @@ class EngineThread(threading.Thread):
             self.engine.session.stop()
 
     def select_gpu(self, gpu: str | None) -> None:
-        """Select a GPU, and start an engine there with the probes of the present engine, at first of the request."""
+        """Select a GPU, and start an engine there with the probes of the present engine, or the first ones."""
         base = self.engine.probe_set
         if not base.probes:
-            base = self.request.first or ProbeSet(title="default", probes=probe_sets.default_probes(), backend=CUDA)
+            base = self._first or ProbeSet(title="default", probes=probe_sets.default_probes(), backend=CUDA)
         selected = structs.replace(base, backend=SIM, gpus=(GpuName("simulated GPU"),), details=(), why_simulated=None)
-        if self.request.sim is None:
+        if self.options.profile is None:
             self._publish(EngineCondition.STARTING, "asking the driver for GPUs")
             try:
                 details = self.gpus.select(gpu, probe_sets.gpus_needed(base))
@@ -230,12 +214,9 @@ class EngineThread(threading.Thread):
         self.engine = replace(self.engine, condition=condition, sentence=sentence, since_s=time.monotonic(), **what)
 
     def _options(self, probe_set: ProbeSet) -> Options:
-        request = self.request
         if probe_set.backend != SIM:
-            return Options(gpu=self.gpus.cuda_uuids(), together=request.together)
-        return Options(
-            profile=request.sim, seed=request.seed, sim_set=request.sim_set, paced=True, together=request.together
-        )
+            return replace(self.options, gpu=self.gpus.cuda_uuids())
+        return replace(self.options, gpu=None, paced=True)
 
 
 def _with_simulated_details(probe_set: ProbeSet, info: Mapping[str, object]) -> ProbeSet:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 
 from msgspec import structs
 
+from stallprobes.engine.backend import Options
 from stallprobes.engine.process import SpareEngine
 from stallprobes.engine.session import Session
 from stallprobes.engine.snapshot import ProbeSnapshot
@@ -22,8 +23,9 @@ from stallprobes.machine.gpus import Gpu
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, Observation, ProbeSet
 from stallscope.tui import probe_sets
-from stallscope.tui.sources.engine_thread import ENDED, EngineRequest, EngineTarget, EngineThread, LiveEngine
+from stallscope.tui.sources.engine_thread import ENDED, EngineTarget, EngineThread, LiveEngine
 from stallscope.tui.sources.live_timeline import LiveTimeline
+from stallscope.tui.sources.selected_gpus import SelectedGpus
 
 SILENT_AFTER_S = 0.5
 _CLOSE_S = 0.5
@@ -32,7 +34,8 @@ _CLOSE_S = 0.5
 class LiveSource:
     """A live engine as a source of observations; the screen's thread calls all of it.
 
-    With ``sharing_allowed`` aggressors may run beside other processes on the GPU. ``timeline`` is the engine's.
+    ``options`` are those of its engines; their ``profile`` is None for a real GPU. With ``sharing_allowed`` aggressors
+    may run beside other processes on the GPU. ``timeline`` is the engine's.
     """
 
     program = playback = recorded_traces = None
@@ -40,16 +43,22 @@ class LiveSource:
 
     def __init__(
         self,
-        request: EngineRequest,
+        options: Options,
         *,
+        first: ProbeSet | None = None,
+        sharing_allowed: bool = False,
+        gpm_counters: bool = True,
         survey: Callable[[], gpus.Survey] | None = None,
         spare: SpareEngine | None = None,
     ) -> None:
-        """``survey`` returns this machine's GPUs; ``spare`` is an engine process that is already started."""
+        """``first`` are the probes at the start, None for the monitor's. With ``gpm_counters``, NVML's are read.
+
+        ``survey`` returns this machine's GPUs; ``spare`` is an engine process that is already started.
+        """
         self.engine = self
-        self.request = request
-        self.sharing_allowed = request.allow_shared
-        self._thread = EngineThread(request, survey or gpus.survey, spare)
+        self.options = options
+        self.sharing_allowed = sharing_allowed
+        self._thread = EngineThread(options, first, SelectedGpus(survey or gpus.survey, gpm_counters), spare)
         self.timeline = LiveTimeline()
         # The last request for an engine; it is done when that was started.
         self._requested: tuple[Future[None], LiveEngine] | None = None
@@ -63,7 +72,7 @@ class LiveSource:
         """Select a GPU and start an engine with the default probes. A second call does nothing."""
         if self._thread.ident is None:
             self._thread.start()
-            self._thread.submit(lambda: self._thread.select_gpu(self.request.gpu))
+            self._thread.submit(lambda: self._thread.select_gpu(self.options.gpu))
 
     @property
     def fatal(self) -> tuple[int, str] | None:
@@ -122,7 +131,7 @@ class LiveSource:
         self._thread.engine.switches[name] = on
 
     def is_on(self, name: str) -> bool:
-        """Whether a probe is switched on; an aggressor may still be waiting for the baseline."""
+        """True if a probe is switched on; an aggressor may still be waiting for the baseline."""
         return self._thread.engine.switches.get(name, False)
 
     def switch_aggressors(self, on: bool) -> None:
@@ -219,7 +228,7 @@ class LiveSource:
         if probe_set.probes:
             self.load(structs.replace(probe_set), {})
         else:
-            self.use_gpu(self.request.gpu)
+            self.use_gpu(self.options.gpu)
 
     def release_gpu(self, count: int = 1) -> Future[EngineTarget]:
         """Stop the engine, so that a check has the GPU to itself. The result is there when the engine has ended;

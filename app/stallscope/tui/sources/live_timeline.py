@@ -87,7 +87,7 @@ class LiveTimeline:
 
     @property
     def is_on(self) -> bool | None:
-        """Whether calls are recorded, which makes them longer; None while it is being switched."""
+        """True if calls are recorded, which makes them longer; None while it is being switched."""
         condition = self.report.condition
         if condition in (TimelineCondition.SWITCHING_ON, TimelineCondition.SWITCHING_OFF):
             return None

@@ -12,7 +12,6 @@ import fcntl
 import os
 import pty
 import re
-import shutil
 import signal
 import struct
 import termios
@@ -20,10 +19,10 @@ import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from errno import ENOEXEC
 from pathlib import Path
 
 from stallprobes.files import atomic
+from stallprobes.machine import processes
 
 MOST_LINES, LONGEST_LINE = 2000, 1000
 # Control sequences (ESC [ …), strings to the terminal (ESC ] … BEL or ESC \), and the shorter escape sequences.
@@ -34,7 +33,6 @@ _LONGEST_ESCAPE = 4096
 _CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8
 _READ_BYTES = 1 << 16
-_SHELL = "/bin/sh"
 _DRAIN_S = 1.0
 
 
@@ -140,7 +138,7 @@ class PaneProgram:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return self.exit_code is None
 
     def send(self, number: int) -> None:
@@ -221,16 +219,4 @@ def _start(
         (os.POSIX_SPAWN_DUP2, target, 1),
         (os.POSIX_SPAWN_DUP2, target, 2),
     ]
-    try:
-        return os.posix_spawnp(
-            arguments[0], list(arguments), environment, file_actions=actions, setsid=True, setsigmask=[],
-            setsigdef=defaults,
-        )  # fmt: skip
-    except OSError as error:
-        if error.errno != ENOEXEC:
-            raise
-    # A script without a first line that names its interpreter, which shells run themselves.
-    words = [_SHELL, shutil.which(arguments[0]) or arguments[0], *arguments[1:]]
-    return os.posix_spawn(
-        _SHELL, words, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=defaults
-    )
+    return processes.spawn(arguments, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=defaults)

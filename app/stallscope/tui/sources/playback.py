@@ -44,7 +44,7 @@ class Playback(Generic[Played]):
 
     @property
     def state_text(self) -> str:
-        """Whether it plays."""
+        """State of the replay in words: playing or paused."""
         return "REPLAY" if self._since is not None else "REPLAY, PAUSED"
 
     @property

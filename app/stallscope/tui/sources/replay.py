@@ -32,7 +32,7 @@ class ReplaySource(Playback[Recording]):
 
     @property
     def state_text(self) -> str:
-        """Whether it plays, or why it does not."""
+        """State of the replay in words: playing, paused, or stopped at damage."""
         return "REPLAY, DAMAGED HERE" if self.damaged_here else super().state_text
 
     def seek(self, seconds: float) -> None:

@@ -54,7 +54,7 @@ class SelectedGpus:
     ``own_processes`` are the processes of this program. ``gpm_counters``: NVML's GPM counters are read.
     """
 
-    def __init__(self, make_survey: Callable[[], Survey], gpm_counters: bool = True) -> None:
+    def __init__(self, make_survey: Callable[[], Survey], gpm_counters: bool) -> None:
         self.survey: Survey | None = None
         self._make_survey = make_survey
         self._gpm_counters = gpm_counters

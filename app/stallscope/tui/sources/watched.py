@@ -146,8 +146,8 @@ class KeptTraces:
 class MomentSource:
     """The readings of ``live`` in a thread, with NVML's values.
 
-    ``state`` is the program as it is now. Each moment that has new findings is put into ``recorder``, with the lines of
-    ``output``. ``failure`` says why the reading ended early, "" if it has not.
+    ``look`` is called before each reading, in the thread that reads. Each moment that has new findings is put into
+    ``recorder``, with the lines of ``output``. ``failure`` says why the reading ended early, "" if it has not.
     """
 
     engine = playback = None
@@ -156,15 +156,15 @@ class MomentSource:
     def __init__(
         self,
         live: LiveProgram,
-        state: Callable[[], WatchedProgram],
-        output: Callable[[], OutputLines | None],
         gpu: ProgramGpu | None = None,
         recorder: WatchRecorder | None = None,
+        look: Callable[[], None] = lambda: None,
+        output: Callable[[], OutputLines | None] = lambda: None,
     ) -> None:
         self.live, self.gpu = live, gpu or ProgramGpu()
         self.failure = ""
         self.kept_traces = self.recorded_traces = KeptTraces(live)
-        self._state, self._output = state, output
+        self._look, self._output = look, output
         self._recorder = recorder
         self._end_recorded = False
         self._stop = threading.Event()
@@ -195,7 +195,7 @@ class MomentSource:
     @property
     def program_state(self) -> WatchedProgram:
         """The program as it is now."""
-        return self._state()
+        return self.live.program
 
     @property
     def gpu_values(self) -> tuple[TelemetrySnapshot | None, str]:
@@ -207,8 +207,9 @@ class MomentSource:
         rest_s = 0.0
         while not self._stop.wait(rest_s):
             begun_s = time.thread_time()
+            self._look()
             # Before the reading, which then has all that the program wrote until its end.
-            program = self._state()
+            program = self.program_state
             try:
                 if self.live.update(program):
                     self.gpu.follow(process.pid for process in self.live.processes if process.ended_ns is None)
@@ -245,10 +246,12 @@ class WatchedProgramSource(MomentSource):
         gpu: ProgramGpu | None = None,
         recorder: WatchRecorder | None = None,
     ) -> None:
-        super().__init__(live, self._program_now, lambda: self.output_lines, gpu, recorder)
+        super().__init__(live, gpu, recorder, output=lambda: self.output_lines)
         self.program = program
 
-    def _program_now(self) -> WatchedProgram:
+    @property
+    def program_state(self) -> WatchedProgram:
+        """The program as it is now."""
         return replace(self.live.program, pid=self.program.pid, exit_code=self.program.exit_code)
 
     @property
@@ -280,8 +283,7 @@ class WatchedProgramSource(MomentSource):
 class AttachedSource(MomentSource):
     """Processes that were attached: they run, and write, elsewhere, also while the screen is suspended.
 
-    ``look`` is called before each reading, in the thread that reads. ``waits_for`` says why there are no rows yet, or
-    that the processes have ended; "" for nothing.
+    ``waits_for`` says why there are no rows yet, or that the processes have ended; "" for nothing.
     """
 
     program = None
@@ -296,18 +298,8 @@ class AttachedSource(MomentSource):
         waits_for: Callable[[], str],
         recorder: WatchRecorder | None = None,
     ) -> None:
-        super().__init__(live, self._program_now, lambda: None, recorder=recorder)
-        self._look = look
+        super().__init__(live, recorder=recorder, look=look)
         self._waits_for = waits_for
-
-    @property
-    def program_state(self) -> WatchedProgram:
-        """The first process."""
-        return self.live.program
-
-    def _program_now(self) -> WatchedProgram:
-        self._look()
-        return self.live.program
 
     @property
     def note(self) -> str:

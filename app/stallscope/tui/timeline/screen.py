@@ -100,7 +100,7 @@ class TimelineScreen(ActionScreen):
 
     @property
     def replayed(self) -> bool:
-        """Whether it shows kept traces, for example of a watched program."""
+        """True if it shows kept traces, for example of a watched program."""
         return self.traces.replayed
 
     @property
@@ -111,7 +111,7 @@ class TimelineScreen(ActionScreen):
 
     @property
     def reads(self) -> bool:
-        """Whether the timeline has been switched on, and nothing has been recorded yet."""
+        """True if the timeline has been switched on, and nothing has been recorded yet."""
         return self.cursor.trace is None and self.traces.starts
 
     def help_sections(self) -> tuple[tuple[str, str], ...]:

@@ -69,7 +69,7 @@ class LiveTrace:
         return self._marker[2].limits(self.baselines)
 
     def _has(self, traced: Sequence[TracedProbe]) -> bool:
-        """Whether a trace has the monitor's probes: it may be of an earlier probe set, or of the next one."""
+        """True if a trace has the monitor's probes: it may be of an earlier probe set, or of the next one."""
         return [(probe.name, len(probe.ops)) for probe in traced] == [
             (probe.name, len(probe.program.ops)) for probe in self._observation.probe_set.probes
         ]
@@ -115,7 +115,7 @@ class LiveTrace:
             self._capture.arm(self._context.focus_name)
 
     def _focus_stalls(self) -> bool:
-        """Whether the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
+        """True if the focused probe is a victim with a verdict that an aggressor or the GPU slows it down."""
         analyzer, name = self._context.analyzer, self._context.focus_name
         probe = next((candidate for candidate in self._observation.probe_set.probes if candidate.name == name), None)
         if analyzer is None or probe is None or probe.role is not Role.VICTIM:
@@ -129,12 +129,12 @@ class LiveTrace:
 
     @property
     def moving(self) -> bool:
-        """Whether no trace is frozen."""
+        """True if no trace is frozen."""
         return self._capture.state is not CaptureState.FROZEN
 
     @property
     def starts(self) -> bool:
-        """Whether the recording is being switched on, or is on: then records come."""
+        """True if the recording is being switched on, or is on: then records come."""
         condition = None if self.report is None else self.report.condition
         recorded = condition in (None, TimelineCondition.SWITCHING_ON, TimelineCondition.ON)
         return self.moving and self._live.timeline.wanted and recorded

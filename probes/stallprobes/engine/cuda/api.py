@@ -69,7 +69,7 @@ class Api:
         return results[0] if len(results) == 1 else tuple(results)
 
     def has(self, function: str) -> bool:
-        """Whether the driver has ``function``."""
+        """True if the driver has ``function``."""
         try:
             return self.address(function) != 0
         except Unsupported:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from stallprobes.engine.backend import (
-    InjectedStall,
     Options,
     ProbeFailure,
     check_profilers,
@@ -24,13 +22,12 @@ from stallprobes.engine.sim.machine import SimMachine
 from stallprobes.engine.sim.parameters import SensorParameters
 from stallprobes.engine.sim.probe_thread import SimProbeThread
 from stallprobes.engine.sim.profile import ProfileError, load
-from stallprobes.engine.sim.sampling import QUANTILES, RandomStream
 from stallprobes.engine.sim.timeline import SimTimeline
 from stallprobes.engine.slots import STEP_NS, SlotWriter
 from stallprobes.errors import EXIT_USAGE, BackendError
 from stallprobes.machine.simulated_telemetry import SENSORS
-from stallprobes.model import Channel, Probe, op_name
-from stallprobes.native.layouts.board import ProbeState, ProbeWords
+from stallprobes.model import Probe, op_name
+from stallprobes.native.layouts.board import ProbeState
 from stallprobes.records.timeline import TimelineStatus
 
 _WINDOW_NS = 200_000_000
@@ -138,8 +135,6 @@ class SimBackend:
         self._timeline = SimTimeline(board, simulation.gpus, options.rings, timeline_refusal(probes))
         for_each(probes, lambda probe: self._threads.append(machine.thread(probe, board[probe.name], options.seed)))
         self._slots = SlotWriter(probes, board, options.together)
-        if options.plant is not None:
-            self._inject_stall(options.plant, board)
         board.header.clock_ns = simulation.clock.now
         return {
             "backend": "simulated",
@@ -158,13 +153,6 @@ class SimBackend:
             ],
             "contexts": self._machine.contexts,
         }
-
-    def _inject_stall(self, plant: InjectedStall, board: Board) -> None:
-        threads = {thread.probe.name: thread for thread in self._threads}
-        if {plant.victim, plant.aggressor} <= threads.keys():
-            victim = threads[plant.victim]
-            row = victim.probe.program.channels.index(Channel(plant.phase))
-            victim.injector = partial(_stall_ns, plant, row, board[plant.aggressor].words, victim.host.random)
 
     def start(self) -> None:
         """Run the setup of all threads, one at a time; on return each is parked or has failed."""
@@ -262,14 +250,3 @@ class SimBackend:
 
 # What the engine makes.
 create = SimBackend
-
-
-def _stall_ns(
-    plant: InjectedStall, row: int, aggressor: ProbeWords, random: RandomStream, channel: int, took_ns: int
-) -> int:
-    """How much longer a call of the victim takes, which took ``took_ns`` and counts in the row ``channel``.
-
-    ``row`` is that of the stalled phase.
-    """
-    chosen = channel == row and aggressor.run and random.next_number() * plant.every < QUANTILES
-    return max(plant.at_least_ns - took_ns, 0) if chosen else 0

@@ -65,7 +65,7 @@ class CopyEngine:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a transfer over the bus or a chunk of a staged copy occupies the engine now."""
+        """True if a transfer over the bus or a chunk of a staged copy occupies the engine now."""
         now = self._clock.now
         if self.free_at > now and any(transfer.over_bus and transfer.job.end > now for transfer in self._accepted):
             return True

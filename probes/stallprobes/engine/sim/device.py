@@ -233,12 +233,14 @@ class SimGpu:
 class ContextLocks:
     """The locks of one context in the driver; a green context shares its primary context's.
 
-    ``submission``: a call that submits work. ``memory``: memory management, and the pointer lookup of copies.
-    ``content``: a change of the context's memory, modules or streams, and a call on the legacy default stream, which
-    concerns them all. ``staging``: the buffers through which copies to pageable memory and to another GPU pass.
-    ``mapping``: memory that is created, mapped and unmapped without cuMemAlloc, for which no other call waits.
-    ``submitter`` is the thread that submitted last, until ``submitted_ns``. ``synchronizations`` counts the calls that
-    waited for all work of the context.
+    - ``submission``: of a call that submits work.
+    - ``memory``: of memory management, and of the pointer lookup of copies.
+    - ``content``: of a change of the context's memory, modules or streams, and of a call on the legacy default stream,
+      which concerns them all.
+    - ``staging``: of the buffers through which copies to pageable memory and to another GPU pass.
+    - ``mapping``: of memory that is created, mapped and unmapped without cuMemAlloc, for which no other call waits.
+    - ``submitter``: the thread that submitted last, until ``submitted_ns``.
+    - ``synchronizations``: the number of calls that waited for all work of the context.
     """
 
     def __init__(self, clock: Clock, wakeup: WakeupLatency) -> None:
@@ -307,7 +309,7 @@ class GpuContext:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether calls take longer now."""
+        """True if calls take longer now."""
         return self.slowdowns.factor != 1.0 or self.gpu.slowdowns.factor != 1.0
 
     def unfinished(self) -> list[Job]:
@@ -496,7 +498,7 @@ class Simulation:
 
     @property
     def uses_one_gpu(self) -> bool:
-        """Whether there are contexts on one GPU only."""
+        """True if there are contexts on one GPU only."""
         return sum(gpu.graphics.contexts > 0 for gpu in self.gpus) == 1
 
     @classmethod

@@ -158,7 +158,7 @@ class GraphicsEngine:
         return self._waiting_beside(self._current)
 
     def _waiting_beside(self, queue: ContextQueue | None) -> bool:
-        """Whether a context other than ``queue`` has work that waits."""
+        """True if a context other than ``queue`` has work that waits."""
         return any(context is not queue and (context.pending or context.preempted) for context in self._contexts)
 
     def _schedule_timer(self) -> None:

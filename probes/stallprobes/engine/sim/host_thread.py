@@ -149,7 +149,7 @@ class HostThread:
         self._synchronizations[locks] = locks.synchronizations
 
     def looks_after_another(self, context: GpuContext) -> bool:
-        """Whether another thread has waited for all work of ``context`` since this one last looked at its progress.
+        """True if another thread has waited for all work of ``context`` since this one last looked at its progress.
 
         Then its next look is shorter, if the process uses one GPU. On H200s a wait for an idle stream takes 0.4 to 0.8
         us in place of 1.5 beside cuCtxSynchronize, cuMemFree, cuModuleUnload and cuMemHostUnregister, and a query of a

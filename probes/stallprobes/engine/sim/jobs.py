@@ -37,7 +37,7 @@ class ContextQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether a job waits for the engine."""
+        """True if a job waits for the engine."""
         return bool(self.pending or self.preempted)
 
 
@@ -74,11 +74,15 @@ def staging_delay_ns(copies: StagedCopies, now: int, thread: object) -> int:
 class Job:
     """One piece of work.
 
-    ``lead_ns`` is the time from submission to start without a predecessor, ``gap_ns`` the time from the end of the
-    last predecessor to the start. ``need`` is the number of threads it occupies on the SMs, ``ns`` its duration.
-    ``own_clock``: it ends ``ns`` after its start even if it was pre-empted. ``queue`` belongs to the
-    context of its stream, ``staging`` to the GPU. ``what`` and ``nbytes`` describe it for the timeline. ``start`` and
-    ``end`` are NEVER while unknown; ``end`` moves when the job is pre-empted.
+    - ``ns``: its duration.
+    - ``lead_ns``: the time from submission to start without a predecessor.
+    - ``gap_ns``: the time from the end of the last predecessor to the start.
+    - ``need``: the number of threads that it occupies on the SMs.
+    - ``what`` and ``nbytes``: its description for the timeline.
+    - ``own_clock``: it ends ``ns`` after its start even if it was pre-empted.
+    - ``queue``: that of the context of its stream.
+    - ``staging``: the staged copies of the GPU.
+    - ``start`` and ``end``: NEVER while unknown; ``end`` moves when the job is pre-empted.
     """
 
     clock: Clock

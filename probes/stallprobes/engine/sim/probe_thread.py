@@ -69,8 +69,6 @@ class SimProbeThread:
         self.was_on = False
         # Whether all samples are on the board, and the thread waits to be woken up.
         self._published = False
-        # How much longer (ns) a call takes, by its row and its duration; to be set before the thread runs.
-        self.injector: Callable[[int, int], int] | None = None
         self._traced: TracedThread | None = None
         self.settled: Any = host.clock.event()
         # Parked threads poll their RUN words with different phases.
@@ -199,7 +197,7 @@ class SimProbeThread:
         push, count_due, queue = recorder.push, self._pending_due.append, clock.queue
         due_channel, lead = words.due_channel, words.lead_ns
         gap = round(simulation.profile.locks.loop_ns)
-        timer, injector, rings, traced = simulation.timer, self.injector, simulation.rings, self._traced
+        timer, rings, traced = simulation.timer, simulation.rings, self._traced
         schedule = Schedule(addressof(words), slot=1)
         at, schedule_next, schedule_end = pointer(schedule), core().schedule_next, core().schedule_end
         while not simulation.quit:
@@ -253,9 +251,6 @@ class SimProbeThread:
                     traced.begin(number - 1, began)
                 result = yield from call()
                 end = clock.now
-                if injector is not None and (stall_ns := injector(each.channel, end - began)):
-                    yield stall_ns
-                    end = clock.now
                 words.inflight_op = 0
                 if result != 0 and self._is_wrong(each, result):
                     self._fail(result, number)

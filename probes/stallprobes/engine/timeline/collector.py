@@ -105,7 +105,7 @@ class Collector:
 
     @property
     def settled(self) -> bool:
-        """Whether the last switch has taken effect or failed."""
+        """True if the last switch has taken effect or failed."""
         return self._thread is None or self._settled.is_set()
 
     def limit_hold(self) -> None:

@@ -227,7 +227,7 @@ class CheckCells:
         return accumulator.repeats
 
     def is_rejected(self, row: str, column: str) -> bool:
-        """Whether half of the repeats of a cell or more were rejected."""
+        """True if half of the repeats of a cell or more were rejected."""
         accumulator = self._accumulators[row, column]
         few = len(accumulator.repeats) <= self._repeats // 2
         return bool(accumulator.rejections) and accumulator.status is None and few
@@ -257,7 +257,7 @@ class CheckCells:
 
     @property
     def has_repeats(self) -> bool:
-        """Whether any cell has a repeat, be it a rejected one."""
+        """True if any cell has a repeat, be it a rejected one."""
         return any(accumulator.repeats or accumulator.rejections for accumulator in self._accumulators.values())
 
     def all(self) -> dict[tuple[str, str], Cell]:

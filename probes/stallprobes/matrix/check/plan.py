@@ -129,7 +129,7 @@ def default_names(role: Role, *, quick: bool = False) -> list[str]:
 
 
 def enables_peer_access(probe: Probe) -> bool:
-    """Whether the probe enables peer access, which then holds for every probe of its engine."""
+    """True if the probe enables peer access, which then holds for every probe of its engine."""
     return any(op.fn == "cuCtxEnablePeerAccess" for op in probe.program.setup)
 
 

@@ -176,7 +176,7 @@ class TimeBudget:
 
     @property
     def additional_time_spent(self) -> bool:
-        """Whether no time is left for additional repeats; never in virtual time."""
+        """True if no time is left for additional repeats; never in virtual time."""
         return not self._virtual and self.spent_s >= self._part_ends_s
 
     def expected_additional(self, windows: int, number: int) -> int:
@@ -223,15 +223,15 @@ class TimeBudget:
         return _VIRTUAL_BLOCKS_PER_BASELINE if self._virtual else _BLOCKS_PER_BASELINE
 
     def may_end(self, block: Block) -> bool:
-        """Whether ``block`` belongs to a repeat that may be incomplete: a regular one after the first LEAST_REPEATS."""
+        """True if ``block`` belongs to a repeat that may be incomplete: a regular one after the first LEAST_REPEATS."""
         return not self._virtual and LEAST_REPEATS < block.repeat <= REPEATS
 
     def is_late(self, block: Block) -> bool:
-        """Whether ``block`` belongs to a repeat that may be incomplete, and the time of the regular ones is spent."""
+        """True if ``block`` belongs to a repeat that may be incomplete, and the time of the regular ones is spent."""
         return self.may_end(block) and self.spent_s >= self._regular_ends_s
 
     def is_slow(self, iteration_s: float) -> bool:
-        """Whether aggressors whose iterations take ``iteration_s`` seconds are slow; never in virtual time."""
+        """True if aggressors whose iterations take ``iteration_s`` seconds are slow; never in virtual time."""
         return not self._virtual and iteration_s > _SLOW_S
 
     def add_block(self, block: Block, lengths: Lengths, seconds: float) -> None:

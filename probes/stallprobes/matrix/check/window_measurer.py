@@ -241,7 +241,7 @@ class WindowMeasurer:
             self._until(lambda: self._parked(name), _PARK_AT_MOST_S)
 
     def _stuck(self, name: str) -> bool:
-        """Whether the probe has not stopped yet; in virtual time, whether it is in a long call."""
+        """True if the probe has not stopped yet; in virtual time, if it is in a long call."""
         part = self._control.probe_snapshots([name], False)[name]
         if self._virtual:
             return part.in_flight is not None and part.in_flight.age_ns > _STUCK_NS
@@ -339,7 +339,7 @@ class _AggressorProgress:
         return failure
 
     def ran(self, name: str) -> bool:
-        """Whether an aggressor ran since the first snapshot."""
+        """True if an aggressor ran since the first snapshot."""
         return has_run(self._probes[name], self._latest[name].minus(self._first[name]))
 
     def iterations(self, name: str) -> int:

@@ -272,7 +272,7 @@ class _Tester:
         return column > _MULTIMODAL * prior.variance.variance
 
     def _is_change(self, test: QuantileTest) -> bool:
-        """Whether all conditions of a change hold, the cheap ones first."""
+        """True if all conditions of a change hold, the cheap ones first."""
         return (
             test.relevant
             and test.steady
@@ -410,7 +410,7 @@ def _cell(old: Cell, new: Cell, parts: tuple[QuantileChange, ...]) -> CellChange
 
 
 def _starves_only(cell: Cell, other: Cell) -> bool:
-    """Whether only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
+    """True if only ``cell`` is starved: by status, or by a call in flight for longer than any call of ``other``."""
     if Status.STARVED in (cell.status, other.status):
         return cell.status is Status.STARVED
     in_flight_ns = cell.in_flight_ns or 0

@@ -164,7 +164,7 @@ class QuantileTest:
 
     @property
     def has_calls(self) -> bool:
-        """Whether both checks have calls."""
+        """True if both checks have calls."""
         return bool(self.old.calls and self.new.calls)
 
     @property
@@ -174,13 +174,13 @@ class QuantileTest:
 
     @property
     def relevant(self) -> bool:
-        """Whether ratio and difference reach their limits."""
+        """True if ratio and difference reach their limits."""
         difference = abs(self.values_ns[1] - self.values_ns[0])
         return beyond(self.ratio, self.limit) and difference >= DIFFERENCE_NS[self.quantile]
 
     @property
     def relevant_by_repeats(self) -> bool:
-        """Whether, at p50, the means of the repeats' log percentiles differ by so much, in the direction of ``ratio``.
+        """True if, at p50, the means of the repeats' log percentiles differ by so much, in the direction of ``ratio``.
 
         Where repeats vary, the median of all calls depends on chance more than this mean does, and the repeats show the
         deviation of the mean.
@@ -199,12 +199,12 @@ class QuantileTest:
 
     @property
     def paired(self) -> bool:
-        """Whether both checks are of the same hosts, so that each host is compared with itself."""
+        """True if both checks are of the same hosts, so that each host is compared with itself."""
         return any(self.old.hosts) and self.old.hosts == self.new.hosts
 
     @property
     def single_repeat(self) -> bool:
-        """Whether a check has only one repeat, so that its variance is not known."""
+        """True if a check has only one repeat, so that its variance is not known."""
         return min(len(self.old.counts), len(self.new.counts)) < 2
 
     @property
@@ -248,7 +248,7 @@ class QuantileTest:
 
     @property
     def steady(self) -> bool:
-        """Whether the ratio stays beyond half of the limit whichever repeat is left out."""
+        """True if the ratio stays beyond half of the limit whichever repeat is left out."""
         if self.single_repeat:
             return False
         old, new = self.old.jackknife(self.quantile), self.new.jackknife(self.quantile)
@@ -280,7 +280,7 @@ class QuantileTest:
 
 
 def beyond(ratio: float, limit: float) -> bool:
-    """Whether ``ratio`` (new over old) is at least ``limit`` or at most its inverse."""
+    """True if ``ratio`` (new over old) is at least ``limit`` or at most its inverse."""
     return ratio >= limit or ratio <= 1 / limit
 
 

@@ -92,7 +92,7 @@ def _setuptools() -> Any:
 
 
 def _system_compiles() -> bool:
-    """Whether a compiler of the machine builds both libraries: that it is there says little."""
+    """True if a compiler of the machine builds both libraries: that it is there says little."""
     with tempfile.TemporaryDirectory(prefix="stallscope-try-") as temporary:
         try:
             build(Path(temporary), compilers=of_system())

@@ -57,19 +57,28 @@ class StubState(IntEnum):
 class Control(ctypes.Structure):
     """Requests of stallscope to the library, and its answers.
 
-    ``pid`` is the process's number in its own namespace, ``start_ticks`` when it began, as in /proc. ``wish`` is 1 for
-    recording to a memfd with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. ``cupti`` is the libcupti
-    to load for a process without a libcupti, or with one that records no context switches. ``recording`` is a
-    ``WatchState``; ``code`` and ``step`` are the result and the name of the last called function. ``began_ns`` and
-    ``ready_ns`` are the begin and the end of the last request (CLOCK_MONOTONIC). ``held_ns`` is the longest time for
-    which calls of the program may have been held up since the last recording began. ``stub_at`` and ``stub_bytes`` are
-    the attacher's memory, to be returned. ``lack`` is the ``Lack`` that left the recording without a file:
-    ``lack_needed`` bytes, descriptors or threads are needed and ``lack_available`` are available; both are 0 if
-    unknown. The memfd is sealed, so that its size is fixed.
+    The process and the request:
+
+    - ``pid``: the process's number in its own namespace.
+    - ``start_ticks``: when it began, as in /proc.
+    - ``wish``: 1 for recording to a memfd with ``slow_ns``, ``cost_ppm`` and ``flags`` (``Flag``), 0 for sleep. The
+      memfd is sealed, so that its size is fixed.
+    - ``cupti``: the libcupti to load for a process without a libcupti, or with one that records no context switches.
+    - ``began_ns`` and ``ready_ns``: begin and end of the last request (CLOCK_MONOTONIC).
+    - ``stub_at`` and ``stub_bytes``: the attacher's memory, to be returned.
+
+    The library's answers:
+
+    - ``recording``: a ``WatchState``.
+    - ``code`` and ``step``: result and name of the last called function.
+    - ``held_ns``: longest time for which calls of the program may have been held up since the last recording began.
+    - ``lack``: the ``Lack`` that left the recording without a file.
+    - ``lack_needed`` and ``lack_available``: bytes, descriptors or threads that are needed and available; both are 0 if
+      unknown.
 
     Where the process finds no file of a libcupti, ``sends_cupti`` is 1: the library makes a memfd, whose number plus 1
-    it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``. In the
-    same way it waits, before a recording begins, until stallscope has taken the memfd ``file_descriptor`` and set
+    it writes to ``cupti_descriptor``, and waits until stallscope has filled it and set ``cupti_sent``. In the same way
+    it waits, before a recording begins, until stallscope has taken the memfd ``file_descriptor`` and set
     ``file_taken``.
     """
 

@@ -83,10 +83,14 @@ class ProbeWords(ctypes.Structure):
     """The words of a probe.
 
     The session writes ``run`` and ``period_ns``; the loop what follows up to the error, whose words have a line of
-    their own; the engine the rest. ``inflight_op`` is the number of the op in flight from 1, 0 for none. ``samples``
-    and ``host_calls`` count all entries ever put into the rings. ``held`` is the number of the hold in which the loop
-    rests, or rested last. ``slot`` counts the time in which the probe was allowed to run, ``not_alone`` the time beside
-    a call of another group; ``opens_ns`` is the earliest time at which its slot opens unless a probe is switched.
+    their own; the engine the rest.
+
+    - ``inflight_op``: the number of the op in flight from 1, 0 for none.
+    - ``samples`` and ``host_calls``: numbers of all entries ever put into the rings.
+    - ``held``: the number of the hold in which the loop rests, or rested last.
+    - ``slot``: the time in which the probe was allowed to run.
+    - ``not_alone``: the time beside a call of another group.
+    - ``opens_ns``: the earliest time at which its slot opens unless a probe is switched.
     """
 
     run: Int64

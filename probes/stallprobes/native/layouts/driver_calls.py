@@ -128,11 +128,11 @@ class DriverFunction:
 
     @property
     def submits(self) -> bool:
-        """Whether they submit work to the GPU."""
+        """True if they submit work to the GPU."""
         return self.family in (CallFamily.LAUNCH, CallFamily.COPY, CallFamily.FILL)
 
     def fits(self, name: str) -> bool:
-        """Whether a function of this name is one of them."""
+        """True if a function of this name is one of them."""
         prefix, _, word = self.pattern.partition("*")
         return name.startswith(prefix) and word in name[len(prefix) :]
 

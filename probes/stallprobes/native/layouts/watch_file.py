@@ -171,12 +171,12 @@ class LossKind(IntEnum):
 
     @property
     def is_call(self) -> bool:
-        """Whether the lost entries are calls."""
+        """True if the lost entries are calls."""
         return self <= LossKind.BEFORE_FILE
 
     @property
     def is_record(self) -> bool:
-        """Whether the lost entries are activity records."""
+        """True if the lost entries are activity records."""
         return self in (LossKind.DROPPED_BY_CUPTI, LossKind.UNKNOWN_RECORD, LossKind.NO_TIME, LossKind.NO_SPACE)
 
 
@@ -240,14 +240,18 @@ class SampledTime(IntEnum):
 class FileHeader(ctypes.Structure):
     """The file's first words. The library writes ``magic`` last, so a file without it is not yet complete.
 
-    ``python`` is the version of the Python interpreter in the process, empty without one. ``stacks`` is how many stacks
-    were taken, and ``stacks_ns`` how much time on a CPU that took. ``cost_ppm`` is the largest cost of watching.
-    ``windows`` have begun; without any, records were never off. ``not_held`` calls began while kinds were switched;
-    CUPTI may give no more records of their threads. ``unfinished`` counts records of calls in flight when CUPTI gave a
-    buffer back; they never get their content. ``timed`` callbacks, one of ``TIMED_CALLBACKS``, took ``timed_ns`` in
-    all. ``samples`` of the threads' time were taken. ``record_places`` and ``call_blocks`` are how many records and
-    blocks of calls the file keeps, by the room that the process had. ``out_of_space`` is 1 while there is no more.
-    ``graphs`` were instantiated.
+    - ``python``: version of the Python interpreter in the process, empty without one.
+    - ``stacks`` and ``stacks_ns``: number of stacks that were taken, and the time on a CPU that they took.
+    - ``cost_ppm``: largest cost of watching.
+    - ``windows``: number of windows that have begun; without any, records were never off.
+    - ``not_held``: calls that began while kinds were switched; CUPTI may give no more records of their threads.
+    - ``unfinished``: records of calls in flight when CUPTI gave a buffer back; they never get their content.
+    - ``timed`` and ``timed_ns``: number of timed callbacks, one of ``TIMED_CALLBACKS``, and the time of all of them.
+    - ``samples``: samples of the threads' time that were taken.
+    - ``record_places`` and ``call_blocks``: how many records and blocks of calls the file keeps, by the room that the
+      process had.
+    - ``out_of_space``: 1 while there is no more room.
+    - ``graphs``: number of graphs that were instantiated.
     """
 
     magic: UInt64

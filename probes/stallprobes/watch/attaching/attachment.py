@@ -59,12 +59,12 @@ class Attachment:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process, or the program that was attached, has ended."""
+        """True if the process, or the program that was attached, has ended."""
         return self.target.has_ended or self.is_replaced
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the process now executes another program; checked once a second."""
+        """True if the process now executes another program; checked once a second."""
         if not self._replaced and not self._detached and time.monotonic() - self._looked_s >= _LOOK_S:
             self._looked_s = time.monotonic()
             self._replaced = _is_replaced(self.target)
@@ -165,14 +165,14 @@ def _attached(target: Target, options: WatchOptions, access: TargetAccess) -> At
 
 
 def _is_replaced(target: Target) -> bool:
-    """Whether a process that had the library executes another program."""
+    """True if a process that had the library executes another program."""
     with contextlib.suppress(OSError):
         return not target.has_ended and not target.has_library
     return False
 
 
 def _is_back(target: Target, thread: int) -> bool:
-    """Whether the borrowed thread has left the attacher's memory."""
+    """True if the borrowed thread has left the attacher's memory."""
     due = time.monotonic() + _BACK_S
     while time.monotonic() < due:
         with contextlib.suppress(OSError):

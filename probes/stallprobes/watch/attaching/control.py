@@ -142,11 +142,11 @@ class Control:
 
     @property
     def is_done(self) -> bool:
-        """Whether the library has done what it was asked for."""
+        """True if the library has done what it was asked for."""
         return int(self._words.answered) == int(self._words.asked)
 
     def is_free(self) -> bool:
-        """Whether no other stallscope has the lock."""
+        """True if no other stallscope has the lock."""
         if not self._locked(fcntl.LOCK_SH):
             return False
         fcntl.flock(self._held, fcntl.LOCK_UN)

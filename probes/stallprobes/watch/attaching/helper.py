@@ -195,7 +195,7 @@ class TargetHelper:
         return answer, descriptors
 
     def _is_stopped(self) -> bool:
-        """Whether the helper, or what it runs, is stopped."""
+        """True if the helper, or what it runs, is stopped."""
         pid = self._process.pid
         children: list[str] = []
         with suppress(OSError):

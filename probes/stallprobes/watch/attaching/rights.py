@@ -37,12 +37,12 @@ def capabilities() -> int:
 
 
 def may_trace_everything() -> bool:
-    """Whether this process may trace those of other users (CAP_SYS_PTRACE)."""
+    """True if this process may trace those of other users (CAP_SYS_PTRACE)."""
     return bool(capabilities() >> CAP_SYS_PTRACE & 1)
 
 
 def may_become_others() -> bool:
-    """Whether this process may take the ids of another user (CAP_SETUID and CAP_SETGID)."""
+    """True if this process may take the ids of another user (CAP_SETUID and CAP_SETGID)."""
     held = capabilities()
     return all(held >> capability & 1 for capability in (CAP_SETUID, CAP_SETGID))
 

@@ -101,12 +101,12 @@ class Target:
 
     @property
     def has_memory(self) -> bool:
-        """Whether it runs a program: the kernel's own have no memory, nor have those that are ending."""
+        """True if it runs a program: the kernel's own have no memory, nor have those that are ending."""
         return bool(self.field("VmSize"))
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended.
+        """True if the process has ended.
 
         It has not while other threads run: its first thread may have ended, or may just be replaced by one that
         executes another program.
@@ -129,7 +129,7 @@ class Target:
 
     @property
     def has_library(self) -> bool:
-        """Whether the injected library is in the program that it executes. Raises OSError if that is not known."""
+        """True if the injected library is in the program that it executes. Raises OSError if that is not known."""
         return any(CONTROL_NAME in mapping.path for mapping in self.mappings())
 
     def sleeping_threads(self) -> list[int]:
@@ -165,7 +165,7 @@ class Target:
         return Identity(users[0], groups[0], tuple(sorted(self.numbers("Groups"))))
 
     def shares_files(self) -> bool:
-        """Whether paths mean the same in it as here. Nothing of its file system is looked at for that."""
+        """True if paths mean the same in it as here. Nothing of its file system is looked at for that."""
         try:
             same_mounts = os.readlink(self.folder / "ns" / "mnt") == os.readlink("/proc/self/ns/mnt")
             return same_mounts and os.readlink(self.folder / "root") == os.readlink("/proc/self/root")
@@ -173,7 +173,7 @@ class Target:
             return False
 
     def is_foreign(self) -> bool:
-        """Whether it has other rights than this process: another user, or another root where this process is of root.
+        """True if it has other rights than this process: another user, or another root where this process is of root.
 
         This process then uses no name that it controls.
         """
@@ -186,7 +186,7 @@ class Target:
 
     @property
     def has_own_numbers(self) -> bool:
-        """Whether it is in a PID namespace below this one, so that its threads have numbers of their own."""
+        """True if it is in a PID namespace below this one, so that its threads have numbers of their own."""
         return len(self.numbers("NSpid")) > len(Target(os.getpid()).numbers("NSpid"))
 
     def threads_here(self) -> dict[int, int]:

@@ -211,7 +211,7 @@ class CallSite(Document, kw_only=True):
 
     @property
     def is_copy(self) -> bool:
-        """Whether its function copies."""
+        """True if its function copies."""
         return family_of(self.function) is CallFamily.COPY
 
     def __post_init__(self) -> None:

@@ -34,10 +34,14 @@ _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 class GpuWaits:
     """What each slow call waited for on the GPU, in ns within the call, one value for each call.
 
-    ``front``: work in front of it; ``own``: its own work; ``context`` and ``process``: time-slices of others.
-    ``stream`` and ``whole`` are the numbers of the stream and the context whose work counts (-1: not known), ``until``
-    when the last of it ended, ``engine_until`` the same for the graphics engine, if tenures are known. ``staged`` has
-    rows of work in other streams for which some calls wait too; for ``by_staging`` it is most of what they wait for.
+    - ``front``: work in front of it.
+    - ``own``: its own work.
+    - ``context`` and ``process``: time-slices of others.
+    - ``stream`` and ``whole``: the numbers of the stream and the context whose work counts (-1: not known).
+    - ``until``: when the last of that work ended.
+    - ``engine_until``: the same for the graphics engine, if tenures are known.
+    - ``staged``: rows of work in other streams for which some calls wait too; for ``by_staging`` it is most of what
+      they wait for.
     """
 
     front: Int64s

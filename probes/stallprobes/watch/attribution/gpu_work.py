@@ -46,12 +46,16 @@ class PriorEnds:
 class WorkTable:
     """Kernels, copies and memsets in the order of their starts.
 
-    ``rows`` are the records; ``streams`` numbers (context, stream), ``contexts`` the contexts, both from 0 by
-    ``stream_numbers`` and ``context_numbers``. All work of a graph is in the stream of its first piece, in which it was
-    launched: branches have streams of their own (H200, CUPTI 13.5), for which nobody can wait. ``orders`` ascend with
-    the time at which the work was submitted, as ``CallTable.order_of`` gives them. ``owners`` is the place of the slow
-    call that submitted it, or -1; ``first_of_call`` and ``last_of_call`` are the rows that each slow call submitted
-    first and last, or -1.
+    All work of a graph is in the stream of its first piece, in which it was launched: branches have streams of their
+    own (H200, CUPTI 13.5), for which nobody can wait.
+
+    - ``rows``: the records.
+    - ``streams``: numbers of (context, stream) from 0, by ``stream_numbers``.
+    - ``contexts``: numbers of the contexts from 0, by ``context_numbers``.
+    - ``owners``: the place of the slow call that submitted the work, or -1.
+    - ``first_of_call`` and ``last_of_call``: the rows that each slow call submitted first and last, or -1.
+    - ``orders``: numbers that ascend with the time at which the work was submitted, as ``CallTable.order_of`` gives
+      them.
     """
 
     rows: NDArray[Any]

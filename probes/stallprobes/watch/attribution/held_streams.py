@@ -17,7 +17,7 @@ _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 
 def may_hold_streams(functions: Iterable[str]) -> bool:
-    """Whether a program that calls ``functions`` can make a stream wait for something other than GPU work."""
+    """True if a program that calls ``functions`` can make a stream wait for something other than GPU work."""
     return any(function_of(name).role in _HOLDERS for name in functions)
 
 

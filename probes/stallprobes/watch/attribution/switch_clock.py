@@ -259,7 +259,7 @@ class _Owners:
         self._times, self._owners = gpu_ns, np.where(operations == _START, contexts, -1)
 
     def agree(self, contexts: Int64s, starts: Int64s) -> bool:
-        """Whether work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
+        """True if work of ``contexts`` may have started at ``starts``, as far as these are among the switches."""
         inside = (starts >= self._times[0]) & (starts <= self._times[-1])
         contexts, starts = contexts[inside], starts[inside]
         # CUPTI's conversion of a start may be off, to before the switch.

@@ -52,7 +52,7 @@ class WaitCause(StrEnum):
 
     @property
     def is_other_thread(self) -> bool:
-        """Whether a call of another thread is the cause."""
+        """True if a call of another thread is the cause."""
         return self in OTHER_THREAD
 
 

@@ -68,14 +68,21 @@ _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILAT
 class Recorded:
     """Records of a process beside its slow calls.
 
-    ``records`` are in the layout of the file, ``names`` those of its kernels by their place. ``tenures`` are by
-    device. ``run_delays`` has for each thread's id int64[n][3], ascending: a time (ns), for how long until then the
-    thread was ready to run and had no CPU, and for how long it had one (ns). ``thread_names`` are by id, ``stacks``
-    by their number in the file. ``first_launches`` are those of each kernel. ``complete``: no record was lost, so
-    that the GPU did nothing else. ``windows`` are those in which records were on or off. ``streams`` has the
-    numbers of streams. ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host
-    function; ``order`` has them. ``alike`` are calls whose causes are final, and ``noted`` says which of the slow calls
-    are among them. ``others`` has the kernels of other watched processes.
+    - ``records``: in the layout of the file.
+    - ``names``: those of its kernels by their place.
+    - ``tenures``: by device.
+    - ``run_delays``: for each thread's id int64[n][3], ascending: a time (ns), for how long until then the thread was
+      ready to run and had no CPU, and for how long it had one (ns).
+    - ``thread_names``: by id.
+    - ``stacks``: by their number in the file.
+    - ``first_launches``: those of each kernel.
+    - ``complete``: no record was lost, so that the GPU did nothing else.
+    - ``windows``: those in which records were on or off.
+    - ``streams``: the numbers of streams.
+    - ``may_hold_streams``: the program makes calls after which a stream waits for an event or a host function;
+      ``order`` has them.
+    - ``alike``: calls whose causes are final; ``noted`` says which of the slow calls are among them.
+    - ``others``: the kernels of other watched processes.
     """
 
     records: NDArray[Any]
@@ -213,7 +220,7 @@ class Facts:
 
     @property
     def all_work_known(self) -> bool:
-        """Whether the GPU did nothing else than what was recorded."""
+        """True if the GPU did nothing else than what was recorded."""
         return self.recorded.complete and len(self.work) > 0
 
     def near(self, asked: Flags) -> Neighbours:
@@ -236,7 +243,7 @@ class Facts:
         return self._held
 
     def _is_behind_holder(self, at: int) -> bool:
-        """Whether a call that holds the stream was made shortly before: later, nothing says that it still does."""
+        """True if a call that holds the stream was made shortly before: later, nothing says that it still does."""
         calls, holders = self.calls, self.behind(at).holders
         since = int(2 * calls.begins[at] - calls.ends[at]) - HOLDS_NS
         return bool(holders) and int(holders[0]["began_ns"]) >= since

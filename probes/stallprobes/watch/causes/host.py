@@ -98,7 +98,7 @@ def _known_by_function(cause: WaitCause, facts: Facts, at: int) -> Answer:
 
 
 def _is_usual_here(facts: Facts, at: int) -> bool:
-    """Whether calls of the same function and size took half as long, during which the GPU did nothing."""
+    """True if calls of the same function and size took half as long, during which the GPU did nothing."""
     calls = facts.calls
     alike = (calls.numbers == calls.numbers[at]) & (facts.sizes == facts.sizes[at]) & (facts.busy == 0)
     took = (calls.ends - calls.begins)[alike & _did_not_wait(facts)]

@@ -60,7 +60,7 @@ class KnownStalls:
         return cls(frozenset(stalls), f"the reference {reference.name}")
 
     def contains(self, victim: DriverCall, columns: Iterable[str], culprit: DriverCall) -> bool:
-        """Whether calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context.
+        """True if calls such as ``victim`` stall beside ``culprit``, a call of another thread in the same context.
 
         ``columns`` are those of a check in which aggressors make such calls.
         """

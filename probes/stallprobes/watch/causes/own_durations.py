@@ -55,6 +55,6 @@ def longest_ns(function: str, size: int | None) -> int | None:
 
 
 def is_usual(function: str, size: int | None, duration_ns: int) -> bool:
-    """Whether a function takes as long by itself; False without a measurement."""
+    """True if a function takes as long by itself; False without a measurement."""
     longest = longest_ns(function, size)
     return longest is not None and duration_ns <= MOST_TIMES * longest + MOST_MORE_NS

@@ -51,7 +51,7 @@ ALIKE = Rule(_is_alike, _as_alike)
 
 
 def _is_possible(facts: Facts, at: int, cause: WaitCause | None) -> bool:
-    """Whether a call can have a cause: that a call of another thread holds it up shows without records too."""
+    """True if a call can have a cause: that a call of another thread holds it up shows without records too."""
     if cause is None or not cause.is_other_thread:
         return cause is not None
     group = int(facts.culprits(facts.nothing)[0][at])

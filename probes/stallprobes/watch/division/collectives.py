@@ -109,7 +109,7 @@ class CollectiveLog:
 
 
 def is_nccl(name: str) -> bool:
-    """Whether a kernel is one of NCCL's, whose ranks wait for each other."""
+    """True if a kernel is one of NCCL's, whose ranks wait for each other."""
     return "nccl" in name.lower()
 
 

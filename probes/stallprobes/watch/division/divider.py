@@ -187,7 +187,7 @@ class ProcessDivider:
         return self._book.leader(thread)
 
     def knows(self, thread: int, until_ns: int) -> bool:
-        """Whether it is known which sequence a thread belongs to that made calls until a time."""
+        """True if it is known which sequence a thread belongs to that made calls until a time."""
         return self._book.knows(thread) or until_ns <= self._done_ns or self._ended
 
     def last_end_ns(self, leader: int) -> int:
@@ -554,7 +554,7 @@ class ProcessDivider:
         return division.changed(step=self._steps.step_of(division.threads))
 
     def _knows_engine(self, device: int) -> bool:
-        """Whether times in which others have a GPU are known."""
+        """True if times in which others have a GPU are known."""
         assert self._process is not None
         switches = RecordKind.CONTEXT_SWITCH in self._process.kinds
         return switches and (device in self._placed or self._switches < _FEW_SWITCHES)

@@ -239,11 +239,15 @@ class Operations:
 class SequenceTimes:
     """What is known of one sequence on one GPU, in any span of time.
 
-    ``threads`` are the calls by thread id. ``work`` is the sequence's own, ``other_work`` the times in which the GPU
-    works for other threads of the process, ``holding`` the calls of other threads that may hold a lock. ``away``: none
-    of the sequence's contexts has the graphics engine. ``recorded``: all work is recorded.
-    ``lost``: records or calls are missing. ``last_end_ns`` is the latest end of work before the first operation.
-    ``ended``: no operation follows the last one, else that is not known.
+    - ``threads``: the calls by thread id.
+    - ``work``: the sequence's own.
+    - ``recorded``: all work is recorded.
+    - ``other_work``: the times in which the GPU works for other threads of the process.
+    - ``holding``: the calls of other threads that may hold a lock.
+    - ``away``: none of the sequence's contexts has the graphics engine.
+    - ``lost``: records or calls are missing.
+    - ``last_end_ns``: the latest end of work before the first operation.
+    - ``ended``: no operation follows the last one, else that is not known.
     """
 
     threads: Mapping[int, ThreadCalls]

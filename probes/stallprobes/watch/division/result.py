@@ -101,7 +101,7 @@ class SequenceDivision(Document, kw_only=True):
 
     @property
     def divided(self) -> bool:
-        """Whether its figures are known."""
+        """True if its figures are known."""
         return self.device is not None
 
     @property

@@ -54,7 +54,7 @@ class SequenceBook:
         return self._leaders.get(thread, thread)
 
     def knows(self, thread: int) -> bool:
-        """Whether calls of a thread were noted, and the thread not forgotten since."""
+        """True if calls of a thread were noted, and the thread not forgotten since."""
         return thread in self._busy
 
     def _group(self) -> None:

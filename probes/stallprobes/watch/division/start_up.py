@@ -68,11 +68,11 @@ class StartUp:
         return None
 
     def is_over(self, known_ns: int) -> bool:
-        """Whether a steady state that has not begun until ``known_ns`` never begins."""
+        """True if a steady state that has not begun until ``known_ns`` never begins."""
         return known_ns - self.began_ns >= len(self._busy) * SECOND_NS
 
     def is_settled(self, known_ns: int) -> bool:
-        """Whether a steady state has begun that no event after ``known_ns`` moves: one moves it that is in its first
+        """True if a steady state has begun that no event after ``known_ns`` moves: one moves it that is in its first
         seconds, and known a little later."""
         steady_ns = self.steady_ns(known_ns, ended=False)
         return steady_ns is not None and known_ns - steady_ns >= 2 * QUIET_SECONDS * SECOND_NS

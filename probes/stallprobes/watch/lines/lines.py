@@ -92,7 +92,7 @@ def lines_of(
 
 
 def count_alike(division: SequenceDivision) -> bool:
-    """Whether the lines of a sequence are ordered by all of their time, not by their cost."""
+    """True if the lines of a sequence are ordered by all of their time, not by their cost."""
     return division.verdict in _COUNT_ALIKE
 
 

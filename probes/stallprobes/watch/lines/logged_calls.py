@@ -32,7 +32,7 @@ class Sequences(Protocol):
         """Thread that names the sequence of a thread."""
 
     def knows(self, thread: int, until_ns: int) -> bool:
-        """Whether the sequence is known of a thread that made calls until ``until_ns``."""
+        """True if the sequence is known of a thread that made calls until ``until_ns``."""
 
     def last_end_ns(self, leader: int) -> int:
         """Latest known end of work of a sequence on the GPU; 0 without any."""
@@ -119,7 +119,7 @@ class Reading:
         return {thread: rows_at(self._rows, places) for thread, places in _by_thread(int64s(self._rows["thread"]))}
 
     def is_known(self, sequences: Sequences) -> bool:
-        """Whether the sequences of all threads with samples or calls are known."""
+        """True if the sequences of all threads with samples or calls are known."""
         return all(sequences.knows(thread, self._until_ns) for thread in self.thread_ids)
 
     @cached_property

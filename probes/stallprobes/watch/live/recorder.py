@@ -188,7 +188,7 @@ class WatchRecorder:
 
 
 def _is_readable(text: bytes) -> bool:
-    """Whether a reader accepts the line of a moment."""
+    """True if a reader accepts the line of a moment."""
     try:
         MomentLine.of_text(text)
     except MalformedJson:

@@ -22,7 +22,7 @@ MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 
 
 def is_watch_recording(path: Path) -> bool:
-    """Whether the file ``path`` begins as the recording of a watched program does; False if it cannot be read."""
+    """True if the file ``path`` begins as the recording of a watched program does; False if it cannot be read."""
     try:
         # What is read of a pipe is gone.
         if not path.is_file():

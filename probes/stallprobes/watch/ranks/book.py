@@ -433,12 +433,12 @@ class RankBook:
 
 
 def _is_one(match_: Match) -> bool:
-    """Whether a match shows that two series are one communicator."""
+    """True if a match shows that two series are one communicator."""
     return match_.eligible >= LEAST_MATCHED and match_.share >= LEAST_SHARE and not match_.ambiguous
 
 
 def _has(communicator: _Communicator, key: SeriesKey) -> bool:
-    """Whether a communicator has a series of the same process and GPU already."""
+    """True if a communicator has a series of the same process and GPU already."""
     return any(_same_process(member, key) for member in communicator.members)
 
 

@@ -38,11 +38,14 @@ class Member:
 class Rounds:
     """Rounds of a collective: arrays of [members][rounds], times in ns.
 
-    ``starts`` are when the member's kernels began. ``present``: the kernel of the member is known, and the round is
-    none that cannot be one. ``waits``: for how long it waited for the ``last`` one, that came latest of those present;
-    ``exposed`` is the part of it in which no other kernel ran, and ``communicates`` that of the whole kernel; both are
-    0 where not all of the kernel's time is divided. ``parts`` is what the member did since the round before
-    (int64[members][rounds][parts]), and ``whole`` whether all of that is known.
+    - ``starts``: when the member's kernels began.
+    - ``present``: the kernel of the member is known, and the round is none that cannot be one.
+    - ``last``: the member that came latest of those present.
+    - ``waits``: for how long the member waited for the ``last`` one.
+    - ``exposed``: the part of ``waits`` in which no other kernel ran; 0 where not all of the kernel's time is divided.
+    - ``communicates``: that part of the whole kernel; 0 in the same case.
+    - ``parts``: what the member did since the round before (int64[members][rounds][parts]).
+    - ``whole``: all of ``parts`` is known.
     """
 
     starts: NDArray[np.int64]

@@ -52,7 +52,7 @@ class StackFrame(PlainDocument):
 
     @property
     def is_users(self) -> bool:
-        """Whether it is of the program itself, not of Python's library, an installed package or CUDA."""
+        """True if it is of the program itself, not of Python's library, an installed package or CUDA."""
         if self.kind is FrameKind.PYTHON:
             return not self.is_installed
         name = os.path.basename(self.file)
@@ -62,17 +62,17 @@ class StackFrame(PlainDocument):
 
     @property
     def is_installed(self) -> bool:
-        """Whether its file is of Python's own library or of an installed package."""
+        """True if its file is of Python's own library or of an installed package."""
         return _LIBRARY_FILE.search(self.file) is not None
 
     @property
     def is_interpreter(self) -> bool:
-        """Whether it is of the Python interpreter itself."""
+        """True if it is of the Python interpreter itself."""
         return self.kind is FrameKind.NATIVE and bool(_INTERPRETER_MODULE.fullmatch(os.path.basename(self.file)))
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is of a library of CUDA's or of the injected one."""
+        """True if it is of a library of CUDA's or of the injected one."""
         return self.kind is FrameKind.NATIVE and _CUDA_MODULE.fullmatch(os.path.basename(self.file)) is not None
 
 

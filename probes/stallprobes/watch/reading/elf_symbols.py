@@ -300,7 +300,7 @@ class ElfFile:
 
 
 def _is_zlib(raw: bytes) -> bool:
-    """Whether a compressed section that begins with ``raw`` is compressed with zlib."""
+    """True if a compressed section that begins with ``raw`` is compressed with zlib."""
     return len(raw) >= _COMPRESSION.size and _COMPRESSION.unpack_from(raw)[0] == _ZLIB
 
 

@@ -122,7 +122,7 @@ def _removed(parent: Path, name: str) -> bool:
 
 
 def _is_open(folder: int, name: str) -> bool:
-    """Whether any process has a file of ``folder`` open or in its memory, or may have."""
+    """True if any process has a file of ``folder`` open or in its memory, or may have."""
     file = os.open(name, _FILE_FLAGS, dir_fd=folder)
     try:
         # An exclusive lease is refused while another process, of whatever container, has the file. Who opens it during

@@ -52,7 +52,7 @@ class DriverCall(PlainDocument, kw_only=True):
 
     @property
     def pageable(self) -> bool:
-        """Whether it copies from or to pageable memory."""
+        """True if it copies from or to pageable memory."""
         return Memory.PAGEABLE in (self.source, self.target)
 
 
@@ -204,16 +204,22 @@ class ProcessHead(Document, kw_only=True):
 class WatchedProcess(ProcessHead, kw_only=True):
     """A process and what was recorded of it.
 
-    ``losses`` counts what the library could not record. ``start_ticks`` is when it began, as in /proc. ``ended_ns`` is
-    None unless the program ended by exit, or the recording before it. ``late``: the recording began while the program
-    ran. ``python`` is the version of the interpreter in the process, "" without one; ``no_stacks``: the user wants no
-    call stacks; ``native_stacks`` and ``python_stacks`` say which frames of a stack the library can record, and
-    ``free_threaded`` that it records none of Python since it is a build without the global lock. ``budget`` is the
-    share (0 to 1) of the program's time that watching may cost. A callback of the library took ``callback_ns`` on
-    average, all stacks took ``stacks_ns``. ``not_held`` calls began while records were switched, so that CUPTI may give
-    no more records of their threads; records are switched on no more then. ``unfinished`` records were given back while
-    their calls were held up, and never had any content. ``leaves_graphs``: work of the GPU was not recorded
-    while it instantiated graphs again and again. ``ranges`` are the program's own names for parts of its time.
+    - ``losses``: counts of what the library could not record.
+    - ``start_ticks``: when it began, as in /proc.
+    - ``ended_ns``: None unless the program ended by exit, or the recording before it.
+    - ``python``: the version of the interpreter in the process, "" without one.
+    - ``no_stacks``: the user wants no call stacks.
+    - ``native_stacks`` and ``python_stacks``: which frames of a stack the library can record.
+    - ``free_threaded``: the library records no frames of Python, since it is a build without the global lock.
+    - ``budget``: the share (0 to 1) of the program's time that watching may cost.
+    - ``callback_ns``: the mean time of a callback of the library.
+    - ``stacks_ns``: the time that all stacks took.
+    - ``not_held``: calls that began while records were switched, so that CUPTI may give no more records of their
+      threads; records are switched on no more then.
+    - ``unfinished``: records that were given back while their calls were held up, and never had any content.
+    - ``late``: the recording began while the program ran.
+    - ``leaves_graphs``: work of the GPU was not recorded while it instantiated graphs again and again.
+    - ``ranges``: the program's own names for parts of its time.
     """
 
     losses: Mapping[LossKind, int]

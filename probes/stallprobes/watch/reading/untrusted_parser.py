@@ -287,7 +287,7 @@ def _checked(text: str) -> str:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other end is closed, or sent something unasked."""
+    """True if the other end is closed, or sent something unasked."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
