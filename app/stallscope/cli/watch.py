@@ -111,11 +111,12 @@ class _Rule(NamedTuple):
     see_help: bool = True
 
 
-# Options with which nothing is started; then the options of the report, of the recording, of a program that watch
-# starts, and of a process that runs already.
+# Options with which watch starts no program; they exclude each other.
 _MODES = ("--print-env", "--attach", "--pid")
+# Options that choose what is reported, and those that choose what is recorded.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
+# Options for a program that watch starts, and those for a process that runs already.
 _STARTED = ("--headless", OUTPUT)
 _RUNNING = ("--seconds", "--children")
 # Rules for the arguments; the first broken one is reported.

@@ -43,7 +43,8 @@ TICK_S = 0.02
 # Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
 VIRTUAL_STEP_NS = 20_000_000
 STOP_S = 0.7
-# Longest wait (s) for the second process to end; with STOP_S, less than a session gives its engine to end.
+# Longest wait (s) for the end of the second process, in which probes of another process run. STOP_S and this wait must
+# together be shorter than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
 TIMELINE_START_S = 10.0
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from stallprobes.errors import kind_and_text
 from stallprobes.machine.gpu_processes import GpuProcessList
 
+# Usual period (s) of the readings.
 PERIOD_S = 1.0
-# Largest share of a core for the readings.
+# Largest share of a core for the readings; the period is longer where one takes more.
 _SHARE = 0.1
 SILENT_AFTER_S = 2.0
 

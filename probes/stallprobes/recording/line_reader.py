@@ -24,7 +24,8 @@ from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, H
 _HIGHEST_RATIO = 250
 _FREE_BYTES = 1 << 26
 _UNLIMITED = 1 << 62
-# Distance (bytes) of the points from which lines are read again, and their number; a point takes some 50 KiB.
+# Distance (bytes of text) between points at which decompression can resume, to read a line again, and their largest
+# number; a point takes some 50 KiB.
 _POINT_BYTES = 1 << 22
 _MOST_POINTS = 256
 

@@ -26,7 +26,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share and number of calls above three times the baseline's p99 in a tail that counts.
+# Smallest share and smallest number of calls above three times the baseline's p99 with which a tail counts. A median
+# needs as many calls.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
 # Smallest share of a victim's excess that the host control must show at the same time to be its cause.

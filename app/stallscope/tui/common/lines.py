@@ -42,8 +42,8 @@ READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
 # Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
-# Colors in place of the default themes' own, for quiet, slow, now and as it should be: color-blind people tell them
-# apart in one plot (Okabe and Ito). Other themes keep their colors.
+# Colors that replace those of the default themes, by the theme's background and primary color: Okabe and Ito's, which
+# color-blind people can tell apart in one plot. Other themes keep their colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},

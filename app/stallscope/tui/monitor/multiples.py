@@ -41,7 +41,7 @@ from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
 # Lines of a plot besides its phases: title, figures, axis; and the number of lines beyond which more do not help.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
-# Usual number of phases: call, wait and due.
+# Number of phases (call, wait and due) from which the smallest height of a plot follows; more are rare.
 _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
 # Smallest number of lines of a plot that shows its shape.

@@ -21,9 +21,10 @@ REPEATS = 6
 LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 QUICK_REPEATS = 3
-# Time budget (s) of the measurement for each column of a check, so that a cell keeps its time when a column is added,
-# and of a quick check. A default check is documented to take 70 s, a quick one 12 s, with start and report.
+# Time budget (s) of the measurement for each column of a check: a cell keeps its time when a column is added.
 COLUMN_S = 2.25
+# Smallest time budget (s) of a check, and the budget of a quick check: with start and report they are documented to
+# take 70 s and 12 s.
 LEAST_BUDGET_S = 58.5
 QUICK_BUDGET_S = 9.0
 # Share of the budget for additional repeats, which are costly in a quick check: it has few windows per block.

@@ -32,7 +32,7 @@ _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress and without a call in flight after which an aggressor does not run.
 _NO_PROGRESS_NS = 250_000_000
-# Latency (ns), and multiple of its median, above which a call of the host control shows a lost CPU core.
+# Latency (ns), and multiple of the median latency, above which a call of the host control shows that it lost its core.
 _SPIKE_NS = 100_000
 _SPIKE_TIMES = 10
 # Time (s) beyond the planned length of a window that shows a suspension of window and engine, or of the machine.

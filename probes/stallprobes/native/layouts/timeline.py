@@ -11,12 +11,12 @@ QUEUE = 4_096
 IDS = 1 << 16
 NO_PROBE = -1
 
-# Largest number of records in one step of a round, and of records among them that may wait for their call.
+# Largest number of records that the collector decodes in one batch, and of records that may wait for their call.
 BATCH = 8_192
 MOST_KEPT = 2_048
-# Largest number of steps in a round, even if buffers keep coming.
+# Largest number of batches in one round of the collector, even if CUPTI keeps returning buffers.
 MOST_BATCHES = 64
-# Number of rounds in which a record waits for its call; 2 s at the usual period.
+# Number of rounds for which a record waits for its call: 2 s with the usual period (ns) of the rounds.
 USUAL_PATIENCE = 200
 PERIOD_NS = 10_000_000
 

@@ -26,7 +26,7 @@ COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
 # File of a folder on which each stallscope that uses the folder holds a shared lock; without it the folder belongs to
 # nobody.
 LOCK_FILE = "in-use.lock"
-# Shortest call (ns) that is kept, unless the variable sets another limit.
+# Default of SLOW_VARIABLE: shortest duration (ns) of a call that is kept as a slow call.
 DEFAULT_SLOW_NS = 1_000_000
 
 PAGE = 4096

@@ -20,8 +20,8 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 CLOCK_ERROR_NS = 1_000_000
 # Largest difference (ns) of distances between ends that one error of the clocks may have.
 _CLUSTER_NS = 50_000
-# Largest scatter of the ends of a long collective, as a share of the time in which data moves.
-_LEAST_SHARE = 0.1
+# Largest distance of the ends of one collective on two ranks, as a share of the shorter kernel; _CLUSTER_NS if longer.
+_DISTANCE_SHARE = 0.1
 # Factor in the scatter of the ends above which a rank is late, and smallest time (ns): a shorter delay would not show.
 _LATE, _LEAST_LATE_NS = 3, 5_000
 # Largest number of possible pairs; more of them show nothing.
@@ -130,7 +130,7 @@ def _pairs(
     """Pairs of kernels that are each other's nearest ones."""
     distance = np.abs(apart - offset)
     shorter = np.minimum(first.ends[mine] - first.starts[mine], second.ends[others] - second.starts[others])
-    near = distance <= np.maximum(_CLUSTER_NS, _LEAST_SHARE * shorter)
+    near = distance <= np.maximum(_CLUSTER_NS, _DISTANCE_SHARE * shorter)
     # No rank leaves before the last one has come.
     near &= first.ends[mine] + offset + _CLUSTER_NS >= second.starts[others]
     near &= second.ends[others] + _CLUSTER_NS >= first.starts[mine] + offset

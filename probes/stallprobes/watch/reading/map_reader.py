@@ -56,13 +56,14 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import STATES, ProcessState
 
-# Name of a file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch of a process without room for it.
+# Name of a process's file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch if the process had no room for
+# its file: what lacked, and how much of it (bytes of memory) was needed and available.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Largest number of attempts to read words that change meanwhile.
 ATTEMPTS = 16
-# Bound above every time (ns) and count of a real program. Sums of so many counts stay exact in a histogram, as do sums
-# of the sizes of records.
+# Limit of every time (ns) and count in a file; a larger one is no value of a real program.
 MOST = 2**62
+# Limit of the count of a bucket: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
 # Largest number of samples that threads are writing.

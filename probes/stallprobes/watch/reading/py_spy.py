@@ -26,8 +26,9 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 
 PROGRAM = "py-spy"
 TIMEOUT_S = 10.0
-# Longest time (s) from the end of its output to its own end.
+# Longest time (s) from the end of py-spy's output to the end of its process.
 _ENDING_S = 1.0
+# Largest size (bytes) of the output that is read, and largest number of frames of a thread.
 MOST_BYTES = 16 << 20
 MOST_FRAMES = 256
 _LONGEST_NAME = 64
