@@ -17,8 +17,7 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# Shortest step (s) with a line.
-# Time (s) a command must run, or have left, before the bar is drawn.
+# Time (s) that a command must have run, or have left, before a line is drawn.
 _FIRST_S = 1.0
 # Shortest time (s) between two drawings for reports, and period (s) of drawings without a report.
 _DRAW_S = 0.1

@@ -15,7 +15,7 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# Largest number of slices that are kept where nobody takes them.
+# Largest number of slices whose collectives wait for the analysis of ranks; older ones are dropped where none is made.
 _MOST_BATCHES = 64
 _PARTS = len(ORDER)
 # ``name`` is the place of the kernel's name in its file. ``parts`` are sums (ns) since the first slice with such

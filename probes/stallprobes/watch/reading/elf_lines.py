@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
 
-# Largest size (bytes) of a table: a million bytes take half a second.
+# Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
-# Largest number of files or folders in a unit.
+# Largest number of files, and of folders, in a unit of a line table.
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address; a damaged table can have longer ones, which would make all sums slow.
 _ADDRESS_BYTES = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# In place of a function of the kernel: the thread is on a CPU.
+# Text in place of a function of the kernel for a thread that is on a CPU.
 RUNNING = "running"
 _LONGEST_FUNCTION = 64
 # The system calls in which a thread of a CUDA program waits.

@@ -65,10 +65,11 @@ ATTEMPTS = 16
 MOST = 2**62
 # Limit of the count of a bucket: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
+# Limit of the bytes of a record; a larger value is set to it, so that sums stay within 64 bits.
 MOST_IN_RECORD = 2**45
-# Largest number of samples that threads are writing.
+# Largest number of samples that threads may be writing while the ring is read.
 _OPEN_SAMPLES = 16
-# Longest time (ns) that a sample stands for, a year; sums of a ring of samples stay exact.
+# Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
 MOST_OF_SAMPLE = 2**55
 _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)

@@ -25,6 +25,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
 PROGRAM = "py-spy"
+# Longest run (s) of py-spy.
 TIMEOUT_S = 10.0
 # Longest time (s) from the end of py-spy's output to the end of its process.
 _ENDING_S = 1.0

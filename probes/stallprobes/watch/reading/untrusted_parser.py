@@ -53,7 +53,7 @@ MAX_FAILURES, MAX_LOST_S = 8, 30.0
 _SLOW_S = 1.0
 # Longest wait (s) for the end of a killed parser process.
 _END_S = 1.0
-# What the process runs; the folders of modules follow the descriptor.
+# Code that the parser process runs. Its arguments: the descriptor of the connection, then the folders of modules.
 _START = (
     "import sys; sys.path[:] = sys.argv[2:]; from socket import socket; "
     "from stallprobes.watch.reading.parser_process import serve; serve(socket(fileno=int(sys.argv[1])))"
