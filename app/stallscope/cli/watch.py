@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stallscope.cli.watching.files import WatchFiles
 
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
-# Value of --json without a file.
+# Value of --json that stands for stdout.
 _STDOUT = "-"
 MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0

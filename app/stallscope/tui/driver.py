@@ -36,6 +36,7 @@ _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b
 # Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
 # call that sent it.
 _STOP_S = 0.05
+# Period (s) of the checks for signals and for the return to the foreground.
 _SIGNALS_S = 0.1
 
 

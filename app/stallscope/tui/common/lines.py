@@ -39,6 +39,7 @@ _SHORTEST_PART = 12
 
 # Smallest contrast ratios: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
+# Step (share of the way to black or white) in which a color is shifted until its contrast suffices.
 _STEP = 0.05
 # Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
@@ -51,6 +52,7 @@ _DEFAULT = {
 # Colors of the stall before a remedy and of SM activity, for which no theme has a variable. On a light ground, yellow
 # and orange would be as dark as the color of slow calls, and look like it: there the ink's color replaces them.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
+# Luminance above which a background is light.
 _LIGHT = 0.5
 # Styles with a background of their own, which makes a blank visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")

@@ -25,7 +25,9 @@ from stallscope.tui import probe_sets
 from stallscope.tui.sources.engine_thread import ENDED, EngineRequest, EngineTarget, EngineThread, LiveEngine
 from stallscope.tui.sources.live_timeline import LiveTimeline
 
+# Time (s) without an answer of the engine after which the screen says so.
 SILENT_AFTER_S = 0.5
+# Longest wait (s) for the end of the engine's thread: before the engine is killed, and once more after it.
 _CLOSE_S = 0.5
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallprobes.native.layouts.watch_file import Lack
 
-# Sentence about each lack, in parts: what a process has too little of, the words between the two figures, the remedy.
+# Parts of the sentence about each lack for which the figures are known: what a process has too little of, the remedy.
 _AMOUNTS = {
     Lack.MEMORY: (
         "of memory left on its machine",
@@ -27,7 +27,7 @@ _AMOUNTS = {
         "raise the limit before it starts",
     ),
 }
-# Sentence about each lack for which the figures are not known, or which has none.
+# Parts of the sentence about each lack without figures: the cause, the remedy.
 _CAUSES = {
     Lack.MEMORY: ("the kernel has no memory for it", "end other programs"),
     Lack.CGROUP: ("its container's memory limit (cgroup) is reached", "raise the limit"),
