@@ -34,6 +34,7 @@ from stallprobes.model import (
 )
 
 STREAM_NON_BLOCKING = 1
+# Longest wait (ns) of a host function for its gate or mutex, so that it always ends.
 WATCHDOG_NS = 250 * MS
 
 _GATE = Word("gate", shared=True)

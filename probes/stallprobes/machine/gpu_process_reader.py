@@ -17,6 +17,7 @@ from stallprobes.machine.gpu_processes import GpuProcessList
 PERIOD_S = 1.0
 # Largest share of a core for the readings; the period is longer where one takes more.
 _SHARE = 0.1
+# Time (s) without a reading after which the screen says that NVML does not answer.
 SILENT_AFTER_S = 2.0
 
 

@@ -19,7 +19,9 @@ from stallprobes.machine import gpm, nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
 NS_PER_S = 1_000_000_000
+# Time (s) without an answer of NVML after which it hangs.
 HANGING_AFTER_S = 1.0
+# Pause (s) after an error of NVML until the next attempt.
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)

@@ -32,8 +32,8 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Share of an asynchronous copy's call for the pointer lookup, as a shift: 1/8, under the lock of the device's memory
-# management.
+# Right shift that gives the part of an asynchronous copy's call that looks the pointers up: 1/8. It holds the lock of
+# the device's memory management.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) that does not cool the caches at all; only the time beyond it counts.
 _SHORT_SLEEP_NS = 1_000_000

@@ -233,11 +233,10 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row(others, family.OTHER, kind=kind.WORKS)
 
 
-# Rows of the functions; the first row with a fitting name counts.
+# Table of driver functions; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
 _UNWATCHED = DriverFunction("", None)
-# Endings of the variants for the per-thread default stream, which have the parameters of the function without the
-# ending.
+# Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
