@@ -45,7 +45,7 @@ class GpuStates(Document):
 
 _RANGES = (_CLOCK, _POWER)
 _MEDIANS = tuple(name for name in GpuState.__struct_fields__ if name not in (*_RANGES, "performance_states"))
-# Readings in a state.
+# Names of the readings in a state.
 STATE_READINGS = (*_RANGES, _STATE, *_MEDIANS)
 
 

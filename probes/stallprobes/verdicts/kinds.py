@@ -13,7 +13,7 @@ IN_FLIGHT_NS = 100_000_000
 # Results of a comparison that a caller may count as failures, and those that count by default.
 FAILURES = ("worse", "starved", "better", "unsure")
 FAIL_ON = ("worse", "starved")
-# Failure of a check by a reference: a cell stalls here and in none of the reference's checks.
+# Name of the failure of a check against a reference: a cell stalls here and in none of the reference's checks.
 UNUSUAL = "unusual"
 
 

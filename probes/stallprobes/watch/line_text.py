@@ -41,7 +41,7 @@ _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does 
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# These causes, and calls of other threads: the remedy of the call that they hold up does not help.
+# Causes of long calls against which the remedy of the function does not help: the above, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."

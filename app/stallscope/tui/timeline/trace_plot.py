@@ -42,9 +42,9 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Line of the delay.
+# Key and label of the line with the delay.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
-# Narrowest and widest column of names.
+# Smallest and largest width (columns) of the names of rows.
 _NAMES = (14, 40)
 
 

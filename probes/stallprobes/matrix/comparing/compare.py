@@ -46,7 +46,7 @@ LIKELY = 0.01
 ENOUGH_CALLS = 8
 # Largest dispersion (1 for independent calls) with which the slow calls of a repeat count as independent.
 DISPERSION = 2.0
-# The same for a single cell, which has few repeats: independent calls exceed it 1 time in 50.
+# Largest dispersion for a single cell, which has few repeats: independent calls exceed it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
 # Largest ratio of a cell to the baseline of its row with which a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0

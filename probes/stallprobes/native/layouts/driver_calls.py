@@ -311,8 +311,8 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the ends of
-# a copy: addresses in host, device or any memory, or an array.
+# Parameters of functions, in order. ``p`` (8 bytes) and ``i`` (4 bytes) are not read. ``from:`` and ``to:`` are the
+# ends of a copy: addresses in host, device or any memory, or an array.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",

@@ -37,7 +37,7 @@ from stallprobes.watch.reading.source import NO_PY_SPY
 
 # Longest wait (s) for an answer, which takes milliseconds.
 ANSWER_S = 2.0
-# The same for the start, which reads modules from disk, and for loading a library, which has the attacher's limit.
+# Longest waits (s) for the start, which reads modules from disk, and for loading a library, which the attacher limits.
 START_S = 20.0
 LOADING_S = ATTACHER_S + ANSWER_S
 # Period (s) of the checks whether the helper is stopped, and longest time (s) that it may be stopped.

@@ -19,7 +19,7 @@ from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s
 
 Flags = NDArray[np.bool_]
-# What an operation does on the GPU.
+# Kinds of operations on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
 # Time that stands for "no operation" and "no call".
 _NEVER = 2**62

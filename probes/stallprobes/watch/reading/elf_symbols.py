@@ -29,7 +29,7 @@ MAX_NOTE_BYTES = 1 << 18
 LONGEST_SYMBOL = 4096
 # Size (bytes) that a function without a size in the table (as many in assembler) has at most.
 LONGEST_WITHOUT_SIZE = 1 << 14
-# Bytes of a table that are read at a time: a multiple of a symbol's size.
+# Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

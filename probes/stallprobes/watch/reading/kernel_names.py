@@ -15,7 +15,7 @@ LONGEST_MANGLED = 200
 # Largest number of characters of all names that are kept; with more, the oldest half is dropped.
 _MAX_KEPT = 1 << 24
 _ANONYMOUS = "(anonymous namespace)"
-# A function's own name: the last part before the parameters, once template arguments are left out.
+# Return type before a function's name, once template arguments and parameters are left out.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
 
 
