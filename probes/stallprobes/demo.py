@@ -17,7 +17,7 @@ from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Verdict without figures, for a stall that was not shown.
+# Verdict without figures that stands for a stall that was not shown.
 NOT_SHOWN = Verdict("", None, Quantile.P50, None, None, None, VerdictKind.QUIET, "")
 
 

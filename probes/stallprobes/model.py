@@ -292,7 +292,7 @@ class Text:
     value: str
 
 
-# Value of the word that ends a waiting host function.
+# Value of the word that lets a waiting host function return, by its kind.
 _OPEN_VALUES = {"gate": 1, "mutex": 0}
 
 

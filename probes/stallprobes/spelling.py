@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Shortest beginning (characters) that is taken for an abbreviation.
+# Smallest number of characters of a beginning that is taken for an abbreviation.
 _SHORTEST_BEGINNING = 2
 
 

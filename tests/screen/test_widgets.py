@@ -17,7 +17,7 @@ from textual.theme import BUILTIN_THEMES
 from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import BINS
 from stallprobes.live.view_model import ChannelView, FocusView, MonitorView, ProbeRow, Stretch
-from stallprobes.machine.telemetry import NAMES, NS, TelemetryReading, TelemetrySnapshot, TelemetryState
+from stallprobes.machine.telemetry import NAMES, NS_PER_S, TelemetryReading, TelemetrySnapshot, TelemetryState
 from stallprobes.model import Phase, Role
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallscope.tui.common.bars import nvml_line
@@ -40,7 +40,7 @@ from stallscope.tui.monitor.heatmap import FIRST_DECADES, heat_lines, widened
 from stallscope.tui.monitor.probe_table import ProbeTable, ProbeTableView
 from stallscope.tui.probe_sets import gpu_label
 
-NOW = 100 * NS
+NOW = 100 * NS_PER_S
 VALUES = {
     "utilisation_percent": 100,
     "sm_clock_mhz": 1980,
@@ -80,7 +80,7 @@ def test_nvml_values_stand_with_what_holds_the_clocks() -> None:
 
 def test_a_value_that_is_not_to_be_had_says_why_and_an_old_one_says_its_age() -> None:
     missing = TelemetryReading(None, NOW, "not supported")
-    old = TelemetryReading(124.5, NOW - 7 * NS, None)
+    old = TelemetryReading(124.5, NOW - 7 * NS_PER_S, None)
     line = text(nvml_line(telemetry(sm_clock_mhz=missing, power_w=old), (), [], 220))
     assert "n/a (not supported)" in line
     assert "(7 s old)" in line
@@ -214,7 +214,7 @@ def test_the_axis_has_the_width_it_is_given(columns: int) -> None:
 def test_the_heat_map_names_the_switch_and_shows_the_call_in_flight() -> None:
     view = focus(Histogram.of([5_000] * 50), Histogram.of([5_000] * 50))
     view.heat[10, 20] = 400
-    view.ages_ns[38] = 3 * NS
+    view.ages_ns[38] = 3 * NS_PER_S
     shown = [text(line) for line in heat_lines(view, 60, 12, widened(view, FIRST_DECADES))]
     assert "spin on" in "".join(shown)
     assert "◆" in "".join(shown)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options that name one of several things, besides the options for files.
+# Options, besides those for files, whose second use on a command line is an error: each names one thing.
 _NAME_ONE = ("--gpu", "--pid")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Type of an item for which the shell completes file names.
 FILE_TYPE = "file"
-# Value of an option that selects none of its items.
+# Value of an option that selects no item.
 NONE = "none"
 
 

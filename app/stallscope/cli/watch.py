@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stallscope.cli.watching.files import WatchFiles
 
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
-# Value of --json without a file.
+# Value of --json that stands for stdout.
 _STDOUT = "-"
 MAX_SECONDS = 86_400
 DEFAULT_SLOW_US = 1000.0
@@ -111,11 +111,12 @@ class _Rule(NamedTuple):
     see_help: bool = True
 
 
-# Options with which nothing is started; then the options of the report, of the recording, of a program that watch
-# starts, and of a process that runs already.
+# Options with which watch starts no program; they exclude each other.
 _MODES = ("--print-env", "--attach", "--pid")
+# Options that choose what is reported, and those that choose what is recorded.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
+# Options for a program that watch starts, and those for a process that runs already.
 _STARTED = ("--headless", OUTPUT)
 _RUNNING = ("--seconds", "--children")
 # Rules for the arguments; the first broken one is reported.

@@ -11,8 +11,9 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 
 # Text and its style.
 Run = tuple[str, str]
+# Number of columns of a bar.
 BAR = 6
-# Glyph of a bar too short for one column: it shows that there is a bar.
+# Glyph of a bar that is shorter than a column.
 _NO_BAR = "▏"
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
@@ -30,8 +31,9 @@ class _Width:
     brief: bool = False
 
 
+# Arrangements of the columns with whole names, the widest first.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
-# Widths at which names must be shortened too.
+# Arrangements with shortened names, for a width into which none of the others fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))
 
 

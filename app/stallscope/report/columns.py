@@ -12,6 +12,7 @@ from stallprobes.foreign_text import is_printable
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
 # Vowels and final consonants of Hangul, which are drawn into the syllable before them.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
+# Pieces of a name between which it may be broken: before @ and /, after - + : and _.
 _PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")
 
 

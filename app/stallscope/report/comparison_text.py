@@ -15,6 +15,7 @@ from stallscope.report.text import TextWriter
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
 
+# Largest number of unsure cells that are listed.
 _MOST_UNSURE = 12
 
 

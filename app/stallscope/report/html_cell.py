@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-# Classes of style by outcome, where their names differ.
+# CSS classes of the outcomes whose class has another name.
 _OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 

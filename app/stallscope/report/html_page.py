@@ -37,7 +37,7 @@ _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."
 )
-# Classes of a stalled cell by its least ratio, the longest stall and darkest class first.
+# CSS class of a stalled cell by the smallest ratio that has it, the darkest first.
 _SHADES = ((300, "most"), (30, "much"))
 # Number of causes in view; the others are folded.
 _CAUSES_IN_VIEW = 8

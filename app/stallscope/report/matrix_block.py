@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from stallprobes.matrix.matrix import Cell, Matrix
 
-# Symbols of a stall by its ratio to the baseline, the longest first.
+# Symbol of a stall by the smallest ratio to the baseline that has it, the largest first.
 _STALLS = ((1000.0, "█"), (100.0, "▓"), (10.0, "▒"), (0.0, "░"))
 _SYMBOLS: dict[CellKind, str] = {
     VerdictKind.QUIET: "·",

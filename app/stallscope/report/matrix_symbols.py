@@ -27,6 +27,7 @@ _WORDS: dict[CellKind, str] = {
 }
 # Number of columns of a symbol and the space behind it.
 _STEP = 2
+# Largest number of columns of a row's name.
 _LONGEST_NAME = 30
 # Number of columns of the worst ratio beside the cells of a block.
 _RATIO = 7

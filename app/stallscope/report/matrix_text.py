@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 _VICTIMS_IN_FULL = 2
 # Number of unusual cells of each kind in a short report.
 _UNUSUAL_CELLS = 6
+# Largest width (columns) of an aggressor's name at the left and of a victim's name above its column; longer names have
+# several lines.
 _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 _GAP = 2
-# Largest number of lines of a short report, as far as its causes can be fewer.
+# Number of lines to which a short report is limited by leaving out causes, and smallest number of causes that stay.
 _MOST_LINES = 75
 _LEAST_CAUSES = 3
-# Smallest number of columns for a remedy in the line of its cause; else a cause has two lines.
+# Smallest number of columns of a remedy in the line of its cause; with less room the remedy has a line of its own.
 _REMEDY_WIDTH = 60
 _BASELINE = "baseline, µs"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 _BLAME_INDENT = "  "
-# Phases that a run with the timeline shows too; the early ones only where there are any.
+# Phases in the tables of a run with the timeline; a note tells of work that started early.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 

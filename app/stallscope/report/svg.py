@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.units import duration_ns
 
+# Number of bins in a decade of the time axis.
 _PER_DECADE = 20
 # Smallest number of decades of an axis: with fewer, a page would show larger letters than other pages.
 _MIN_DECADES = 5
+# Width of a bin, largest height of the histogram, y of its base line, and height of the image with the axis labels
+# (user units of the SVG).
 _BIN_WIDTH = 4
 _HEIGHT = 56
 _BASELINE_Y = 60

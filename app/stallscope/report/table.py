@@ -12,8 +12,9 @@ from itertools import zip_longest
 
 from stallscope.report.columns import display_width, name_parts, name_pieces, wrapped
 
+# Number of blanks between two columns.
 GAP = 2
-# Smallest width of a column of folded text with longer text; and its smallest width for the sake of a long word.
+# Limits of the width to which a column of text can be folded: that of its longest word, but within these.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.

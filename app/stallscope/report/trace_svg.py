@@ -15,12 +15,15 @@ from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import TracePicture
 from stallscope.report.columns import wrapped
 
+# Smallest width (pixels) of the image.
 NARROWEST = 800
+# Margin of the image, and heights (pixels) of a row, of its bars, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # Width (pixels) of the font's letters.
 _LETTER = 7.23
 # Largest width (pixels) of a letter, in renderers that round to whole pixels.
 _WIDEST_LETTER = 7.7
+# Smallest distance (pixels) of two ticks of the axis.
 _TICK_EVERY = 90
 # Largest gap (pixels) between spans that are drawn as one, and smallest width of a span.
 _MERGED, _LEAST = 0.3, 1.0

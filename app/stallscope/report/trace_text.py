@@ -20,11 +20,13 @@ from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.table import TableColumn
 from stallscope.report.text import NARROWEST, TextWriter
 
+# Default number of slowest calls that are listed.
 _SLOWEST = 5
 # Largest share of the width for the labels of rows.
 _LABELS = 0.34
+# Smallest distance (columns) of two ticks of the axis.
 _TICK_EVERY = 10
-# Smallest width of the details of a moment.
+# Smallest width (columns) of the details of a moment in a table; with less room they are a list.
 _DETAIL = 24
 
 

@@ -67,15 +67,16 @@ from stallscope.report.text import TextWriter
 _LONGEST_TITLE = 100
 _MOST_HEADLINES = 5
 _WIDEST_BAR = 80
-# Largest numbers of sentences in a list, and of tables, or rows of a table.
+# Largest number of entries of a list, and of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of lines and of places of waits of the first sequence, and of each other one.
+# Largest numbers of (program lines, places of waits) of the first sequence, and of each other sequence.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences about calls that hold up those of other threads.
 _MOST_HOLDING = 3
-# Lines of text for the lines of a sequence, so that a report about one sequence fits a screen of 40 lines.
+# Largest number of lines of text about the program lines of a sequence: a report about one sequence then fits a screen
+# of 40 lines.
 _ROOM_OF_LINES = 16
-# Smallest share of lost time of a thread that is shown outside the tables.
+# Smallest share of its time that a thread must have lost to be named in a headline.
 _LEAST_SHARE = 0.005
 _CAUSE_COLUMNS = (
     TableColumn("cause"),

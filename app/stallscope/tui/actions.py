@@ -470,7 +470,7 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
-# Title of each screen on the first line; the demo is none of the views.
+# Title of each view on the first line of the screen; the demo has none, as it is no view.
 TITLES: Mapping[str, str] = {
     "monitor": "Live",
     "patterns": "Patterns",

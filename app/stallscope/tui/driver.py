@@ -21,11 +21,11 @@ from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
 _READ_BYTES = 4096
 _POLL_S = 0.1
-# Pause (s) between two reads of a flood, which leaves the processor to others.
+# Pause (s) between two reads while input arrives faster than the screen can handle it: other threads need the CPU.
 _FLOOD_STEP_S = 0.005
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Largest number of events in the app at a time, so that all others stay where they can be dropped; and the time (s)
-# between two looks at this number.
+# Largest number of input events in the app's message queue: the others stay in the input queue, from which they can be
+# dropped. Period (s) at which more are delivered.
 _MOST_DELIVERED = 8
 _DELIVERY_S = 0.002
 # Largest number of writes that wait for the terminal; at MAX_QUEUED_WRITES the base class would block the event loop.
@@ -36,6 +36,7 @@ _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b
 # Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
 # call that sent it.
 _STOP_S = 0.05
+# Period (s) of the checks for signals and for the return to the foreground.
 _SIGNALS_S = 0.1
 
 

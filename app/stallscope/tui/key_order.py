@@ -21,12 +21,14 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Longest time (s) without an answer, as from a removed widget; and longest action (s) for which a person waits.
-_LOST_S, _LONGEST_S = 0.02, 0.5
+# Time (s) after which a widget that has not answered to a key is examined: it may be removed.
+_LOST_S = 0.02
+# Longest time (s) for which further keys wait until the action of a key has ended.
+_LONGEST_S = 0.5
 # Longest time (s) for which a screen holds keys: a saved check is read in half a second, and an answer after much
 # longer may never come.
 _LONGEST_HELD_S = 2.0
-# Number for a look at held keys, which no key has.
+# Number, of no key, of the message by which held keys are examined again.
 _LOOK = 0
 
 

@@ -15,8 +15,9 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# Time (s) without more than typed text after which a paste without its end is over.
+# Time (s) after which a paste whose end has not come is ended, if nothing but typed text has come meanwhile.
 PASTE_S = 1.0
+# Number of bytes of one read from which it is no typed text.
 _TYPED_BYTES = 16
 _PASTE_END = "\x1b[201~"
 # Largest coordinate; no terminal is larger.

@@ -103,7 +103,7 @@ _AFTER_WAIT = Cause(
     "inside the call, on the host.",
     remedy="Shorten the wait: it has a verdict of its own.",
 )
-# Contexts of one time-slice: a green context has SMs of the primary context.
+# Names of the contexts that share one time-slice: a green context has SMs of the primary context.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 

@@ -20,7 +20,9 @@ from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role, Stream, Word
 
+# Duration (ns) of a long host function.
 LONG_NS = 10 * MS
+# Time (ns) for which the mutex of a host function is held, and pause (ns) between two holds.
 HOLD_NS = 5 * MS
 _PAUSE_NS = 1 * MS
 

@@ -48,7 +48,8 @@ PROT_READ_WRITE = 3
 MAP_PRIVATE_ANONYMOUS = 0x22
 ERROR_NOT_READY = 600
 REDUCTION_NS = 5 * MS
-SCALAR = 4
+# Size (bytes) of the result of a reduction, which a program reads back to decide on.
+SCALAR_BYTES = 4
 
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
@@ -197,10 +198,10 @@ def _scalar_readback(space: Space | None) -> ProgramMaker:
                 proof=started,
             )
         result = Buffer("result", Space.DEVICE, 4 * KIB, placement.context)
-        host = Buffer("scalar", space, SCALAR, placement.context)
-        argument = Buffer("argument", space, SCALAR, placement.context)
-        upload = Op("cuMemcpyHtoDAsync", (result, argument, SCALAR, stream), label="H2D 4 bytes")
-        download = Op("cuMemcpyDtoHAsync", (host, result, SCALAR, stream), label="D2H 4 bytes")
+        host = Buffer("scalar", space, SCALAR_BYTES, placement.context)
+        argument = Buffer("argument", space, SCALAR_BYTES, placement.context)
+        upload = Op("cuMemcpyHtoDAsync", (result, argument, SCALAR_BYTES, stream), label="H2D 4 bytes")
+        download = Op("cuMemcpyDtoHAsync", (host, result, SCALAR_BYTES, stream), label="D2H 4 bytes")
         submit, read, _ = _timed(stream, upload, reduction, final, download)
         return Program(ops=(*synchronized(stream, *submit), *read), context=placement.context, proof=started)
 
@@ -215,9 +216,9 @@ def _first_readback(placement: Placement, _size: int) -> Program:
     fresh: tuple[Arg, ...] = (0, page, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
     submit, read, _ = _timed(
         stream,
-        Op("cuMemcpyHtoDAsync", (result, Load(mapping), SCALAR, stream), label="H2D 4 bytes"),
+        Op("cuMemcpyHtoDAsync", (result, Load(mapping), SCALAR_BYTES, stream), label="H2D 4 bytes"),
         Op("cuLaunchKernel", (Load(function), 1, 1, stream, KernelArgs()), label="final kernel"),
-        Op("cuMemcpyDtoHAsync", (Load(mapping), result, SCALAR, stream), label="D2H 4 bytes"),
+        Op("cuMemcpyDtoHAsync", (Load(mapping), result, SCALAR_BYTES, stream), label="D2H 4 bytes"),
     )
     return Program(
         ops=(

@@ -26,8 +26,9 @@ from stallprobes.model import (
 )
 
 VICTIM_PERIOD_NS = 1 * MS
+# Default position of a probe in the default check: after those that have one.
 LAST = 1_000_000
-# Label of a stream of only one probe.
+# Label of a stream that only one probe uses.
 OWN = "own"
 # Name of the primary context of the second process, in names of probes and in documents.
 SECOND_PROCESS = "second-process"
@@ -110,8 +111,8 @@ HARDWARE_LABELS = {
 }
 
 
-# Largest H2D copy (bytes) that travels in the command stream, where the graphics engine writes it: it waits for a
-# change-over of the GPU to another context, as kernels do. The copy engines serve all contexts without a change-over.
+# Largest H2D copy (bytes) that is sent in the command stream. The graphics engine writes it, so that it waits for a
+# change-over of the GPU to another context, as kernels do; the copy engines serve all contexts without a change-over.
 _INLINE_BYTES = 65_536
 
 

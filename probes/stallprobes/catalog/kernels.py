@@ -36,12 +36,15 @@ from stallprobes.model import (
     Word,
 )
 
+# Number of blocks that stands for as many as the GPU runs at a time.
 FILL_GPU = 0
 FEW_BLOCKS = 16
+# Number of threads in a block.
 THREADS = 256
 SPIN_NS = 50 * MS
 KEEP_ALIVE_NS = 20 * US
 KEEP_ALIVE_PERIOD_NS = 10 * MS
+# Number of launches that fill the launch queue of a stream, which holds some 1000.
 QUEUE_DEPTH = 1_100
 
 _TWO_PROCESSES = Cause(

@@ -22,7 +22,9 @@ from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
 # Period (ns) of the bursts, no multiple of a victim's period: otherwise they would always or never meet its calls.
 BURST_PERIOD_NS = 40_900 * US
+# Number of launches in a burst.
 BURST = 64
+# Number of streams of the aggressor that launches on many.
 STREAMS = 16
 # Number of launches in a series: with fewer, more than a tenth of them would be the first after a pause, with cold
 # caches.

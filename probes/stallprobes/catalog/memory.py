@@ -34,7 +34,9 @@ from stallprobes.model import (
     Word,
 )
 
+# Duration (ns) of the kernel beside which memory is freed.
 FREE_BESIDE_KERNEL_NS = 20 * MS
+# Number of pieces in which memory is mapped and unmapped.
 PIECES = 16
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
 _RELEASE_THRESHOLD = 4

@@ -35,7 +35,9 @@ from stallprobes.model import (
     Word,
 )
 
+# Duration (ns) of the kernel ahead of a transfer.
 KERNEL_NS = 96 * MS
+# Largest size (bytes) of a part of a relayed transfer.
 CHUNK = 4 * MIB
 PERIOD_NS = 5 * MS
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704

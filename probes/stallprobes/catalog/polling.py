@@ -19,7 +19,9 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
+# Duration (ns) of the kernel whose end is polled.
 KERNEL_NS = 4 * MS
+# Pause (ns) between two polls that leave room for other threads.
 BACK_OFF_NS = 100 * US
 # Longest wait (ns) of one iteration for its kernel; a longer delay takes several iterations.
 POLL_TIMEOUT_NS = 100 * MS

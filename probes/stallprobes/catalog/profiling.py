@@ -17,15 +17,17 @@ KINDS = (1, 2, 4, 10)
 _FORCED = 1
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration with its rest: a check regards an aggressor without a call for 250 ms as stopped, so that
-# the rest is a part of the iteration. It must end within the time in which an engine has to stop.
+# Length (ns) of an iteration. The rest is a part of it, as a check counts an aggressor without a call for 250 ms as
+# stopped. It must be shorter than the time in which an engine has to stop.
 ITERATION_NS = 400 * MS
+# Length (ns) of a short profile and of the rest after it, and number of them in an iteration.
 SESSION_NS = 20 * MS
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
+# Length (ns) of the one profile of an iteration that rests otherwise.
 PROFILE_NS = 5 * MS
-# Time (ns) longer than an iteration of each of a few other profilers.
+# Longest wait (ns) for the mutex: longer than an iteration of each of a few other profilers.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) longer than the sleep of a thread that waits for the mutex.
+# Pause (ns) without the mutex: longer than the sleep of a thread that waits for it.
 _PAUSE_NS = 1 * MS
 
 # Mutex for the one state of CUPTI in a process: its holder uses CUPTI.

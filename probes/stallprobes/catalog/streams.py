@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallprobes.catalog.copies import ERROR_NOT_READY, SCALAR
+from stallprobes.catalog.copies import ERROR_NOT_READY, SCALAR_BYTES
 from stallprobes.catalog.entry import (
     CALLS,
     VICTIM_PERIOD_NS,
@@ -34,6 +34,7 @@ from stallprobes.model import (
 )
 
 STREAM_NON_BLOCKING = 1
+# Longest wait (ns) of a host function for its gate or mutex, so that it always ends.
 WATCHDOG_NS = 250 * MS
 
 _GATE = Word("gate", shared=True)
@@ -65,7 +66,7 @@ def _gated_copy(space: Space, placement: Placement, _size: int) -> Program:
             Op("cuLaunchHostFunc", (gate_stream, HostFunction("gate", _GATE, _FORCED, WATCHDOG_NS)), phase=None),
             Op("cuEventRecord", (event, gate_stream), phase=None),
             Op("cuStreamWaitEvent", (stream, event, 0), phase=None),
-            *synchronized(stream, Op("cuMemcpyDtoHAsync", (target, source, SCALAR, stream))),
+            *synchronized(stream, Op("cuMemcpyDtoHAsync", (target, source, SCALAR_BYTES, stream))),
         ),
         context=placement.context,
     )

@@ -22,7 +22,7 @@ _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventS
 # Function without a stream that returns when all work of the default stream is complete; the others may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Depth of a stream without a limit: the driver's queue of a stream holds about 1000 submissions.
+# Depth (submissions) that stands for a stream without a limit: the driver's queue of a stream holds about 1000.
 UNBOUNDED = 2048
 
 

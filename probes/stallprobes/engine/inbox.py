@@ -12,7 +12,7 @@ from stallprobes.engine.process import EngineProcess, engine_lost
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
-# Time (s) between two questions of a wait whether the engine is stopped.
+# Period (s) at which a wait for an answer checks whether the engine is stopped.
 _STEP_S = 0.5
 
 

@@ -16,7 +16,7 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
-# Number of an iteration's first op in the error words.
+# Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
 _FIRST_OP = 1
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)
 

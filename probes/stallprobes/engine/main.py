@@ -42,9 +42,12 @@ BACKENDS = {
 TICK_S = 0.02
 # Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
 VIRTUAL_STEP_NS = 20_000_000
+# Longest wait (s) for the end of the probes.
 STOP_S = 0.7
-# Longest wait (s) for the second process to end; with STOP_S, less than a session gives its engine to end.
+# Longest wait (s) for the end of the second process, in which probes of another process run. STOP_S and this wait must
+# together be shorter than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
+# Longest wait (s) until the timeline is on: CUPTI may hang.
 TIMELINE_START_S = 10.0
 
 _PR_SET_PDEATHSIG = 1

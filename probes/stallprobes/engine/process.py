@@ -28,14 +28,15 @@ from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
 from stallprobes.native.layouts.board import create_shared_memory
 
-# Bytes of stderr that are kept: the report of a crash has some hundred for each thread.
+# Largest number of last bytes of stderr that are kept: the report of a crash has some hundred for each thread.
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+# Longest wait (s) for the end of a killed process and of the thread that reads its messages.
 _REAP_S = 0.4
-# Longest time (s) from the end of the control socket to the end of the process; a busy machine or the driver's cleanup
-# takes long.
+# Longest time (s) from the end of the control socket to the end of the process: the driver's cleanup can take long, and
+# all of it on a busy machine.
 _EXIT_S = 2.0
 _FIRST_FREE_FD = 3
 # States of a stopped process in /proc: by a signal, and by a debugger.

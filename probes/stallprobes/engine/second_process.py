@@ -18,10 +18,10 @@ from stallprobes.engine.protocol import Failed, FromEngine, Ready, Refused, Star
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
-# Longest time (s) until the second process is ready; less than a session gives its engine.
+# Longest time (s) until the second process is ready, shorter than a session's wait for its engine.
 _READY_S = 25.0
-# Number of the engine's polls (one each 20 ms while real time passes) in which the heartbeat may stay the same. It is
-# no time, so that a suspension of both processes is no silence.
+# Largest number of the engine's polls (every 20 ms in real time) without a change of the heartbeat. It is a number and
+# not a time, so that a suspension of both processes does not count as silence.
 _SILENT_POLLS = 500
 _REAP_S = 0.5
 

@@ -28,15 +28,16 @@ from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
 from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses, TimelinePosition, TimelineStatus
 
+# Longest waits (s) for the engine's end after a Stop, and for its start.
 _STOP_S = 1.0
 _START_S = 30.0
-# Longest wait (s) for CUPTI's answer; the engine waits as long.
+# Additional wait (s) for the start with a timeline; the engine waits as long for CUPTI.
 _TIMELINE_S = 10.0
+# Time (s) without an answer after which the engine has failed.
 _SILENCE_S = 30.0
-# Time (s) between two questions of a resident's call whether it is to stop, and of a wait whether a stopped engine
-# continues.
+# Period (s) at which a resident's call checks whether it must stop, and a wait whether a stopped engine has continued.
 _STOP_STEP_S = 0.05
-# Time (s) between two questions for records; the collector asks CUPTI every 10 ms.
+# Period (s) at which records are polled; the collector itself polls CUPTI every 10 ms.
 _RECORDS_S = 0.002
 _END_NS = 1 << 62
 

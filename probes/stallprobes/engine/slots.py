@@ -16,7 +16,7 @@ from stallprobes.engine.board import Board, counter_ns
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 from stallprobes.native.layouts.board import TimeCounter
 
-# Time (ns) between two looks of the engine for switched probes and for the end of a call beyond its slot.
+# Period (ns) at which the engine checks for switched probes, and for the end of a call that lasts beyond its slot.
 STEP_NS = 2 * MS
 
 

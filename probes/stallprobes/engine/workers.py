@@ -25,9 +25,10 @@ Explain = Callable[[Op, int], tuple[str, bool]]
 
 _PR_SET_NAME = 15
 _PR_SET_TIMERSLACK = 29
+# Polling periods (s): of a thread until it is settled, and of all loops until they are held.
 _SETTLE_STEP_S = 0.001
 _HOLD_STEP_S = 0.0005
-# States of a loop that makes no more calls.
+# States of a loop that makes no further calls.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from stallprobes.errors import DamagedData, OversizedData
 
 PIECE = 1 << 16
-# Most compressed bytes of one call of zlib: an error loses all that the same call has decompressed.
+# Largest number of compressed bytes for one call of zlib: with an error, all that this call has decompressed is lost.
 _COMPRESSED = 1 << 12
 
 

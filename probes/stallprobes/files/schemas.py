@@ -6,7 +6,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
-# The type of each document, by the name of its schema.
+# Type of each document, by the name of its schema.
 _TYPES = {
     "stallscope.run/3": "stallprobes.measurement.result:RunResult",
     "stallscope.check/3": "stallprobes.matrix.document:WholeCheck",

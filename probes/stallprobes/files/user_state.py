@@ -13,7 +13,7 @@ from pathlib import Path
 from stallprobes.errors import FileNotRead, FileNotWritten, OversizedData
 from stallprobes.files import atomic, input_file
 
-# More than a path has.
+# Largest size (bytes) of a file with a path, more than any path has.
 _LONGEST = 1 << 16
 
 

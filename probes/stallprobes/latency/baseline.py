@@ -17,7 +17,7 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
-# Smallest number of calls in a window whose percentiles describe the machine.
+# Smallest number of calls of a window whose percentiles count for the variation of the machine.
 ENOUGH_CALLS = 20
 # Percentiles of the windows at the ends of the range: 99 % are inside, so that one extreme window in 200 at either end
 # does not widen it for good.

@@ -33,7 +33,8 @@ from stallprobes.recording.observation import SIM, EngineCondition, Observation,
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest distance (ns) of two kept observations. A screen makes at most 30 a second; only a recording can hold more.
+# Shortest time (ns) between two observations that are kept. A screen makes at most 30 in a second; only a recording can
+# have more.
 _CLOSEST_NS = 16 * MS
 
 

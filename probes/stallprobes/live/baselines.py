@@ -15,8 +15,8 @@ from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
 
-# Time (ns) from the end of the last aggressor, or the switching on of the probe, to the begin of a window: the first
-# calls are slow.
+# Time (ns) from the end of the last aggressor, or from switching the probe on, until a baseline window begins: the
+# first calls are slow.
 SETTLE_NS = 500 * MS
 _NEVER = 1 << 62
 

@@ -21,9 +21,13 @@ from stallprobes.model import Role
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 
+# Period (s) of the observations.
 STEP_S = 0.1
+# Longest time (s) for the baseline.
 _LONGEST_BASELINE_S = 30.0
+# Time (s) that is recorded after the aggressors were switched off.
 _AFTER_S = 2.0
+# Longest wait (s) until the recorder has written everything.
 _CLOSE_S = 10.0
 
 

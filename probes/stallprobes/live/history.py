@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import LOWER, Histogram, HistogramBlock, index
 from stallprobes.native.layouts.histogram import BUCKETS
 
+# Axis of the latencies: its lowest value (ns), number of decades, and number of bins in a decade.
 LOW_NS = 100
 DECADES = 8
 PER_DECADE = 8
 BINS = DECADES * PER_DECADE
+# Length (ns) of a slot of the history.
 SLOT_NS = 100_000_000
 
 # Largest number of slots that one observation may fill; after a longer gap, calls cannot be assigned to slots.

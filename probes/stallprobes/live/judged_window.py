@@ -19,7 +19,7 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
-# Factor by which the due time must exceed call and wait together to be shown.
+# Factor by which the latency from the due time must exceed call and wait together to be shown.
 _MORE = 1.5
 # Verdict kinds whose word is the state of a victim's row; the row of an unsteady victim shows its range.
 _ROW_STATES = (

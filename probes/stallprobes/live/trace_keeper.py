@@ -18,10 +18,11 @@ from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 
+# Largest number of traces in a minute.
 MOST_A_MINUTE = 10
-# Longest time (ns) from a verdict's calls to its entry in the log.
+# Longest time (ns) from the calls of a verdict until its entry is in the log.
 _VERDICT_NS = 1_500 * MS
-# Longest wait (ns) for records; then the trace is cut without them.
+# Longest wait (ns) for records; then the trace is made without them.
 _PATIENCE_NS = 1_000 * MS
 
 

@@ -20,12 +20,15 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Time (ns) between two judgements. A window is 1 s long, so that the first and the last of _LASTING judgements do not
-# overlap. While nobody reads the screen, judgements are rarer, and one counts for as many as would have taken place.
+# Period (ns) of the judgements. While nobody reads the screen they are rarer, and each counts for as many as would have
+# taken place.
 JUDGE_NS = 200 * MS
+# Number of consecutive judgements with which a slowdown or a burst is logged. Windows are 1 s long, so that those of
+# the first and the last of these judgements do not overlap.
 _LASTING = 7
-# How much earlier (ns) than after JUDGE_NS an observation may come, and still be judged.
+# Largest time (ns) by which a judgement may be early, or be late without counting as a further one.
 JITTER_NS = 20 * MS
+# Numbers of consecutive judgements after which another verdict is logged, and after which one is over.
 _FOUND = 2
 _MISSING = 3
 # Longest time (ns) from a switch to a slowdown that began or ended with it: the window, the judgements until the
@@ -34,7 +37,7 @@ _WITH_SWITCH_NS = 3_000 * MS
 _SWITCHES = 64
 # Largest number of entries in the log.
 MOST_ENTRIES = 200
-# Factor by which the range of an unsteady entry must grow to be updated.
+# Factor by which the range of an unsteady victim must grow for its entry to be updated.
 _WIDER = 1.05
 
 # Probe, phase (None for an unsteady probe: one entry for all phases), and whether it is unsteady.

@@ -12,11 +12,13 @@ from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
+# Usual length (ns) of the window that the screen judges.
 WINDOW_NS = 1_000 * MS
-# Shortest time (ns) of its own in the window of a victim in slots; its window is extended until it has as much.
+# Shortest time (ns) in its own slots that the window of a victim in slots has; the window is extended for that.
 _OWN_NS = STARVED_WINDOW_NS
+# Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# Number of calls up to which the window of a probe with a long period is extended, and the longest such window. A
+# Number of calls up to which the window of a probe with a long period is extended, and the longest such window (ns). A
 # verdict needs three calls.
 _CALLS = 4
 _LONGEST_OF_CALLS_NS = 60_000 * MS

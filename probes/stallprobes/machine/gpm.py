@@ -21,7 +21,7 @@ from stallprobes.machine import nvml
 # of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
 # (tests/benchmarks/bench_gpm.py), hence the longer period.
 PERIOD_S = 0.5
-# Time (s) between the two samples of ``ask``.
+# Time (s) between the two samples that ``ask`` compares.
 _ASK_S = 0.1
 UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
 NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counters"

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from stallprobes.errors import kind_and_text
 from stallprobes.machine.gpu_processes import GpuProcessList
 
+# Usual period (s) of the readings.
 PERIOD_S = 1.0
-# Largest share of a core for the readings.
+# Largest share of a core for the readings; the period is longer where one takes more.
 _SHARE = 0.1
+# Time (s) without a reading after which the screen says that NVML does not answer.
 SILENT_AFTER_S = 2.0
 
 

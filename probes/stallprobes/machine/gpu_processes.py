@@ -24,14 +24,14 @@ from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
-# Time (s) with at least one sample of NVML, which takes one every 1/6 to 1 s, depending on the GPU.
+# Length (s) of the last time whose samples are read. NVML takes one every 1/6 to 1 s, depending on the GPU.
 _SAMPLES_S = 2.0
 # Largest share of a core for the scan of the open files of all processes.
 _SCAN_SHARE = 0.05
-# Time (s) for which the answer counts that a process can, or cannot, be attached: a debugger comes and goes. Asking
-# reads the memory map of the process, which delays its calls of mmap; attaching asks once more.
+# Times (s) for which it counts that a process can be attached, and that it cannot: a debugger may end. A check reads
+# the memory map of the process, which delays its calls of mmap; attaching checks again.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# Number of a GPU behind all others, for a process with /dev/nvidiactl alone.
+# Number in place of a GPU's, above all of them, for a process with only /dev/nvidiactl.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 

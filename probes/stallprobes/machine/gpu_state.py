@@ -10,7 +10,7 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Rounded, Text, about
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# Number of kept snapshots; of a longer time, every second, fourth, … snapshot is kept.
+# Largest number of snapshots that are kept; over a longer time every second, fourth, … snapshot is.
 _MOST_SNAPSHOTS = 4096
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
 _Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
@@ -45,7 +45,7 @@ class GpuStates(Document):
 
 _RANGES = (_CLOCK, _POWER)
 _MEDIANS = tuple(name for name in GpuState.__struct_fields__ if name not in (*_RANGES, "performance_states"))
-# Readings in a state.
+# Names of the readings in a state.
 STATE_READINGS = (*_RANGES, _STATE, *_MEDIANS)
 
 

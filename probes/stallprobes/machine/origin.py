@@ -10,7 +10,7 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Text, about
 
 Backend = Literal["cuda", "simulated", "host"]
-# What a result has of an engine's backend.
+# Name of a backend in results, by its name in the engine.
 BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}
 Fingerprint = Annotated[
     Mapping[str, Any], about("GPU, driver, settings and host. The key unknown gives the reason for each null.")

@@ -27,7 +27,7 @@ _HOST_NAMESPACE = "pid:[4026531836]"
 _COMMAND_BYTES = 4096
 # Longest time (s) for reading a command, which takes microseconds.
 _COMMAND_S = 1.0
-# Processes whose commands could not be read in this time, by folder and start.
+# Processes (folder, start time) whose commands could not be read within _COMMAND_S.
 _WAITING: set[tuple[Path, int]] = set()
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
 _SHELL = "/bin/sh"

@@ -18,8 +18,10 @@ from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import gpm, nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
-NS = 1_000_000_000
+NS_PER_S = 1_000_000_000
+# Time (s) without an answer of NVML after which it hangs.
 HANGING_AFTER_S = 1.0
+# Pause (s) after an error of NVML until the next attempt.
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
@@ -54,7 +56,7 @@ class TelemetryReading(NamedTuple):
 
     def age_s(self, now_ns: int) -> float | None:
         """Seconds since the reading, None if there was none."""
-        return (now_ns - self.at_ns) / NS if self.at_ns else None
+        return (now_ns - self.at_ns) / NS_PER_S if self.at_ns else None
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,8 @@ class Telemetry:
     @staticmethod
     def _state_of(reader: _Reader, now: int) -> tuple[TelemetryState, str | None]:
         calling = reader.calling
-        if calling is not None and now - calling[1] > HANGING_AFTER_S * NS:
-            return "hanging", f"NVML has not answered for {(now - calling[1]) / NS:.1f} s ({calling[0]})"
+        if calling is not None and now - calling[1] > HANGING_AFTER_S * NS_PER_S:
+            return "hanging", f"NVML has not answered for {(now - calling[1]) / NS_PER_S:.1f} s ({calling[0]})"
         return reader.state, reader.why
 
     def _run(self, reader: _Reader) -> None:
@@ -272,8 +274,8 @@ class Telemetry:
                 for name, part in values.items():
                     lacking = (why or "NVML has no value yet") if part is None else None
                     reader.readings = {**reader.readings, name: TelemetryReading(part, now, lacking)}
-                due[nvml_field] = self._clock() + int(nvml_field.period_s * NS)
+                due[nvml_field] = self._clock() + int(nvml_field.period_s * NS_PER_S)
                 if self._quit.is_set():
                     return
             reader.state, reader.why = "live", None
-            self._quit.wait(max(0.0, (min(due.values()) - self._clock()) / NS))
+            self._quit.wait(max(0.0, (min(due.values()) - self._clock()) / NS_PER_S))

@@ -37,7 +37,7 @@ from stallprobes.matrix.matrix import Matrix
 # MB, a merged one less per host.
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
 MOST_HOSTS = 10_000
-# Number of characters at the start of a check that have the name of its schema.
+# Number of characters at the start of a check that contain the name of its schema.
 _HEAD = 200
 _GZIP = b"\x1f\x8b"
 # Name of the file in the user's state that names the check saved last.
@@ -46,7 +46,7 @@ _NAME = "stallscope.check"
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 _CELLS = b'"cells":['
-# Number of cells whose histograms are read together: one at a time takes a tenth longer.
+# Number of cells whose histograms are read at a time: one by one takes a tenth longer.
 _CELLS_TOGETHER = 32
 
 

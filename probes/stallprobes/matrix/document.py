@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.repeat_spool import RepeatSpool, SpooledRepeats
 
 CHECK_SCHEMA = "stallscope.check/3"
+# Largest numbers of cells and of verdicts in a document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
 # Largest number of repeats of one machine, ten times as many as a check has, and of channels; a probe has some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000

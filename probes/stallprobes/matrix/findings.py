@@ -18,7 +18,7 @@ KIND_ORDER: tuple[CellKind, ...] = (
     Status.UNSUPPORTED,
     Status.MISSING,
 )
-# Percentile, or its origin, by the mark behind the figure; a median has none.
+# Meaning of the mark behind a figure that is no median.
 PERCENTILE_MARKS = {
     "'": "at p99",
     '"': "from the due time, at p99",

@@ -24,7 +24,7 @@ from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Name of the column without an aggressor: the cost of the driver itself.
+# Name of the column without an aggressor: the latencies of the driver itself.
 QUIET = "quiet"
 PHASES = MATRIX_PHASES
 # Largest number of rows or columns of a matrix that is read.

@@ -35,7 +35,7 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Order in which a status counts: the measured ones first, then the most informative one.
+# Order of the status that a merged cell takes from its hosts: the measured ones first, then the most informative one.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 # Number of cells of a check that are summed at once, which limits the memory for it.
 _SUMS_AT_ONCE = 64

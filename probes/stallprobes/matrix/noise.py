@@ -16,9 +16,11 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# Percentiles whose ratio is the spread: a single slow window must not make it.
+# Percentiles of the windows' medians whose ratio is the spread, so that it does not follow from one slow window; and
+# smallest number of windows.
 _LOW, _HIGH = 5.0, 95.0
 _FEWEST_WINDOWS = 4
+# Percentiles of the windows that are the ends of the machine's range, and smallest number of windows.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
 _FEWEST_FOR_RANGE = 20
 _CALL = Channel(Phase.CALL)

@@ -24,15 +24,17 @@ from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Matrix
 from stallprobes.model import Channel
 from stallprobes.units import duration_ns, times
 
+# Smallest number of hosts among which outliers are searched.
 HOSTS = 3
+# Smallest ratio to the other hosts at which a host is an outlier.
 FLOOR = 1.5
 # Highest probability that a merge of equal hosts names an outlier, if calls are independent.
 FALSE_ALARMS = 0.01
-# Minimum number of calls for a percentile to be compared.
+# Smallest number of calls with which a percentile is compared.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
-# Standard deviation of a normal distribution over its median absolute deviation.
+# Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _SIGMA = 1.4826
-# Number of other hosts below which the spread of a cell is at least the median spread of all cells.
+# Number of other hosts below which the median spread of all cells is the smallest spread of a cell.
 _FEW = 8
 # Number of consecutive calls that count as one in a confidence interval, as they are not independent.
 _CALLS_PER_SAMPLE = 4

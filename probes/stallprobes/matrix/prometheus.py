@@ -23,7 +23,7 @@ from stallprobes.model import Channel
 
 # Values of the label ``quantile``.
 _QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
-# Mode of the file: node_exporter runs as another user.
+# Permissions of the file: node_exporter reads it as another user.
 _MODE = 0o644
 
 

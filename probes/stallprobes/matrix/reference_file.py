@@ -12,8 +12,9 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.reference import Reference
 
+# Largest size (bytes) of a reference.
 _LARGEST = 16 * 1024 * 1024
-# Members with a line for each item.
+# Members that are written with a line for each item.
 _LISTS = ("checks", "rows", "columns", "cells")
 
 

@@ -21,9 +21,9 @@ from stallprobes.model import Channel
 # Largest size (bytes) of repeats in memory, and of the part of the file that is not written yet.
 _IN_MEMORY = 32 << 20
 _PENDING = 1 << 20
-# Stored percentiles: all of a check at once take a tenth of the time of one repeat at a time.
+# Percentiles that are stored: computing them for a whole check takes a tenth of the time of computing them one by one.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
-# Layout of host, channels, iterations and duration.
+# Layout of the head of a repeat: host, channels, iterations and duration.
 _HEAD = struct.Struct("=IIqq")
 _Layout = tuple[tuple[Channel, ...], ...]
 

@@ -16,19 +16,23 @@ from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
+# Period (s) at which a condition is polled.
 _STEP_S = 0.005
+# Longest waits (s): until aggressors that were switched off have returned, and until others have started.
 _RETURN_AT_MOST_S = 1.0
 _START_AT_MOST_S = 0.3
-_LEAD_IN_AT_MOST_S = 0.05
-# Number of calls of a victim after a change of state that are not measured: the first may have begun before it.
+# Number of calls of a victim after a change of state that are not measured, as the first may have begun before it; and
+# the longest wait (s) for them.
 _LEAD_IN_CALLS = 2
+_LEAD_IN_AT_MOST_S = 0.05
 # Longest time (s) of the last kernel of a probe that keeps its queue full; contexts on one GPU take longer.
 _LAST_KERNEL_S = 0.06
-# Smallest number of calls of every victim in a window; it is extended to them and to the end of an iteration of every
-# running aggressor, at most to _LONGEST_S.
+# Number of calls of every victim up to which a window is extended. It is extended in steps (s) until an iteration of
+# every running aggressor ends in it, and to no more than _LONGEST_S.
 _ENOUGH_CALLS = 40
 _EXTENSION_S = 0.02
 _LONGEST_S = 0.35
+# Time (ns) without progress after which an aggressor counts as stuck.
 _NO_PROGRESS_NS = 500_000_000
 _MOST_ROUNDS = 20
 

@@ -45,17 +45,18 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
+# Longest waits (s): until the calls of aggressors have returned, and until aggressors prove that they run.
 _DRAIN_S = 2.0
 _PROOF_S = 5.0
-# Longest wait (s) for records: some 10 ms, but half a second on an H200 behind back-to-back pageable copies.
+# Longest wait (s) for records: usually 10 ms, but half a second on an H200 behind back-to-back pageable copies.
 _RECORDS_AT_MOST_S = 2.0
-# Time (s) beyond the planned length of a step that shows a suspension of the step or the machine.
+# Excess (s) over the planned length of a step from which the run or the machine was suspended.
 _GAP_S = 1.0
 # Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
-# Kinds that are no state of a probe: the cost of a call itself, and an error, which the evidence has.
+# Verdict kinds that are no state of a probe: the cost of a call itself, and an error, which the evidence has.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
-# Phases with the variation of the machine; a start is near 0, and a part of the wait.
+# Channels whose variation on the machine is given: the host phases. A start is near 0, and a part of the wait.
 _VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 

@@ -17,7 +17,7 @@ from stallprobes.verdicts.experiment import BlamePlan
 # Name of the pattern of probes that are selected by name.
 PROBES = "probes"
 
-# Number of calls after idle times: a verdict needs three.
+# Number of calls after idle times in a window: a verdict needs three.
 _IDLE_CALLS = 4
 _SHORTEST_BASELINE_S = 1.0
 

@@ -9,10 +9,11 @@ from stallprobes.engine.session import Session
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
 
-# Time (s) of the parts of a variant besides its windows.
+# Times (s) of a variant besides its windows: its start (an estimate), the warm-up, and settling after a switch.
 _START_S = 1.5
 WARM_S = 0.5
 SETTLE_S = 0.3
+# Longest step (s) between two reports of progress.
 STEP_S = 0.1
 
 

@@ -19,7 +19,7 @@ from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
-# Remedy of every problem.
+# Remedy for every problem of the native library.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
 _HELPER = "ss_helper_"
 

@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 NATIVE = Path(__file__).parent
-# Where a build puts the libraries, and its record: the digest of the sources, the compilers, and a digest of each file.
+# Folder of the built libraries, and of the record of the build: the digest of the sources, the compilers, and a digest
+# of each file.
 LIBRARIES = NATIVE / "lib"
 RECORD = "build.json"
 CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"

@@ -17,6 +17,7 @@ from stallprobes.recording.recording_format import Line
 from stallprobes.traces.codec import StoredTrace
 
 _NUMBER = Annotated[int, Meta(ge=0, le=MOST)] | Annotated[float, Meta(ge=0, le=MOST)]
+# Types of the telemetry fields whose value is no number.
 _VALUES: Mapping[str, Any] = {
     "performance_state": str,
     "clock_reasons": tuple[str, ...],

@@ -19,12 +19,14 @@ from stallprobes.files import input_file
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
-# Highest ratio of compression of a recording: it is compressed to a fifth, and to a hundredth if nothing in it changes
-# but the time, since each line has a checksum and ends with a flush. A short recording may be compressed further.
+# Largest compression ratio of a recording; above it the file is damaged. A recording is compressed to a fifth, and to a
+# hundredth if only the time changes in it, since each line has a checksum and ends with a flush. There is no limit
+# for the first _FREE_BYTES of text.
 _HIGHEST_RATIO = 250
 _FREE_BYTES = 1 << 26
 _UNLIMITED = 1 << 62
-# Distance (bytes) of the points from which lines are read again, and their number; a point takes some 50 KiB.
+# Distance (bytes of text) between points at which decompression can resume, to read a line again, and their largest
+# number; a point takes some 50 KiB.
 _POINT_BYTES = 1 << 22
 _MOST_POINTS = 256
 

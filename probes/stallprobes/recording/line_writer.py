@@ -19,7 +19,7 @@ from stallprobes.units import plural
 
 # Largest size (bytes) of all traces of a recording, compressed. One takes some 10 KB, at most some 300.
 _MOST_TRACE_BYTES = 1 << 26
-# Largest size (bytes) of a text: with its checksum, a line is within the limit of readers.
+# Largest size (bytes) of the text of a line, with whose checksum the line is within the limit of readers.
 LONGEST_TEXT_OF_LINE = LONGEST_LINE - 64
 
 

@@ -20,7 +20,7 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 SIM: Final = "sim"
 HOST: Final = "host"
-# Default of ``waiting``: a recording leaves out a member that is this object.
+# Default of ``waiting``; a recording omits the member if it is this object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

@@ -23,8 +23,10 @@ from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSet
 from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.traces.trace import Trace
 
+# Largest number of observations and traces that wait to be written.
 _QUEUE = 100
-# Period (s) of the baselines: one is extended every second, and a reader that starts anywhere needs a recent one.
+# Period (s) at which the baselines are written: they change every second, and a reader that starts anywhere needs
+# recent ones.
 _BASELINES_EVERY_S = 10.0
 
 

@@ -14,9 +14,10 @@ from stallprobes.recording.line_reader import RecordedLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 
-# Largest number of observations: each takes 32 bytes; four days with ten a second.
+# Largest number of observations: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
 _NONE = -1
+# Number of decoded probe sets, and of baselines, that are cached.
 _HELD = 4
 
 

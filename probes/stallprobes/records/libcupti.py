@@ -33,10 +33,10 @@ _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 # ``cuptiGetVersion`` of CUDA 12.6, before which detaching can crash a program that uses graphs.
 _DETACHABLE = 24
 _DRIVER_DOMAIN = 1
-# CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion: number of a call that waits for nothing.
+# Number of a driver function that waits for nothing: CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion.
 _DRIVER_GET_VERSION = 2
 _THREAD_ID_SYSTEM = 1
-# Flag of cuptiActivityFlushAll by which it also returns buffers with incomplete records.
+# Flag of cuptiActivityFlushAll with which buffers with incomplete records are returned too.
 FLUSH_FORCED = 1
 
 

@@ -43,10 +43,10 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 
 WORK = _int64s(*WorkRow._fields)
-# A call: ``probe`` is the number of a probe or thread, ``op`` the number of its operation.
+# Row of a call: ``probe`` is the number of a probe or thread, ``op`` the number of its operation.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
-# A call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds, ``flags``
-# CallFlags; ``function`` is a number of the process.
+# Row of a call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds,
+# ``flags`` CallFlags; ``function`` is the number that the process has given the function.
 DRIVER_CALL = np.dtype(
     [
         ("began_ns", np.int64), ("returned_ns", np.int64), ("stream", np.uint64), ("bytes", np.uint64),
@@ -57,7 +57,7 @@ DRIVER_CALL = np.dtype(
 # Fields of work that come from the call that submitted it.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 TENURE = _int64s("context", "start_ns", "end_ns")
-# An overhead: ``subkind`` is an OverheadKind.
+# Row of an overhead: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 

@@ -42,13 +42,13 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
-# Approximate size (bytes) of a chunk.
+# Approximate size (bytes) of a chunk of the file.
 CHUNK = 1 << 17
 # Type of a complete event, which comes first, and the place of its end; number of events between two reports of
 # progress.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 _ROWS = 2048
-# Shortest delay (ns) with a cause: the GPU needs a few microseconds to start work.
+# Shortest delay (ns) for which a cause is given: the GPU always takes a few microseconds to start work.
 _SHORT_NS = 10_000
 # Pause (ns) between two traces in one file.
 _PAUSE_NS = 100_000_000

@@ -29,7 +29,7 @@ from stallprobes.traces.trace import (
 # Largest number of rows of a stored trace: calls, work, tenures and overheads together.
 MOST_ROWS = 20_000
 
-# Latest time (ns), after 36 years, and longest one, 28 hours: no sum exceeds an int64.
+# Latest time (36 years) and longest duration (28 hours) in a stored trace (ns), with which no sum exceeds an int64.
 _LATEST_NS = 1 << 60
 _LONGEST_NS = 10**14
 _CALL = ["probe", "op"]

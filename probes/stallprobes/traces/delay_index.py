@@ -22,7 +22,8 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Largest number of rows for which the parts of a delay are computed one by one.
+# Largest number of work rows and tenures beside a piece of work with which all parts of its delay are computed, to name
+# the main cause; with more, a shorter computation must do.
 _MOST_ROWS = 24
 # Columns of the name of work, and columns of the copy engine that it uses.
 _NAMED = ["kind", "probe", "op"]

@@ -30,6 +30,7 @@ from stallprobes.traces.trace import (
     overlapping,
 )
 
+# Default time (s) for which calls and records are kept.
 KEEP_S = 12.0
 # Largest number of rows of a table. A second of back-to-back launches has 8192 calls and 16 384 records, a second of
 # sixteen probes at 1 kHz 32 000 calls.

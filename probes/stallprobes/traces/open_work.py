@@ -13,9 +13,9 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# Longest time (ns) from the end of work to its record: some rounds of the collector.
+# Longest time (ns) from the end of work until its record is read: some rounds of the collector.
 _LATE_NS = 20 * MS
-# Largest number of kept calls of one operation; the oldest ones stay.
+# Largest number of calls of an operation that are kept: the oldest ones.
 _MOST_CALLS = 4_096
 _BEGAN, _RETURNED = range(2)
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)

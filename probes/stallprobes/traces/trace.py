@@ -19,7 +19,7 @@ from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# End of a tenure that lasts.
+# Time that stands for the end of a tenure that has not ended.
 OPEN = np.iinfo(np.int64).max
 # Tables of a trace by name: the type of the rows, and the columns of start and end.
 TABLES = {
@@ -28,7 +28,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Largest time (ns) between the readings of the clock before and at the begin of a call in flight.
+# Largest difference (ns) between the recorded begin of a call and the begin that it had while it was in flight, which
+# is an earlier reading of the clock.
 _READING_BEFORE_NS = 100_000
 
 

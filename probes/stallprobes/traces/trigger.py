@@ -18,13 +18,14 @@ from stallprobes.verdicts.evidence import ALONE_TAIL_NS, STALLED
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 from stallprobes.verdicts.rules import HOST_SHARE
 
+# Shortest time (s) between two traces of slow calls.
 COOL_DOWN_S = 10.0
-# Shortest and longest time (ns) of a trace before a slow call; within these limits, as long as the call, before and
-# after it.
+# Shortest and longest time (ns) that a trace shows before a slow call, and after it; between these, the call's
+# duration.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
-# Percentile of a baseline's longest call for a limit: one call in 100 000 is longer, since a baseline of hours contains
-# hiccups that would hide every shorter stall.
+# Percentile of a baseline that stands for its longest call in a limit: one call in 100 000 is longer, since a baseline
+# of hours contains outliers that would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
 _TIMED = (Phase.CALL, Phase.WAIT)
 # Columns of latencies above their limits; _LATE is 1 for a start on the GPU.

@@ -14,19 +14,19 @@ from stallprobes.model import Channel, Probe, op_name
 from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
+# Smallest ratio to the baseline of a stall, and of a slowdown.
 STALLED = 3.0
 SLOWER = 1.5
-# Smallest differences (ns) to the baseline for a verdict, of a stall, a slowdown and a tail: smaller ones are due to
-# cache misses, not to locks.
+# Smallest excess (ns) over the baseline of a stall, a slowdown and a tail: less is due to cache misses, not to locks.
 STALLED_NS = 2_000
 SLOWER_NS = 1_000
 TAIL_NS = 20_000
 # Smallest excess (ns) of a tail without an aggressor: on a busy machine, 1 call in 100 is 30 µs late in a second now
 # and then.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline against which the median of calls after idle times is judged, since they are few. On a busy
-# machine 1 quiet call in 50 is as slow as they are. No stall is hidden: the median of three quiet calls is above the
-# p95 in 7 of 1000 windows.
+# Percentile of the baseline with which the median of calls after idle times is compared: they are few, and on a busy
+# machine 1 call in 50 of a baseline is as slow as they are. The median of three calls of the baseline is above its p95
+# in only 7 of 1000 windows.
 _FEW_CALLS_PERCENT = 95
 
 

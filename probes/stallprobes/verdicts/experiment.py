@@ -28,20 +28,24 @@ from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conc
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
 from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
+# Longest time (s) of an experiment, unless the fewest rounds take longer.
 BUDGET_S = 10.0
+# Smallest number of rounds; in each round every state is measured once.
 FEWEST_ROUNDS = 3
 # Phases of an experiment: judged host phases. Records of the GPU arrive some 10 ms later, in the window of another
 # state; the wait contains the start.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
-# Error probability of each comparison; the tail needs two at once.
+# Error probability of each comparison; for the tail two comparisons must agree.
 _ALPHA = 0.05
+# Usual number of rounds, and number of rounds with up to _FEW_STATES states.
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
+# Shortest and longest window (s).
 _SHORTEST_S, _LONGEST_S = 0.1, 0.35
-# Time (s) of a change of states: calls return, work on the GPU ends, caches warm up.
+# Estimated time (s) of a change of state: calls return, work on the GPU ends, caches warm up.
 _CHANGE_S = 0.1
 
-# Smallest share of a delay that is worth a word. By ratio, a stall of 13 of 49 ms is the same stall, and of 50 us is
-# none.
+# Smallest share of a delay with which an aggressor contributes to a stall that is the same without it: by the ratio to
+# the baseline alone, a part of 13 ms of 49 ms would count as none.
 _LEAST_SHARE = 0.1
 
 AggressorState = frozenset[str]

@@ -19,7 +19,7 @@ from stallprobes.verdicts.candidates import (
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Shortest period (ns) of a probe that makes few calls in a second.
+# Period (ns) from which a probe makes few calls in a second.
 _RARE_NS = 100 * MS
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of calls in half a second or more below which a victim is starved.
+# Number of calls below which a victim is starved, and shortest window (ns) with which this is judged.
 STARVED_CALLS = 3
 STARVED_WINDOW_NS = 500_000_000
 # Smallest age (ns) of a call in flight that counts: some call is nearly always in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
-# Results of a comparison that a caller may count as failures, and the default ones.
+# Results of a comparison that a caller may count as failures, and those that count by default.
 FAILURES = ("worse", "starved", "better", "unsure")
 FAIL_ON = ("worse", "starved")
-# Failure of a check by a reference: a cell stalls here and in none of the reference's checks.
+# Name of the failure of a check against a reference: a cell stalls here and in none of the reference's checks.
 UNUSUAL = "unusual"
 
 

@@ -26,18 +26,22 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share and number of calls above three times the baseline's p99 in a tail that counts.
+# Smallest share and smallest number of calls above three times the baseline's p99 with which a tail counts. A median
+# needs as many calls.
 TAIL_SHARE = 0.01
 TAIL_CALLS = 3
 # Smallest share of a victim's excess that the host control must show at the same time to be its cause.
 HOST_SHARE = 0.5
-# Largest ratio of slow calls to the number that the thread's pauses explain, a few calls apart: a thread that loses its
-# CPU while it polls the clock loses it in its calls too. Up to this ratio the machine is slow and not the driver.
+# Largest ratio of slow calls (TAIL_CALLS apart) to the number that the pauses of the thread explain with which the
+# machine is slow and not the driver: a thread that loses its CPU while it polls the clock loses it in its calls too.
 PAUSE_FACTOR = 3
+# Smallest host time (ns) of a call with short work that can be a wait for earlier work, and smallest share of the
+# difference to the GPU time which that work must take.
 HIDDEN_NS = 100_000
 HIDDEN_SHARE = 0.7
 # Shortest and longest change-over (ns) to another context: 135 us beside a wait of 5 us on an H200; other GPUs are
-# assumed to be within these limits. The waits of one GPU differ only by the work itself.
+# assumed to be within these limits. Then the largest ratio of two waits for it on one GPU, which differ only by the
+# work itself.
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
 _MOST_UNEQUAL = 1.25
 

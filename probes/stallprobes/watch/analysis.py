@@ -63,12 +63,14 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# Longest time (ns) from the end of a call to its records; then its cause is final.
+# Longest time (ns) from the end of a call until its records are read; after it the call's cause is final.
 SETTLED_NS = 2_000_000_000
+# Time (ns) for which calls whose causes can be final are collected: a search takes as long for one call as for many.
 SETTLED_TOGETHER_NS = 1_000_000_000
-# Largest number of explained calls that are kept one by one; the sums include older ones.
+# Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# Number of readings for which a thread may be missing, while another takes its place over.
+# Smallest number of readings for which slow calls are remembered as read: their thread may be missing in some readings,
+# while another thread uses its slot, and come again with the same calls.
 _FORGET_READINGS = 64
 
 

@@ -11,7 +11,7 @@ from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
 
-# Largest number of places that are kept apart; further ones are left out.
+# Largest number of places that have sums of their own; further places are omitted.
 MOST_SITES = 4096
 # Function, size and blocking of calls; those without a stack are spread over the places of the others.
 _KindKey = tuple[str, int | None, bool]

@@ -33,9 +33,9 @@ from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
 
-# Largest number of samples of the run delay of a thread: a slow call is explained within seconds.
+# Largest number of samples of a thread's run delay that are kept: a slow call is explained within seconds.
 MOST_SAMPLES = 256
-# Share of a ring that may be filled between two readings.
+# Largest share of a ring that may be filled between two readings.
 _ROOM = 0.4
 
 

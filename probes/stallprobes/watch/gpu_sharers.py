@@ -12,9 +12,9 @@ from stallprobes.machine.gpus import processes_on
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Smallest share of a sequence's time in time-slices of others for which their process is named.
+# Smallest share of a sequence's time in time-slices of other processes with which these are named.
 LEAST_SHARE = 0.05
-# Time (ns) between two questions to NVML, which take milliseconds; processes come and go slowly.
+# Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
 PAUSE_NS = 5_000_000_000
 # Context switches below which nobody shares the GPU of a process.
 LEAST_SWITCHES = 64

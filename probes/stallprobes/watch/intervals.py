@@ -11,8 +11,9 @@ Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
 # Largest sum that stays in int64.
 _MOST = 2**62
+# Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
 _SHORT = 2**15
-# Largest size of a table of codes, for each code and in all.
+# Largest size of a table that has an entry for every possible code: per code that is used, and in all.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 

@@ -21,15 +21,15 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of a line's time of a sort of time that is named.
+# Smallest share of a line's cost at which a sort of time (waits, calls, between calls) is named.
 _LEAST_NAMED = 0.1
-# Smallest share of the time of a line that is shown.
+# Smallest share of the time that a line or a place of waits must cost to be shown.
 _LEAST_SHOWN = 0.01
-# Smallest cost of a line with a second sentence.
+# Smallest cost of a line (share of the time) for which a sentence names the places in the functions that it calls.
 _LEAST_WITH_INNER = 0.1
-# Smallest rate without a decimal.
+# Rate (calls a second) from which no decimal is printed.
 _LEAST_RATE = 9.5
-# Price up to which a wait costs nothing.
+# Largest possible cost of a wait (share of the time) below which the text says that it costs less than 1 %.
 _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
@@ -41,7 +41,7 @@ _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does 
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# These causes, and calls of other threads: the remedy of the call that they hold up does not help.
+# Causes of long calls against which the remedy of the function does not help: the above, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."

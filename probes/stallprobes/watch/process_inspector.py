@@ -18,7 +18,7 @@ from stallprobes.watch.thread_names import ThreadNames
 
 # Age (ns) from which a call in flight is inspected.
 LOOK_AFTER_NS = 50_000_000
-# Time (ns) between two runs of py-spy on a process.
+# Shortest time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000
 
 

@@ -33,17 +33,19 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Smallest share of the time of waits that are reported.
+# Smallest share of the time that waits for a rank must take to be reported.
 _LEAST_SHARE = 0.005
-# Smallest share of another rank's time for which a rank is blamed, and factor over what it waits for that rank.
+# Smallest share of another rank's time spent waiting for a rank with which the late rank is blamed, and smallest factor
+# by which this share must exceed the late rank's own waits for the other.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# Smallest share of a late rank's extra time for its reason, and share of the waits in the rounds with known parts.
+# Smallest share of a late rank's additional time that a reason must explain, and smallest share of the waits that must
+# be in rounds for which the parts of the time are known.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of the additional time at which a line or kernel is named.
 _MIN_NAMED_SHARE = 0.3
-# Smallest share of a kernel that is a wait for another rank, for the kernel to say so.
+# Smallest share of a kernel's time that must be a wait for another rank for the evidence to name that rank.
 _LEAST_OF_WORK = 0.1
-# The verdict that says of what a part of the time is; the others say nothing of why a rank is late.
+# Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
 _BOUNDS = {
     Part.KERNELS: Bound.GPU, Part.COMMUNICATION: Bound.COMMUNICATION, Part.COPIES: Bound.COPY,
     Part.SHARED: Bound.SHARED, Part.SUBMITTING: Bound.SUBMISSION, Part.HOST: Bound.HOST, Part.COPY: Bound.COPY,

@@ -21,9 +21,10 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Smallest number of context switches without a place that hides something: each process has some at its start.
+# Smallest number of context switches without a place on the host's clock that is reported: each process has some at its
+# start.
 _MANY_SWITCHES = 16
-# Smallest divided share of the time that is worth no sentence: a burst of calls leaves a part out.
+# Share of the time below which a sentence says that not all time was divided: a burst of calls leaves a part out.
 _MOSTLY = 0.95
 # Smallest cost that has a figure.
 _LEAST_COST = 0.001

@@ -25,10 +25,10 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
 MAIN_THREAD = "MainThread"
 POOL = "ThreadPoolExecutor"
-# Time (ns) between two readings of the system's names of threads without one.
+# Period (ns) at which the system's names are read for threads that have no other name.
 PAUSE_NS = 1_000_000_000
 _LONGEST_NAME = 64
-# Names of the system's, of which it keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
+# Names of threads in the system, which keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
 # torch/csrc/autograd/engine.cpp; the number is the device's), of data loaders (torch/utils/data/_utils/pin_memory.py
 # and worker.py; newer versions name processes "pt_multiprocess_data_worker" and threads "pt_thread_data_worker"), and
 # of a pool in Python from 3.14 on.
@@ -39,16 +39,16 @@ _SYSTEM_ROLES = (
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
-# Functions that threads of libraries run, with the ends of their files.
+# Roles of threads by the function that they run, with the end of the name of the function's file.
 _FUNCTION_ROLES = {
     ("_worker", "/concurrent/futures/thread.py"): POOL,
     ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
     ("_thread_worker_loop", "/torch/utils/data/_utils/worker.py"): "data loader (worker)",
 }
-# Name of a thread that nobody named: PyTorch names the main thread at its import, and the threads that it starts
-# inherit that.
+# Names of threads that have no name of their own: PyTorch names the main thread when it is imported, and threads that
+# it starts inherit the name.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
-# Name that Python gives a thread without one; the system cuts it off.
+# Default name of a Python thread. The system keeps only its beginning.
 _DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
 # Functions that only call another one: the next inner frame says what the thread runs.
 _WRAPPERS = frozenset(
@@ -58,7 +58,7 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Functions of many threads: the name of the file says more.
+# Names of functions that many threads run; the file is named in their place.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
 _MODULE = "<module>"
 _THREADING = "/threading.py"

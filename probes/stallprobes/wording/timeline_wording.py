@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallprobes.verdicts.verdict import Verdict
 
 SIMULATED = "simulated"
-# Words for one loss of each kind and for several, in the order of a report.
+# Words for each kind of loss (singular, plural), in the order of a report.
 _LOSSES = {
     "dropped": ("record dropped by CUPTI", "records dropped by CUPTI"),
     "exhausted": ("time that CUPTI found no buffer", "times that CUPTI found no buffer"),

@@ -31,8 +31,8 @@ class WatchExit(IntEnum):
 
 _SIGNAL_BASE = 128
 REPORT_SIGNAL = signal.SIGUSR1
-# Signals that are forwarded to the program, also the ones of the terminal, which sends them to its foreground group, at
-# first the group of this process.
+# Signals that are forwarded to the program. The terminal's are among them: it sends them to its foreground group, which
+# is the group of this process until the program has the terminal.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,

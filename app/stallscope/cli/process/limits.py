@@ -14,7 +14,7 @@ _NUMPY_BYTES = 192 * _MIB
 _SCREEN_BYTES = 896 * _MIB
 # Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
 _SCREEN_FILES = 24
-# Number of new objects after which the garbage collector examines them.
+# Number of new objects after which the garbage collector examines them: as many as a check has, which has no cycles.
 _COLLECTION_OBJECTS = 50_000
 
 

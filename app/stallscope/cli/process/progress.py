@@ -17,8 +17,9 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# Shortest step (s) with a line.
+# Time (s) that a command must have run, or have left, before a line is drawn.
 _FIRST_S = 1.0
+# Shortest time (s) between two drawings for reports, and period (s) of drawings without a report.
 _DRAW_S = 0.1
 _TICK_S = 0.25
 # Time (s) until the first line, and between two lines, of a terminal that cannot erase lines.
@@ -26,7 +27,7 @@ _FIRST_LINE_S = 2.0
 _LINE_S = 10.0
 # Shortest time (s) and smallest share of a step from which its rate is estimated.
 _RATE_S, _RATE_SHARE = 1.0, 0.01
-_WIDTH = 24
+_BAR_COLUMNS = 24
 _MINUTES_FROM_S = 100
 
 
@@ -69,8 +70,8 @@ class _Step:
         """The share as a bar; "" if it is not known."""
         if self.share is None:
             return ""
-        filled = round(min(1.0, max(0.0, self.share)) * _WIDTH)
-        return f"[{'#' * filled}{'-' * (_WIDTH - filled)}] "
+        filled = round(min(1.0, max(0.0, self.share)) * _BAR_COLUMNS)
+        return f"[{'#' * filled}{'-' * (_BAR_COLUMNS - filled)}] "
 
 
 class Progress:

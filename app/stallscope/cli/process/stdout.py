@@ -14,6 +14,7 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_termin
 from stallscope.cli.process.streams import guarded
 from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
+# Number of pieces of JSON that are escaped and written together: one at a time takes as long as making them.
 _PIECES = 500
 _encoded = json.JSONEncoder(allow_nan=False).encode
 

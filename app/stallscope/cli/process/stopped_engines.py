@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from stallscope.cli.process import diagnostics
 
-# Time (s) between two looks; an engine is named at the second one, since a suspension of the command stops its engines
-# for a moment before it.
+# Period (s) of the checks for stopped engines. An engine is named when two checks in a row find it stopped: a
+# suspension of the command stops its engines shortly before the command itself.
 _POLL_S = 0.3
 
 

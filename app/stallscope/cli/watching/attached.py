@@ -38,10 +38,13 @@ from stallscope.cli.watching.session import POLL_S, kept, read_new, read_to_the_
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
+# Longest time (s) until a signal is answered.
 _ANSWER_S = 0.05
-# Time (s) between two searches for descendants of the process.
+# Period (s) of the searches for descendants of the process.
 _CHILDREN_S = 1.0
+# Largest number of threads with a call in flight that are named.
 _MOST_NAMED = 8
+# Longest wait (s) for py-spy at the end.
 _PY_SPY_S = 5.0
 
 

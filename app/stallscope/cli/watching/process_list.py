@@ -16,7 +16,7 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Longest survey (s) of the GPUs: the first call loads the driver's libraries.
 _ANSWER_S = 20.0
-# Longest wait (s) for NVML before the screen opens all the same and says that it does not answer.
+# Longest wait (s) for NVML, after which the screen opens and says that NVML does not answer.
 _OPEN_S = 2.0
 
 

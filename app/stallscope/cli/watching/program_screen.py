@@ -21,7 +21,8 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Lines of the output printed after the screen: the error message of a program that failed would be lost with it.
+# Number of last lines of the program's output that are printed after the screen if the program failed: its error
+# message is lost with the screen.
 _LAST_LINES = 20
 
 

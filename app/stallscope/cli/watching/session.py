@@ -48,7 +48,8 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Time (s) between two readings: no ring of slow calls or records is overwritten before, except by a burst.
+# Usual and shortest time (s) between two readings: only a burst overwrites slow calls or records in a ring before they
+# are read.
 POLL_S = 0.1
 # Longest time (s) until a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05

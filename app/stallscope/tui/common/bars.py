@@ -10,7 +10,9 @@ from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, fit, length
 
+# Age (s) above which a reading is shown as outdated.
 STALE_S = 3.0
+# Number of last readings of the utilisation that are drawn.
 _UTILIZATIONS = 8
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 

@@ -23,7 +23,7 @@ from stallscope.tui.common.printable_text import PrintableStatic, PrintableText,
 from stallscope.tui.common.screen import ScreenContext
 
 # Width of the terminal below which the box is as wide as the terminal, so that lines of code are not folded.
-NARROW = 100
+NARROW_COLUMNS = 100
 _INDENT = "  "
 UTILISATION = (
     "util: share of the time in which a kernel ran, however small. SM act.: share of the SMs with a warp, in the mean."
@@ -57,7 +57,7 @@ class Explain(TextDialog[bool]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Use the width of a narrow terminal."""
-        self.set_class(event.size.width < NARROW, "filled")
+        self.set_class(event.size.width < NARROW_COLUMNS, "filled")
 
     def body(self) -> PrintableText:
         """The explanation."""

@@ -17,7 +17,7 @@ from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable,
 
 # Keys of the program itself, which no setting changes.
 _PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
-# Groups of each column of the page, one below the other.
+# Groups of actions in each column of the page, from top to bottom.
 _COLUMNS = ((Group.RUN, Group.GO_TO), (Group.LOOK, Group.OTHER))
 _KEYS_WIDTH = 10
 

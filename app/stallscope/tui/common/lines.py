@@ -40,11 +40,12 @@ _SHORTEST_PART = 12
 
 # Smallest contrast ratios: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
+# Step (share of the way to black or white) in which a color is shifted until its contrast suffices.
 _STEP = 0.05
 # Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
-# Colors in place of the default themes' own, for quiet, slow, now and as it should be: color-blind people tell them
-# apart in one plot (Okabe and Ito). Other themes keep their colors.
+# Colors that replace those of the default themes, by the theme's background and primary color: Okabe and Ito's, which
+# color-blind people can tell apart in one plot. Other themes keep their colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
@@ -52,6 +53,7 @@ _DEFAULT = {
 # Colors of the stall before a remedy and of SM activity, for which no theme has a variable. On a light ground, yellow
 # and orange would be as dark as the color of slow calls, and look like it: there the ink's color replaces them.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
+# Luminance above which a background is light.
 _LIGHT = 0.5
 # Styles with a background of their own, which makes a blank visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")

@@ -26,9 +26,12 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Lowest height of a compact layout, whose log and heat map make room for the caption; lines of the log (a verdict, its
-# cause and its remedy), and of header, histogram, heat map with its time axis, and key bar.
-_COMPACT_FROM, _LOG, _WITHOUT_LISTS = 24, 3, 1 + 4 + 8 + 1
+# Lines of a screen from which the panels are placed as on a screen of at least this height; in its compact layout the
+# log and the heat map make room for the caption.
+_COMPACT_FROM = 24
+# Lines of the log there (a verdict, its cause and its remedy), and of all panels but table and log: header, histogram,
+# heat map with its time axis, and key bar.
+_LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 
 class DemoScreen(Monitor, inherit_bindings=False):

@@ -14,8 +14,8 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Longest time (s) for the baseline of rare calls, and for an engine without an answer, in addition to the time of a
-# step.
+# Longest time (s), in addition to that of a step, until the engine has answered and the baseline of rare calls is
+# complete.
 PATIENCE_S = 30.0
 # Length of the finale in steps; it shows all its pages.
 FINALE_STEPS = 3

@@ -16,16 +16,17 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# Smallest width with the selected cell beside the block, and smallest number of columns of the cell there.
+# Smallest width of a panel that has the selected cell beside the block, and columns of the cell there.
 _WIDE, _BESIDE = 120, 52
 # Number of columns of a symbol with the space before it, and of the worst ratio.
 _STEP, _WORST = 2, 10
-# Number of rows that are more important than the legend and the histogram.
+# Number of rows that have room before the legend and the histogram do.
 _LEAST_ROWS = 6
-# Number of lines of the selected cell in a high panel, of its cause and remedy below it, and of its whole text.
-_CELL, _CAUSE, _TEXT = 16, 3, 8
-_LEAST_CELL = 8
-# Smallest number of lines of a panel of histograms; in fewer there is one line for the judged phase.
+# Number of lines of the selected cell beside the block where there is room, and smallest number of them.
+_CELL, _LEAST_CELL = 16, 8
+# Number of lines below the block: for the cell's cause and remedy, or for its whole text where there is room.
+_CAUSE, _TEXT = 3, 8
+# Smallest number of lines with the histograms of all phases; with fewer, the judged phase has one line.
 _PANEL = 6
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 

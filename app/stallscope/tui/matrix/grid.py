@@ -21,9 +21,12 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.matrix.view_model import CellLabel, Key
 
+# Smallest and largest width (columns) of a cell, and of the names of the rows.
 CELL, WIDEST_CELL = 9, 12
 LABEL, WIDEST_LABEL = 12, 30
+# Largest number of lines of the names of the columns.
 HEAD_LINES = 4
+# Smallest number of columns to which the title is cut.
 _SHORTEST_TITLE = 10
 # Width of the phase names in the labels of rows with a line for call and one for wait.
 _PHASE = 5

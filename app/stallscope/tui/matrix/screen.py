@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 
 SEED = 1
 _REPORT_COLUMNS = 100
+# Redraws in a second of the time of a running check.
 RUN_PER_S = 4.0
 # Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
-# Smallest width of the screen, and height of the panel, with the histograms of the selected cell beside its text.
+# Smallest width (columns) of the screen, and smallest height (lines) of the panel, that have the histograms of the
+# selected cell beside its text.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Number of lines for title, column names and legend.
 _GRID_LINES = 6

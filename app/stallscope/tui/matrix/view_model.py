@@ -49,7 +49,7 @@ CHANGE_LEGEND = (
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
     (Status.MISSING.look.mark, "not in both"),
 )
-# Letters of the phases in a common line.
+# Letter behind a ratio that names its phase, where one line of a cell shows the worse of both phases.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
 # Outcomes from harmless to severe.
 _OUTCOME_ORDER = (

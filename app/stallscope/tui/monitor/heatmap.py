@@ -23,8 +23,9 @@ FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns; the first ones are 1 µs to 100 ms.
 Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
+# Largest number of rows of a decade.
 _MOST_PARTS = 4
-# Smallest heights with the GPU's values and a time axis, and with a row for power.
+# Smallest heights (lines) of a panel with the GPU's values and a time axis, and of one with a row for power.
 _WITH_AXIS, _WITH_POWER = 8, 16
 _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# All heights are numbers of lines. Smallest heights of the panel of histograms and of the heat map.
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
-# Smallest size for the histograms of several victims side by side, with two lines for each of two phases.
+# Smallest size of a screen with the histograms of several victims side by side, and height of their panel: two lines
+# for each of two phases.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 _MULTIPLES = 10
+# Height of a screen below which the histograms have no legend.
 _LOW = 20
-# Height below which the layout is compact; smallest height of its map, with the GPU's values and the time axis; and the
-# height beyond which the map leaves its lines to the histograms.
-COMPACT_BELOW, _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 34, 8, 12
+# Height of a screen below which the layout is compact.
+COMPACT_BELOW = 34
+# Heights of the compact layout: smallest height of the heat map with the GPU's values and the time axis, and height
+# beyond which further lines go to the histograms.
+_LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
 # Additional lines with which the plots of two phases have two lines each and one between them.
 _HIGHER_PLOTS = 3
-# Height below which the aggressors of the probe table are side by side.
+# Height of a screen below which the aggressors of the probe table are side by side.
 _TALL = 50
-# Lines of the log: a verdict with cause and remedy, the next step and another one, below the title; and the height from
-# which it has one more in every eight lines.
+# Height of the log (title, a verdict with cause and remedy, the next step, another verdict), and height of a screen
+# from which the log has one more line for every eight.
 _LOG, _LOG_GROWS_FROM = 6, 48
-# Share of the remaining lines for the heat map.
+# Share of the remaining lines that the heat map has.
 _HEAT_MAP_SHARE = 0.6
 # Lines of the heat map without its map: marks, utilisation, SM activity, time axis.
 _WITHOUT_MAP = 4

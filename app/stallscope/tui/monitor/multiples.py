@@ -37,16 +37,16 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Smallest number of columns of a plot, and the number beyond which more do not help.
+# Smallest and largest number of columns of a plot; more would show nothing more.
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
-# Lines of a plot besides its phases: title, figures, axis; and the number of lines beyond which more do not help.
+# Number of lines of a plot besides its phases (title, figures, axis), and largest number of all its lines.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
-# Usual number of phases: call, wait and due.
+# Number of phases (call, wait and due) from which the smallest height of a plot follows; more are rare.
 _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
 # Smallest number of lines of a plot that shows its shape.
 _HIGH = 3
-# Smallest number of plots side by side; with room for fewer, one histogram with all its figures says more.
+# Smallest number of plots side by side; with room for fewer, one histogram with all its figures is drawn.
 _LEAST_PLACES = 3
 # Columns of the names of the phases, before the first plot.
 _BEFORE = LABEL + 1

@@ -30,11 +30,14 @@ _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 # Numbers of columns of the last minute, each with equal parts in tenths of a second; and smallest width of a table with
 # them.
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
-# Columns that a row has beside it, from this width on with more figures, and in a compact table.
-_WIDE_FROM, _FEWER_FROM, _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 108, 88, 96, 68
+# Widths (columns) of a table from which it has all figures, and fewer figures.
+_WIDE_FROM, _FEWER_FROM = 108, 88
+# Columns of a row beside the last minute, in a usual and in a compact table.
+_BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
+# Columns of the figures in a compact table, and of a probe's state there.
 _COMPACT_FIGURES = 30
 _STATE = 11
-# Columns of focus mark, key and box; and smallest number of columns of a name with aggressors side by side.
+# Columns of focus mark, key and box, and smallest number of columns of a name where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))

@@ -20,7 +20,7 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
-NARROW = 110
+NARROW_COLUMNS = 110
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
 
@@ -68,7 +68,7 @@ class PatternsScreen(ActionScreen):
 
     def place_panels(self, width: int, height: int) -> None:
         """Put the details below the list in a narrow terminal."""
-        self.set_class(width < NARROW, "narrow")
+        self.set_class(width < NARROW_COLUMNS, "narrow")
 
     @property
     def has_way_back(self) -> bool:

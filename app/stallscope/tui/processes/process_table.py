@@ -64,6 +64,7 @@ _COLUMNS = (
     _ProcessColumn("attach", 8, lambda row: row.word),
 )
 _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
+# Largest number of columns of a user's name in a wide table.
 _WIDE_USER = 24
 
 

@@ -27,7 +27,9 @@ from stallscope.tui.sources.engine_thread import ENDED, EngineTarget, EngineThre
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
+# Time (s) without an answer of the engine after which the screen says so.
 SILENT_AFTER_S = 0.5
+# Longest wait (s) for the end of the engine's thread: before the engine is killed, and once more after it.
 _CLOSE_S = 0.5
 
 

@@ -24,11 +24,13 @@ from pathlib import Path
 from stallprobes.files import atomic
 from stallprobes.machine import processes
 
+# Largest number of lines of output that are kept, and of characters of a line.
 MOST_LINES, LONGEST_LINE = 2000, 1000
 # Control sequences (ESC [ …), strings to the terminal (ESC ] … BEL or ESC \), and the shorter escape sequences.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 # Possible beginning of an escape sequence at the end of the read text. A longer one is no escape sequence.
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+# Largest number of characters of an escape sequence.
 _LONGEST_ESCAPE = 4096
 _CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8

@@ -23,15 +23,16 @@ from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 
+# Period (s) of the attempts to find the GPU that the program uses.
 _RETRY_S = 2.0
 NOT_YET = "the program uses no GPU yet"
 _MOST_TRACES = 64
-# Time (s) between two readings, so short that only a burst overwrites slow calls or records in a ring before they are
-# read.
+# Usual and shortest time (s) between two readings: only a burst overwrites slow calls or records in a ring before they
+# are read.
 READ_S = 0.1
 # Longest time (s) from the end of a watched program to its report, after a signal.
 REPORT_S = 10.0
-# Time (s) between two readings of an ended program: processes that it left may still write.
+# Period (s) of the readings after the end of the program: processes that it left may still write.
 _ENDED_READ_S = 1.0
 
 

@@ -23,7 +23,7 @@ from stallscope.tui.timeline.view_model import (
 )
 
 USUAL_SPAN_NS = 10 * MS
-# Largest share of a latency in the span that is chosen for it.
+# Largest share of the span that a latency takes for which the span is chosen.
 _STALL_SHARE = 0.3
 
 

@@ -21,7 +21,7 @@ from stallscope.tui.timeline.view_model import (
     selected_work,
 )
 
-# Largest number of parts of a delay that are named one by one.
+# Largest number of parts of a delay that are named individually.
 _MOST_PARTS = 3
 
 

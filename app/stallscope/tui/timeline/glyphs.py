@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from stallscope.tui.timeline.raster import Bools, Raster
 
-# Smallest share of a cell that is drawn as the whole cell, and largest one that is drawn as its edge.
+# Smallest covered share of a cell with which the whole cell is drawn, and largest distance (share of a cell) from a
+# cell's border that is drawn at the border.
 _WHOLE, _EDGE = 0.94, 0.03
 _HALF = 0.5
 # Smallest drawn part (eighths) of a cell that a call leaves soon after its begin, so that more than a thin line is

@@ -142,8 +142,8 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# Sums of a cell over the solid and over the hollow intervals in it: their number, and the units from the begin of the
-# cell to their begins and to their ends.
+# Rows and columns of the sums of a cell: a row for its solid and one for its hollow intervals, each with their number
+# and the sums of the distances (units) of their begins and of their ends from the begin of the cell.
 _SOLID, _HOLLOW = range(2)
 _COUNT, _BEGINS, _ENDS = range(3)
 

@@ -45,7 +45,7 @@ READS_PER_S = 10.0
 _DRAW_SHARE = 0.1
 # Frames in a second while the trace is frozen: the records are still read.
 FROZEN_FRAMES_PER_S = 4.0
-# Lines of the header and of the keys; smallest and largest number of lines of the details.
+# Lines that the header and the keys take, and smallest and largest number of lines of the details.
 _AROUND, _DETAILS = 3, (5, 10)
 
 

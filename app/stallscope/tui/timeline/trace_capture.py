@@ -16,12 +16,13 @@ from stallscope.tui.timeline.time_axis import stepped
 
 # Limits (ns) of the trigger between which the keys step: 10 µs to 1 s.
 LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)), 10**9)
-# Time (ns) after the first call of a stall of the monitor in which the worst call is the trigger.
+# Time (ns) after the first slow call of a stall that the monitor shows, of which the worst call becomes the trigger.
 WORST_WITHIN_NS = 300 * MS
 # Shortest recorded time (ns) after the trigger.
 _LEAST_AFTER_NS = 20 * MS
-# Shortest recorded time (ns) before a stall of the monitor that counts.
+# Shortest recorded time (ns) before a slow call that can be the trigger of a stall that the monitor shows.
 _LEAST_BEFORE_NS = 50 * MS
+# Shares of the span before the trigger between which the keys step.
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 

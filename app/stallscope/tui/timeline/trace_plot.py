@@ -34,6 +34,7 @@ from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
 
+# Style of the cells of a row by its kind.
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
     RowKind.OVERHEADS: CellStyle.FOREIGN,
@@ -41,9 +42,9 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Line of the delay.
+# Key and label of the line with the delay.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
-# Narrowest and widest column of names.
+# Smallest and largest width (columns) of the names of rows.
 _NAMES = (14, 40)
 
 

@@ -20,10 +20,11 @@ from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
-# Largest number of further sequences with a line and a bar where there is room, and of lines of the first sequence.
+# Largest number of further sequences that are shown, with a verdict and a bar each, and of the program lines of the
+# first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
-# Lines of the first sequence: verdict, bar, legend and figures.
-_ALL_OF_FIRST = 4
+# Lines of the panel that the first sequence takes without program lines: verdict, bar, legend and figures.
+_FIRST_LINES = 4
 _BESIDE_BAR = 1
 
 
@@ -61,7 +62,7 @@ class DivisionView:
     def height(self) -> int:
         """Number of lines that show everything but the lines of the program."""
         count = sum(1 for _ in _sequences(self.findings))
-        return _ALL_OF_FIRST + 2 * min(count - 1, _MOST_MORE) if count else 0
+        return _FIRST_LINES + 2 * min(count - 1, _MOST_MORE) if count else 0
 
     @property
     def program_lines(self) -> list[ShownLine]:
@@ -73,7 +74,7 @@ class DivisionView:
     def drawn_lines(self, height: int) -> list[ShownLine]:
         """Program lines for which a panel of ``height`` lines has room."""
         lines = self.program_lines
-        above = min(height, 2 + (height >= 3) + (height >= _ALL_OF_FIRST + len(lines)))
+        above = min(height, 2 + (height >= 3) + (height >= _FIRST_LINES + len(lines)))
         return lines[: height - above]
 
 
@@ -92,7 +93,7 @@ class DivisionPanel(LineWidget):
         """
         out: list[Line] = []
         targets: dict[int, LineKey] = {}
-        figures = height >= _ALL_OF_FIRST + len(self.view.program_lines)
+        figures = height >= _FIRST_LINES + len(self.view.program_lines)
         for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
             if number and len(out) + 2 > height:
                 break

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Columns of a screen from which histogram and output are beside the tables.
 WIDE_COLUMNS = 150
-# Lines of the header and of the keys.
+# Lines of the screen that its head and the keys take.
 _AROUND = 3
+# Smallest number of lines of the table of calls.
 _LEAST_TABLE = 4
+# Lines below which a screen is low, without head and keys, and lines from which a whole screen has room for everything.
 _LOW, _ROOMY = 18, 30
-# Lines of the program on a screen with little room.
+# Largest number of program lines that are shown on a screen with less room.
 _FEW_LINES = 2
 
 

@@ -13,7 +13,7 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# Version of each function whose ops have the signature of another version than 12.0.
+# CUDA version of the signature of each function that is not called with that of 12.0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 OUT_OF_MEMORY = 2

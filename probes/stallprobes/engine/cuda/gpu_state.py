@@ -17,6 +17,7 @@ from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
 
+# Number of readings of the GPU's clock.
 _READS = 3
 # Longest wait (ns) for the kernel: a long kernel may be ahead of it, and a starved launch is no reason to give up the
 # timeline.

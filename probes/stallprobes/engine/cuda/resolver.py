@@ -28,7 +28,7 @@ _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 _PREFER_OVERLAP = 1
-# Requirement of a kind of structure: the device attribute, and its name in a message.
+# Requirement of a kind of structure: name of the device attribute, and its words in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,

@@ -17,7 +17,7 @@ Wait = Iterable[Any]
 Process = Generator[Any, Any, None]
 Call = Generator[Any, Any, int]
 
-# Begin of the virtual time (ns): a clock of 0 on the board means that there is none.
+# First virtual time (ns); it is not 0, since a clock of 0 on the board stands for no clock.
 EPOCH_NS = 1_000_000_000
 NEVER = 1 << 62
 

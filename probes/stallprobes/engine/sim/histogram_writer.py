@@ -13,7 +13,7 @@ from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 _LAST = BUCKETS - 1
-# Smallest number of values that numpy adds faster than a loop: of passed periods, and of counts of any values.
+# Smallest numbers of values that numpy adds faster than a loop: values of passed periods, and any other values.
 _MANY, _MANY_COUNTS = 16, 48
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stallprobes.engine.sim.clock import Clock, Process, Wait
 from stallprobes.engine.sim.jobs import Job
 
-# For so long after a call the driver's thread for host functions is awake.
+# Time (ns) after a call for which the driver's thread for host functions stays awake.
 _AWAKE_NS = 200_000
 
 

@@ -32,13 +32,14 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Share of an asynchronous copy's call for the pointer lookup, as a shift: 1/8, under the lock of the device's memory
-# management.
+# Right shift that gives the part of an asynchronous copy's call that looks the pointers up: 1/8. It holds the lock of
+# the device's memory management.
 _LOOKUP_SHIFT = 3
+# Longest sleep or wait (ns) that does not cool the caches at all; only the time beyond it counts.
 _SHORT_SLEEP_NS = 1_000_000
-# Longest sleep (ns) that leaves the caches as warm as a period of 1 ms does.
+# Time slept (ns, beyond _SHORT_SLEEP_NS) from which calls and the end of a wait take longer still.
 _COLD_FROM_NS = 2_000_000
-# Longest wait (ns) beyond _SHORT_SLEEP_NS without the effect of a longer one.
+# Time waited (ns, beyond _SHORT_SLEEP_NS) from which calls take longer still.
 _LONG_WAIT_NS = 3_000_000
 
 

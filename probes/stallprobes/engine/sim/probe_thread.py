@@ -22,7 +22,7 @@ from stallprobes.native.library import core
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# Number of an iteration's first op in the error words.
+# Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
 _FIRST_OP = 1
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 

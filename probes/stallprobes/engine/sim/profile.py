@@ -25,9 +25,9 @@ _MOST = 1e9
 _LONGEST_SHOWN = 80
 # Largest size (bytes) of a file; the files of the package have 5 KiB.
 _MOST_BYTES = 1 << 18
-# Largest ratio of a 99th percentile to its median: the tables of quantiles are limited.
+# Largest ratio of a 99th percentile to its median, for which the tables of quantiles suffice.
 _WIDEST = 1e6
-# Times of the section locks that vary: ``NAME_us`` is the median and ``NAME_p99_us`` the 99th percentile.
+# Delays in the section "locks" of a profile that vary: ``NAME_us`` is the median, ``NAME_p99_us`` the 99th percentile.
 DELAYS = ("spin_react", "wake", "timer", "poll", "callback_wake")
 
 

@@ -11,8 +11,11 @@ import zlib
 from functools import cache
 from statistics import NormalDist
 
+# Number of equally likely values of a distribution.
 QUANTILES = 4096
+# Number of fractional bits of a factor.
 UNIT_BITS = 16
+# Number of random numbers that are generated at a time.
 _BLOCK = 1024
 _Z99 = NormalDist().inv_cdf(0.99)
 

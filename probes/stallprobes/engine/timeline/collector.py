@@ -24,13 +24,14 @@ from stallprobes.native.library import core
 from stallprobes.records.libcupti import FLUSH_FORCED, Cupti, refusal, without_context_switches
 from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
-# Kinds of records in the order in which they are switched on; without the first ones there is no timeline.
+# Kinds of records in the order in which they are enabled: those without which there is no timeline, and the others.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for a call or work before CUPTI stays attached. It is detached later: a try can hold the probes for
-# as long, so that the time between two tries doubles.
+# Longest wait (s), with the probes held, for calls and work to end, so that CUPTI can be attached or detached.
 _REST_S = 0.25
+# First and longest time (s) until CUPTI is detached again after a failed try. Each try can hold the probes for _REST_S,
+# so that the time doubles.
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
 _LONGEST_HOLD_S = 5.0
 

@@ -14,7 +14,7 @@ from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.native.layouts.structure import CACHE_LINE
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Number of an unknown thread: no driver call is its own.
+# Number that stands for an unknown thread, which no driver call has.
 _NO_THREAD = -1
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Time (s) in which the aggressors of a block start, settle and end.
+# Estimated time (s) for the start, settling and end of the aggressors of a block.
 _SWITCH_S = 0.03
-# Number of baseline windows of a victim for each window with the aggressors; blocks share baselines.
+# Estimated number of baseline windows of a victim per window with the aggressors; blocks share baselines.
 _BASELINES = 1.3
 
 

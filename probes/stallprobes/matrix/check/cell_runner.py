@@ -23,8 +23,11 @@ from stallprobes.matrix.check.window_measurer import Lengths, MeasuredProbes, Vi
 from stallprobes.model import GREEN
 from stallprobes.records.timeline_summary import TimelineSummary
 
+# Period (ns) of a victim in a check.
 PACE_NS = 50_000
 
+# Periods (ns) of the host control, in real and in virtual time, and of the probes that wait for the end of aggressors'
+# work.
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 _DRAIN_PACE_NS = 1_000_000
 # Period (ns) of a simulated control aggressor: it stalls no victim, but simulating each of its calls takes real time.
@@ -33,6 +36,7 @@ _CONTROL_PERIOD_NS = 100_000
 # hardly any call of a window would meet one.
 _ALIGNED_PERIOD_NS = 2_000_000
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
+# Period (s) at which the reasons for a lower clock are read.
 _CLOCK_INTERVAL_S = 0.05
 
 

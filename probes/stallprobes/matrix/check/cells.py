@@ -24,7 +24,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest number of valid repeats of a cell with rejected ones, or all planned repeats if those are fewer.
+# Smallest number of valid repeats with which a cell with rejected repeats counts; all planned repeats if these are
+# fewer.
 LEAST_REPEATS = 2
 
 _DUE = Channel(Phase.DUE)

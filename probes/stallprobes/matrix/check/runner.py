@@ -37,6 +37,7 @@ from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check; each uses one CPU core.
 _ENGINES = 2
+# Time (ns) after which a gate that is still closed opens by itself, in a check.
 _WATCHDOG_NS = 60 * MS
 # Number of further repeats of a cell with too few valid ones.
 _REJECTED_REPEATS = 2

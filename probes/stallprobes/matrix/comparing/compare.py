@@ -39,27 +39,27 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# p-value, by the calls and by the cell's own repeats, up to which a change of sufficient size is unsure; above it is no
-# change. About one unchanged cell in a hundred exceeds it by chance.
+# Largest p-value, by the calls and by the cell's own repeats, with which a change of sufficient size is unsure; above
+# it there is no change. By chance, about one unchanged cell in a hundred is below it.
 LIKELY = 0.01
 # Number of calls below which chance explains every change of the median.
 ENOUGH_CALLS = 8
-# Dispersion (1 for independent calls) up to which the slow calls of a repeat count as independent.
+# Largest dispersion (1 for independent calls) with which the slow calls of a repeat count as independent.
 DISPERSION = 2.0
-# The same limit for a single cell, with few repeats: independent calls exceed it 1 time in 50.
+# Largest dispersion for a single cell, which has few repeats: independent calls exceed it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
-# Ratio to the row's baseline up to which a change of both has one cause, such as the CPU's clock.
+# Largest ratio of a cell to the baseline of its row with which a change of both has one cause, such as the CPU's clock.
 ALIKE = 10.0
 
-# Smallest number of rows for the mean of a column.
+# Smallest number of rows from which the mean of a column is computed.
 _ROWS = 4
 # Factor by which a stated ratio allows for more deviation where cells have additional repeats: the cells without them
 # are a selection that agreed by chance, and a cell with them may have none in another check. The condition of size,
 # which one of two estimates has to meet, is excepted.
 SELECTION = 1.04
-# Variance of the medians of a column between repeats, over the prior variance, from which the column has modes.
+# Ratio of the variance of a column's medians between repeats to the prior variance, from which the column has modes.
 _MULTIMODAL = 6.0
-# Factor from the limit of starvation within which a victim may cross it by chance.
+# Factor in the limit of starvation within which a victim may cross the limit by chance.
 _NEAR = 3.0
 
 

@@ -90,7 +90,7 @@ def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, flo
     return result
 
 
-# Log medians by repeat: a check asks several times for the spreads of its cells.
+# Cache of log medians by repeat: the spreads of a check's cells are needed several times.
 _LOG_MEDIANS: WeakKeyDictionary[Repeat, dict[Channel, float]] = WeakKeyDictionary()
 
 

@@ -26,11 +26,12 @@ from stallprobes.model import Channel
 P50, P99 = PERCENTILES
 # Smallest relevant change: a ratio and a difference, by percentile. With an aggressor running, the median takes one of
 # several values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was
-# 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
+# 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us. BASELINE_RATIO is the ratio for
+# baselines.
 RATIO = {P50: 1.39, P99: 1.3}
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
 DIFFERENCE_NS = {P50: 200, P99: 1000}
-# Smallest number of calls in one of the two checks for a test of a percentile.
+# Smallest number of calls, in the check with more, with which a percentile is tested.
 CALLS = {P50: 1, P99: 100}
 
 # Shares of both checks' calls above the cuts. A p99 changes when 1 call in 100 or more is slow in one check, which is

@@ -21,6 +21,7 @@ from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, Quan
 _MISSED = 0.1
 # Share of slow calls of a change at p99, and the share without it.
 _SLOW, _TAIL = 0.05, 0.01
+# Largest ratio that is stated as detectable.
 _LARGEST = 1e6
 # Number of buckets of a histogram per factor of two.
 _OCTAVE = 64

@@ -14,7 +14,7 @@ from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, s
 CONTROL_FORMAT = 3
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
-# Beginning of the name of the memfd of a recording; the number of the process and of the file follow.
+# Beginning of the name of a recording's memfd, before the numbers of the process and of the file.
 RECORDING_NAME = "stallscope-watch-"
 # Name of the library in the paths of modules; where the attacher loads it, it has no file.
 LIBRARY_NAME = "stallscope-inject.so"
@@ -22,7 +22,7 @@ LIBRARY_NAME = "stallscope-inject.so"
 SENT_CUPTI_NAME = "libcupti.so"
 # Function of the library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"
-# Environment variable: with 1, the library sleeps from the start until a request wakes it.
+# Environment variable with which (if it is 1) the library sleeps from the start until a request wakes it.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
 CUPTI_TEXT = 1024

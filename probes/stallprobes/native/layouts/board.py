@@ -16,13 +16,13 @@ BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 # Alignment (bytes) of the sections of the board.
 ALIGN = 128
 
-# Number of entries of the rings: measured calls, host calls for the timeline, GPU records.
+# Numbers of entries of the rings: of measured calls, of host calls for the timeline, and of GPU records.
 SAMPLES = 4_096
 HOST_CALLS = 8_192
 GPU_RECORDS = 16_384
 SENSOR_WORDS = 32
 
-# Bits of ``HostCall.op`` beside the index of the operation: the call was measured; it was of the very first iteration.
+# Bits of ``HostCall.op``: the call was measured, it was of the very first iteration, and the index of the operation.
 CALL_MEASURED = 1 << 32
 CALL_FIRST = 1 << 33
 CALL_OP_MASK = (1 << 32) - 1

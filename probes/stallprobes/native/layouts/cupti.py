@@ -210,7 +210,8 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
 }
 
-# Size (bytes) of a record from a version of CUPTI on (``cuptiGetVersion``: 18 for CUDA 12.0, 130100 for 13.1).
+# Sizes (bytes) of each kind of record, by the first version of CUPTI that has them (``cuptiGetVersion``: 18 for CUDA
+# 12.0, 130100 for 13.1).
 SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.KERNEL: {18: 208, 130_000: 216, 130_100: 224, 130_300: 232, 130_400: 248},
     RecordKind.COPY: {18: 88, 26: 96, 130_400: 112},
@@ -270,11 +271,12 @@ class BufferState(IntEnum):
     COMPLETED = 2
 
 
+# Size (bytes) of a buffer for CUPTI's records.
 BUFFER_BYTES = 64 * 1024
-# Largest number of buffers: one for each of some hundred threads, and a second of the fastest programs.
+# Largest number of buffers: enough for some hundred threads, and for one second of the fastest programs.
 MOST_BUFFERS = 512
-# Size (bytes) of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI
-# 13.5).
+# Size (bytes) and number of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100,
+# CUPTI 13.5).
 LARGE_BUFFER_BYTES = 1024 * 1024
 LARGE_BUFFERS = 32
 # Size (bytes) of the smallest record.

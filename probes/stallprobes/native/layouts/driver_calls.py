@@ -233,11 +233,10 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row(others, family.OTHER, kind=kind.WORKS)
 
 
-# Rows of the functions; the first row with a fitting name counts.
+# Table of driver functions; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
 _UNWATCHED = DriverFunction("", None)
-# Endings of the variants for the per-thread default stream, which have the parameters of the function without the
-# ending.
+# Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
@@ -312,8 +311,8 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters in their order. ``p``: 8 bytes, ``i``: 4 bytes, both of no interest. ``from:`` and ``to:`` are the ends of
-# a copy: addresses in host, device or any memory, or an array.
+# Parameters of functions, in order. ``p`` (8 bytes) and ``i`` (4 bytes) are not read. ``from:`` and ``to:`` are the
+# ends of a copy: addresses in host, device or any memory, or an array.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",

@@ -22,7 +22,7 @@ from stallprobes.native.layouts import (
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
-# Structures in the order of their declaration: a structure comes behind its members.
+# Structures in the order of their declaration: each one follows the structures of its members.
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
     board.TimelineWords, board.GpuRecord,

@@ -8,7 +8,7 @@ from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt6
 
 ARGUMENTS = 11
 ACCEPTED = 3
-# Value for no channel, and for no further accepted code.
+# Value that stands for no channel, and for no further accepted code.
 NONE = -1
 
 

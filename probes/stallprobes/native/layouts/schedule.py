@@ -6,30 +6,30 @@ from typing import Annotated
 
 from stallprobes.native.layouts.structure import Int64, Pointer, structure
 
-# Time (ns) before the due time at which a probe stops sleeping and polls the clock: a call right after a wake-up would
-# also measure the wake-up (sleep state of the core, cold caches), by an amount that changes from minute to minute. On
+# Default time (ns) before the due time at which a probe stops sleeping and polls the clock: a call right after a
+# wake-up would also measure the wake-up (sleep state of the core, cold caches), which differs from minute to minute. On
 # an H200 machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with
 # this lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
 LEAD_DEFAULT_NS = 150_000
-# Time (ns) between two looks of a parked loop at its RUN word, and of a loop behind its guard at the guard's word.
+# Periods (ns) at which a parked loop polls its RUN word, and a loop behind its guard the guard's word.
 PARKED_STEP_NS = 1_000_000
 GUARD_STEP_NS = 100_000
-# Time (ns) between two looks of a loop whether its slot has opened, from the earliest possible time on.
+# Period (ns) at which a loop polls, from the earliest possible time on, whether its slot has opened.
 SLOT_STEP_NS = 100_000
-# Time (ns) between two looks of a held loop whether the hold has ended.
+# Period (ns) at which a held loop polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# Longest time (ns) from the first iteration of a slot, which is not measured, to the second one; a shorter period takes
-# its place. With a period longer than a slot there would be no samples otherwise.
+# Longest time (ns) from the first iteration of a slot, which is not measured, to the second one; the probe's period if
+# that is shorter. Otherwise a period longer than a slot would leave no samples.
 RESTART_NS = 1_000_000
-# Shortest time (ns) between two readings of the clock in which the loop had no CPU; one reading takes tens of
+# Time (ns) between two readings of the clock from which the loop is taken to have lost its CPU; a reading takes tens of
 # nanoseconds.
 PAUSE_NS = 20_000
-# Time (ns) before the due time in which a loop only reads the clock, and largest number of these readings.
+# Time (ns) before the due time from which a loop does nothing but read the clock, and largest number of such readings.
 LAST_POLLS_NS = 1_000
 LAST_READINGS = 100
 # Longest slice (ns) of a wait, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000
-# Shortest period (ns) with a sleep, which ends some 50 us late; with a shorter period the loop polls the clock.
+# Period (ns) below which a loop polls the clock and does not sleep: a sleep ends some 50 us late.
 SPIN_BELOW_NS = 100_000
 
 

@@ -5,38 +5,39 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Largest number of calls of a track that wait for their records; twice the length of a driver's launch queue.
+# Largest number of calls of a track that wait for their records: more than the driver's launch queue holds.
 QUEUE = 4_096
-# Number of kept correlation ids; ids count up, so that a new one replaces the oldest.
+# Number of correlation ids that are kept; ids count up, so that a new one replaces the oldest.
 IDS = 1 << 16
 NO_PROBE = -1
 
-# Largest number of records in one step of a round, and of records among them that may wait for their call.
+# Largest number of records that the collector decodes in one batch, and of records that may wait for their call.
 BATCH = 8_192
 MOST_KEPT = 2_048
-# Largest number of steps in a round, even if buffers keep coming.
+# Largest number of batches in one round of the collector, even if CUPTI keeps returning buffers.
 MOST_BATCHES = 64
-# Number of rounds in which a record waits for its call; 2 s at the usual period.
+# Number of rounds for which a record waits for its call: 2 s with the usual period (ns) of the rounds.
 USUAL_PATIENCE = 200
 PERIOD_NS = 10_000_000
 
 # Largest error (ns) of a time of the GPU on the host's clock.
 TOLERANCE_NS = 1_000
 
+# Number of samples from which the offset of the GPU's clock is computed.
 CLOCK_SAMPLES = 16
 # Time (ns) from the switch to a context to the start of its waiting kernel, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest distance (ns) of a sample from the offset: the error of its reading, and the drift since.
+# Largest distance (ns) of a sample from the offset when it was confirmed, and drift (ppm) of the clocks since then.
 CLOCK_ERROR_NS = 30_000
 CLOCK_DRIFT_PER_MILLION = 50
-# Largest error (ns) of the offset, half a time-slice: beyond it, the switch of another turn is nearer.
+# Largest error (ns) of the offset: half a time-slice, since with more the switch of another time-slice is nearer.
 MOST_CLOCK_ERROR_NS = 1_000_000
-# Largest difference (ns) of the samples of one offset; CUPTI's own conversion is off by a microsecond.
+# Largest spread (ns) of the samples from which an offset follows; CUPTI's own conversion is off by a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
-# Longest time (ns) without a confirmation before the offset is read again.
+# Longest time (ns) without a confirmation of the offset, after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000
 
-# Number of rows of a probe's histograms that an op fills: for the phase, and for the op's label.
+# Number of rows of a probe's histograms that an operation fills: for its phase, and for its label.
 PHASE_ROWS = 2
 NO_ROW = -1
 

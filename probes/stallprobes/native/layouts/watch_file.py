@@ -23,37 +23,39 @@ CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
-# File of a folder on which each stallscope that uses the folder holds a shared lock; without it the folder belongs to
-# nobody.
+# Name of the file on which each stallscope that uses the folder holds a shared lock; without a lock on it the folder is
+# in use by none.
 LOCK_FILE = "in-use.lock"
-# Shortest call (ns) that is kept, unless the variable sets another limit.
+# Default of SLOW_VARIABLE: shortest duration (ns) of a call that is kept as a slow call.
 DEFAULT_SLOW_NS = 1_000_000
 
 PAGE = 4096
+# Largest numbers of driver functions, of threads (a slot each), and of histograms.
 APIS = 512
 SLOTS = 1024
 HISTOGRAMS = 8192
+# Largest depth of driver calls inside driver calls.
 DEPTH = 4
-# Number of kept slow calls: more than fit into the second that a reader may take between two readings.
+# Number of slow calls that are kept: more than one second has, the longest time between two readings.
 SLOW_CALLS = 1024
-# Number of slow calls to which space is given at a time.
+# Number of slow calls for which memory is taken at a time.
 SLOW_STEP = 128
-# Largest number of records in the ring: several seconds of a program that makes 60 000 in each. The header has the
-# number of a file, a multiple of RECORDS_STEP, to which space is given at a time; one step at least.
+# Largest number of records in the ring: several seconds of a program that makes 60 000 in each. A file's header has its
+# own number: a multiple of RECORDS_STEP, the number of records for which memory is taken at a time.
 RECORDS = 1 << 19
 RECORDS_STEP = 1 << 14
 # Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes
-# a block of entries when it has filled the one before. The header has the number of a file, a multiple of BLOCKS_STEP,
-# to which space is given at a time; LEAST_BLOCKS at least.
+# a block of BLOCK_CALLS entries when it has filled the one before. A file's header has its own number: at least
+# LEAST_BLOCKS, and a multiple of BLOCKS_STEP, the number of blocks for which memory is taken at a time.
 CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 BLOCK_CALLS = 256
 BLOCKS_STEP = 16
-# Bytes for the names of kernels; space is given to NAMES_STEP of them at a time.
+# Largest size (bytes) of all names of kernels; memory is taken for NAMES_STEP bytes at a time.
 NAME_BYTES = 1 << 22
 NAMES_STEP = 1 << 18
-# Longest name (bytes) that is kept whole; LONGEST_LATE_NAME once half of the room is used. A longer name keeps its
-# first and last NAME_ENDS bytes with NAME_GAP between them.
+# Longest name (bytes) that is kept whole, and the same once half of NAME_BYTES is used. Of a longer name, the first and
+# last NAME_ENDS bytes are kept, with NAME_GAP between them.
 LONGEST_NAME = 4096
 LONGEST_LATE_NAME = 512
 NAME_ENDS = 200
@@ -62,25 +64,26 @@ MODULES = 512
 STACKS = 1024
 STACK_FRAMES = 64
 STACK_TEXT = 7664
-# Approximate time (ns) between two samples of a thread, each inside and between calls. The ring has 80 s of one thread.
+# Approximate time (ns) between two samples of a thread: inside calls, and between calls. The ring of TIME_SAMPLES has
+# 80 s of one thread.
 SAMPLE_NS = 5_000_000
-# Approximate time (ns) between two sampled waits of a thread that waits for the GPU now and then.
+# Approximate time (ns) between two sampled waits of a thread that waits for the GPU rarely.
 WAIT_SAMPLE_NS = 50_000_000
 TIME_SAMPLES = 1 << 14
-# Bytes of the kept name of an NVTX range, with a zero.
+# Size (bytes) of the kept name of an NVTX range, with the final zero.
 RANGE = 64
-# Largest number of names of NVTX ranges with kept begins, of one thread and of all threads, and of kept begins of each:
-# more than a second of steps of 1 ms.
+# Largest number of names of NVTX ranges whose begins are kept: of one thread, and of all threads. Number of last begins
+# that are kept of each: more than a second of steps of 1 ms.
 THREAD_RANGES = 64
 RANGES = 256
 RANGE_BEGINS = 1024
-# Part of a thread's time for stacks: 1 in this number.
+# Divisor of a thread's time that gives the time which may be spent on its stacks: 1 %.
 STACK_SHARE = 100
-# Largest cost of watching, in millionths of the program's time; EVERYTHING: the cost of recording all.
+# Default of the largest cost of watching (ppm of the program's time), and the value with which everything is recorded.
 DEFAULT_COST_PPM = 50_000
 EVERYTHING_PPM = 1_000_000
-# Largest cost (ns) of a record for the thread that submits its work, by the upper ends of 95 % intervals: 4.9 us in a
-# ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Largest cost (ns) of a record for the thread that submits its work. Measured, as upper ends of 95 % intervals: 4.9 us
+# in a ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
 # The same of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one that was
 # just instantiated (H200, CUPTI 13.5).
@@ -90,11 +93,11 @@ NODE_RECORD_NS = 1500
 GRAPHS_PER_S = 100
 # Number of windows in which records are on or off: half an hour at four switches a second.
 WINDOWS = 1 << 13
-# Number of callbacks of which one is timed: odd, so that both begins and ends of calls are.
+# Period (in callbacks) of the callbacks that are timed: odd, so that begins and ends of calls are timed alike.
 TIMED_CALLBACKS = 255
 
-# Collected kinds of records; a lack of some is no failure. Records of synchronizations (38) would cost each launch 0.2
-# to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
+# Kinds of records that are collected; it is no failure if CUPTI lacks some. Records of synchronizations (38) would cost
+# each launch 0.2 to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
 COLLECTED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
     RecordKind.CONTEXT_SWITCH,

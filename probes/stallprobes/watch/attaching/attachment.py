@@ -20,18 +20,20 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest time (s) until the borrowed thread is back in its system call.
+# Longest wait (s) until the borrowed thread has returned to its system call.
 _BACK_S = 0.1
-# Time (s) after which the caller shows what is waited for: a first subscription can take seconds on a busy GPU.
+# Longest wait (s) for the library's answer; after it the caller shows what the attach waits for: a first subscription
+# can take seconds on a busy GPU.
 ANSWER_S = 1.5
 # Longest wait (s) of a detach for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
+# Longest wait (s) until the loaded library has its control.
 _CONTROL_S = 2.0
-# Additional time (s) where a libcupti is sent to the process.
+# Additional wait (s) for the answer where a libcupti is sent to the process.
 _SENDING_S = 10.0
 # Longest time (s) of attaching: each of its parts has a limit.
 ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
-# Time (s) between two looks at which program a process executes.
+# Period (s) of the checks whether a process executes another program.
 _LOOK_S = 1.0
 
 

@@ -26,10 +26,11 @@ from stallprobes.watch.reading.lack_text import lack_of
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAKE = 1
-# Number of tries of the lock, and pause (s) between them: the library itself holds it for a moment now and then.
+# Number of attempts to get the lock, and pause (s) between them: the library itself holds it for short times.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
+# Period (s) at which the answer is polled.
 _LOOK_S = 0.002
-# Time (s) between two looks at which program the process executes.
+# Period (s) of the checks whether the process executes another program.
 _REPLACED_S = 0.1
 _SIZE = ctypes.sizeof(layout.Control)
 _FUNCTION = re.compile(r"\w+")

@@ -35,12 +35,12 @@ from stallprobes.watch.attaching.target import Target, user_name
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
-# Longest wait (s) for an answer: it takes milliseconds. The start reads modules from disk, and loading a library has
-# the limit of the attacher.
+# Longest wait (s) for an answer, which takes milliseconds.
 ANSWER_S = 2.0
+# Longest waits (s) for the start, which reads modules from disk, and for loading a library, which the attacher limits.
 START_S = 20.0
 LOADING_S = ATTACHER_S + ANSWER_S
-# Time (s) between two looks at whether the helper was stopped, and how long it may be.
+# Period (s) of the checks whether the helper is stopped, and longest time (s) that it may be stopped.
 _LOOK_S, _STOPPED_S = 0.05, 1.0
 _MAX_SENTENCE = 2000
 _STOPPED = ("T", "t")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-# The kernel's type of an offset in a file: numbers of the process above it are no addresses.
+# Largest offset in /proc/PID/mem, a signed number of the kernel; larger numbers in the process are no addresses.
 _MAX_ADDRESS = (1 << 63) - 1
 
 

@@ -11,7 +11,7 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
-# Libraries with the functions: before glibc 2.34, dlopen is in one of its own.
+# Names of the libraries that have the functions: before glibc 2.34, dlopen is in libdl.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
 # Code of "syscall; ret", and of "mov $15, %rax; syscall", by which the C library returns from a signal.
 _SYSCALL = b"\x0f\x05\xc3"

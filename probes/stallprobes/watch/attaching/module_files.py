@@ -12,7 +12,8 @@ import os
 import stat
 from contextlib import suppress
 
-# openat2, from Linux 5.6 on, has this number on all machines; RESOLVE_* of linux/openat2.h.
+# Number of the system call openat2 (from Linux 5.6, the same on all machines), and its flags RESOLVE_NO_MAGICLINKS and
+# RESOLVE_IN_ROOT.
 _OPENAT2 = 437
 _NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

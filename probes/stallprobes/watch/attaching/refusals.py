@@ -25,13 +25,13 @@ from stallprobes.watch.attaching.target import (
     user_name,
 )
 
-# What a user does where the process itself can never be attached.
+# Remedy for a process that can never be attached.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _STRICT_SECCOMP = "1"
-# Longest time (s) in which a process that is ending has no memory and has not ended.
+# Longest time (s) for which a process that ends has no memory and still exists.
 _ENDING_S = 0.5
-# End of the addresses of a 32-bit program, and the only mapping above it that one may have.
+# End of the addresses of a 32-bit program, and the only mapping above it that such a program may have.
 _END_OF_32_BITS, _VSYSCALL = 1 << 32, "[vsyscall]"
 
 

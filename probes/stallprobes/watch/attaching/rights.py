@@ -15,7 +15,7 @@ from typing import NamedTuple
 CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE = 6, 7, 19
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 8, 38, 47
 _PR_CAP_AMBIENT_RAISE = 2
-# _LINUX_CAPABILITY_VERSION_3: two words of 32 bits for each set.
+# Version of capset(2) with two words of 32 bits for each set: _LINUX_CAPABILITY_VERSION_3.
 _CAPABILITY_VERSION = 0x20080522
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# Smallest number of recorded calls that show the cause of an unrecorded one, and share of their time with it.
+# Smallest number of alike calls with records from which the cause of a call without records follows, and smallest share
+# of their excess that must have this cause.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
-# Largest number of sorts of calls that are kept.
+# Largest number of sorts of calls with sums.
 _MOST_KEYS = 8192
 
 

@@ -22,8 +22,9 @@ from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.process import DriverCall
 from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 
-# Largest numbers of pieces of work of a call that are read, the last ones before its end, and of their groups.
+# Largest number of pieces of GPU work that are read for a call: the last ones before its end.
 MOST_PIECES = 4096
+# Largest number of groups of equal work that are kept as evidence of a call: those with the longest time.
 MOST_GROUPS = 8
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 

@@ -7,7 +7,7 @@ from stallprobes.watch.attribution.findings import CallAlongside, WorkInFront
 from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.words import Direction, Memory
 
-# Pieces of evidence that a sentence names.
+# Largest number of pieces of evidence that a sentence names.
 MOST_NAMED = 3
 _DIRECTIONS = {
     Direction.HOST_TO_DEVICE: "H2D copy",

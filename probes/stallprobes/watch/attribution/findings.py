@@ -41,7 +41,7 @@ LossKey = tuple[WaitCause, int | None, str]
 LossSum = tuple[int, int, int]
 _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
-# Shortest time (ns) during which calls have a rate.
+# Shortest time (ns) over which a rate of calls is given.
 LEAST_RATE_NS = 1_000_000_000
 
 

@@ -23,15 +23,16 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Largest number of records that are held; work and switches that are held at any age, to find the offset of the clocks.
+# Largest number of records of work that are kept, and of records of switches.
 MOST_RECORDS = 1 << 20
+# Numbers of records of work and of switches that are kept however old they are, to find the offset of the clocks.
 LEAST_WORK = 4096
 LEAST_SWITCHES = 512
-# Time (ns) around a call whose records may explain it; number of records that are kept in any case.
+# Time (ns) before and after a call whose records may explain it, and number of last records that are kept besides.
 BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
-# Bound above every time (ns) of a real program.
+# Limit of a record's time (ns), above every time of a real program.
 _MOST_NS = 2**62
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
 # Largest number of readings after which switches that could not be placed are tried again.

@@ -16,7 +16,8 @@ from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Memory
 
-# Number of correlation numbers: they have 32 bits and start again. Numbers of one time differ by less than half of it.
+# Number of correlation numbers: they have 32 bits and wrap around. Two calls whose records are compared differ by less
+# than half of it.
 _WRAP = 1 << 32
 _HALF = 1 << 31
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

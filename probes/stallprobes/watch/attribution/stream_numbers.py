@@ -24,13 +24,15 @@ from stallprobes.watch.reading.process import CallBatch
 LEGACY = (0, 1)
 _PER_THREAD = 2
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Calls of each stream and reading whose records are awaited, and longest wait (ns): they come within two seconds.
+# Number of calls of each stream in a reading that are matched with records: records have the number of the stream.
 _CALLS_OF_STREAM = 4
+# Age (ns) at which a call without a record is given up: records come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls of a reading with another stream than the call before, the last ones.
+# Largest number of calls in a reading whose stream differs from that of the call before; the last ones are kept.
 _MOST_CHANGES = 1 << 14
-# Calls that are searched first, the last ones: where threads take turns, they have as many changes.
+# Number of last calls in which such changes are searched first: where threads alternate, these have enough.
 _LAST_LOOKED_AT = 1 << 15
+# Largest number of calls that wait for a record; the last ones are kept.
 _MOST_LOOKED_FOR = 1 << 15
 _MOST_STREAMS = 1 << 16
 # Largest number of streams of a handle that are kept: it is used again once its stream is destroyed.

@@ -17,13 +17,15 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# Age (ns) and number of calls that are kept: a slow call mostly waits for what was submitted just before.
+# Largest age (ns) and largest number of ordering calls that are kept: a slow call mostly waits for what was submitted
+# just before.
 KEPT_NS = 10_000_000_000
 MOST_KEPT = 1 << 17
-# Largest number of dependencies of a stream that are followed, the last ones, and largest depth.
+# Largest number of dependencies of a stream that are followed (the last ones), and largest depth of the search.
 MOST_OF_STREAM = 4
 DEEPEST = 8
-# Largest numbers of streams that wait for the legacy default stream, and of followed ones, the last created.
+# Largest number of known streams that wait for the legacy default stream, and of those that are followed for a call:
+# the last created ones.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First role of the calls that say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS

@@ -24,37 +24,42 @@ SWITCH_TO_WORK_NS = 3_840
 MOST_SPREAD_NS = 8_000
 # Largest drift (ppm) of two clocks of one machine.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) of a start from its place by the last offset: at first, and at all.
+# Largest distance (ns) of a start of work from its place by the last known offset: as long as the clocks have not
+# drifted, and whatever they may have drifted.
 ERROR_NS = 30_000
 MOST_ERROR_NS = 1_000_000
-# Smallest number of switches that show an offset for the first time; then the numbers of switches, of starts of work,
-# and of starts near an expected offset that are compared.
+# Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
 LEAST_SAMPLES = 16
+# Largest numbers of switches and of starts of work that are compared for that (the last ones), and of pieces of work
+# that are compared where the offset is expected near a known value.
 COMPARED = 128
 COMPARED_STARTS = 2_048
 COMPARED_NEAR = 8_192
-# Smallest share of the switches of the best offset with which another one is compared, the largest number of those, and
-# the largest share that the second best may have.
+# Smallest number of matching switches of a candidate offset, as a share of the best candidate's, and largest number of
+# candidates that are examined.
 LEAST_RIVAL = 0.25
 MOST_RIVALS = 64
+# Share of the best candidate's matching switches above which another candidate is as possible.
 MOST_RIVAL = 0.75
-# Smallest share of the starts that lie in tenures of their context: the records of switches may have gaps.
+# Smallest share of the starts of work that must lie in tenures of their context: the records of switches may have gaps.
 CONSISTENT = 0.95
-# Number of switches that confirm an offset together, smallest number of them that must, and time (ns) for which it is
-# valid.
+# Number of switches with which an offset is confirmed at a time, and smallest number of them that must match.
 FOLLOWED = 32
 LEAST_FOLLOWED = 8
+# Time (ns) for which an offset is valid after it was confirmed.
 VALID_NS = 20_000_000_000
 # Shortest pause (ns) of a context before work that may have waited for the engine, as work behind another context may.
 IDLE_NS = 50_000
-# Largest distance (ns) from CLOCK_REALTIME at which the GPU's clock is searched.
+# Largest distance (ns) of the GPU's clock from CLOCK_REALTIME that is considered.
 NEAR_NS = 10_000_000
-# Longest time (ns) until a switch is known.
+# Longest time (ns) from a switch until its record is read.
 DELIVERED_NS = 500_000_000
-# Smallest number of pieces of work whose times have to fit, and widest span (ns) of offsets that counts as one.
+# Smallest number of switches, and of pieces of work, from which an offset near an expected value is estimated.
 LEAST_FITTING = 8
+# Largest width (ns) of a span of possible offsets that is taken for one offset.
 WIDEST_NS = 200_000
-# Smallest lead of the best span of offsets over the second: a number of times of work, or their share.
+# Smallest lead of the best span of offsets over the second, in begins and ends of work that fit: a number, or their
+# share if that is more.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
 # Factor in the spread of the lags by which the best offset must be better: with the right offset the lag of work behind
 # its switch varies by 20 to 50 ns, with one that is off by a period by 850 to 1 000 ns (two processes on an H200 with

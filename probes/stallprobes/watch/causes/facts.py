@@ -53,7 +53,7 @@ _OVERHEADS = {
 }
 # Limit of calls per reading whose streams are followed: each takes a search of all calls that order streams.
 MOST_FOLLOWED = 256
-# Longest time (ns), beyond the length of a wait, from the begin of a call that holds the stream to that of the wait.
+# Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
 HOLDS_NS = 10_000_000
 _GPU_RANKS = int64s(
     [

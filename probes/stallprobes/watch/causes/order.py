@@ -13,7 +13,7 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# Rules for calls without an excess too.
+# Rules that also apply to calls without an excess.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.

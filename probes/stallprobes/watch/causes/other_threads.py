@@ -41,7 +41,7 @@ def _cause(name: WaitCause, word: str, entry: str, *columns: str) -> CallCause:
     return CallCause(name, word, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
 
 
-# In the order of HostTask, which has a member for each.
+# Causes in the order of HostTask, which has a member for each.
 CAUSES = (
     CallCause(
         WaitCause.PAGEABLE_COPY,

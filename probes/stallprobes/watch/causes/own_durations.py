@@ -16,7 +16,8 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import plain_name
 
 FILE = Path(__file__).with_name("call_durations.json")
-# Factor in the longest measured duration, and additional time (ns), up to which a duration is usual: machines differ.
+# Factor in the longest duration that was measured for a function, and additional time (ns), up to which a call is as
+# long as usual: machines differ.
 MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
 _VERSION = re.compile(r"_v\d+$")
 # Functions with the duration of another one.

@@ -15,15 +15,16 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# Largest number of slices that are kept where nobody takes them.
+# Largest number of slices whose collectives wait for the analysis of ranks; older ones are dropped where none is made.
 _MOST_BATCHES = 64
 _PARTS = len(ORDER)
-# ``name`` is the place of the kernel's name in its file. ``parts`` are sums (ns) since the first slice with such
-# kernels, up to the kernel's end: the difference of two rows is what the sequence did between their ends.
+# Row of a kernel of a collective. ``name`` is the place of its name in the file. ``parts`` are the sums (ns) of each
+# part of the time from the first slice with such kernels to its end: the difference of two rows is what the sequence
+# did between their ends.
 COLLECTIVE = np.dtype(
     [("start", "i8"), ("end", "i8"), ("stream", "u4"), ("name", "u4"), ("parts", "i8", (_PARTS,))]
 )  # fmt: skip
-# What a kernel does, by NCCL's names of all versions: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
+# Operation in the name of a kernel, for the names of all versions of NCCL: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
 # ncclKernel_AllReduce_RING_LL_Sum_float, ncclAllReduceRingLLKernel_sum_f32, ncclDevKernel_SendRecv.
 _OPERATION = re.compile("allreduce|allgather|reducescatter|broadcast|sendrecv|alltoall|reduce|gather|scatter")
 

@@ -17,7 +17,7 @@ CpuSamples = Mapping[int, Int64s]
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 _BETWEEN, _LEAST, _MOST, _COLUMNS = range(4)
-# Widest interval (as a share) of the result that still says something.
+# Largest width (share of the time between calls) of the interval of the off-CPU share; a wider one counts as unknown.
 _WIDEST = 0.3
 
 

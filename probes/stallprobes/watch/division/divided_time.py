@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Calls and operations in a second of all processes that are divided in full, which takes up to a tenth of a core
-# (bench_division.py).
+# Largest number of calls and operations in a second, of all processes together, with which all time is divided: this
+# takes up to a tenth of a core (bench_division.py).
 MOST_EVENTS = 100_000
 SECOND_NS = 1_000_000_000
-# Exponent by which the share falls with the number of calls: with eight times as many, a 32nd is divided, since reading
-# and choosing take time as well.
+# Exponent of MOST_EVENTS / events in the share of time that is divided when there are more: with eight times as many
+# events, a 32nd, since reading and choosing take time as well.
 _POWER = 5 / 3
-# Step (in slices) of the place of the part from slice to slice, the golden ratio: no period of a program always shows
-# the same side.
+# Step (share of a slice) by which the divided part moves from slice to slice: the golden ratio, so that it does not
+# stay at one phase of a periodic program.
 _GOLDEN = 0.6180339887498949
-# Period of the clock (ns) at whose same place compared processes have their parts, and smallest share of it: most
-# collectives then have the one before them in the same part.
+# Period (ns) on the clock in which processes that are compared divide the same part, and smallest share of this part:
+# most collectives then have the one before them in the same part.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

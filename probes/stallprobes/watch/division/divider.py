@@ -59,25 +59,26 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
-# Longest time (ns) from the end of work to its record in the file: CUPTI's buffers are emptied ten times a second.
+# Longest time (ns) from the end of work until its record is in the file: CUPTI's buffers are flushed ten times a
+# second.
 LAG_NS = 1_000_000_000
-# Longest time (ns) until a new kernel is known: a flush and a reading.
+# Longest time (ns) from an event of the start-up until its record is read: a flush and a reading.
 _EVENT_LAG_NS = 300_000_000
-# Shortest slice of time (ns) but the last.
+# Shortest slice of time (ns), except for the last one of a process.
 LEAST_SLICE_NS = 900_000_000
 # Longest wait (ns) for the operation that ends a gap; a longer gap is divided without it.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# Age (ns) of other threads' calls and work that are kept for a sequence whose gap is open.
+# Largest age (ns) of calls and work of other threads that are kept while a gap of a sequence is open.
 KEPT_NS = 1_000_000_000
 # Shortest duration (ns) with which a call that may create a context has created one.
 _CREATES_NS = 1_000_000
 # Context switches below which time-slices of other processes are ignored.
 _FEW_SWITCHES = 64
-# Largest number of sequences that are kept, those with most calls.
+# Largest number of sequences that are kept: those with the most calls.
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Factor in calls by which a sequence must lead to come before one that began earlier.
+# Factor in the number of calls by which a sequence must exceed one that began earlier to be listed before it.
 _DISPLACING_FACTOR = 1.25
 
 

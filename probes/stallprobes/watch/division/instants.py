@@ -19,9 +19,9 @@ from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s
 
 Flags = NDArray[np.bool_]
-# What an operation does on the GPU.
+# Kinds of operations on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
-# Time of no operation and of no call.
+# Time that stands for "no operation" and "no call".
 _NEVER = 2**62
 _PARTS = len(ORDER)
 # Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
@@ -29,9 +29,9 @@ _PARTS = len(ORDER)
 WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
 COLUMNS = _PARTS + 3
 
-# Part of each kind of work; the first kind that runs counts.
+# Part of the time in which each kind of work runs; of several kinds the first one counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
-# By the number of the kind; the last one is that of no call.
+# Part of each CallKind, by its number; the last one is for no call.
 _PART_OF_KIND = np.array(
     [
         NUMBERS[

@@ -78,10 +78,10 @@ PARTS = {
     Part.UNKNOWN: Traits("not known", "records or calls are missing", "dim", "?"),
 }
 MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
-# Kernels that communicate, and no other one meanwhile.
+# Parts of the time in which only kernels that communicate run.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES)
-# In this order, arrays have one number for each part.
+# Order of the parts in the columns of arrays.
 ORDER = tuple(Part)
 NUMBERS = {part: number for number, part in enumerate(ORDER)}
 

@@ -18,10 +18,10 @@ from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Fla
 from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of calls that are kept because their work may not have run yet.
+# Largest number of submitting calls that are kept until their work has run.
 MOST_SUBMITTED = 1 << 19
 _THREADS = 0x7FFFFFFF
-# Largest number of overheads with a thread in place of a call: they are looked up one by one.
+# Largest number of overheads that have a thread in place of a call: each one takes a search of its own.
 _MOST_OF_THREADS = 1000
 # Largest error (ns) of the times of work: CUPTI converts them from the GPU's clock, off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
@@ -29,6 +29,7 @@ _CLOCK_ERROR_NS = 1_000_000
 _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 _LATEST_NS = np.iinfo(np.int64).max
+# Distance (ns) within which work beside a time is searched first: most streams have some there.
 _CLOSE_NS = 10_000_000
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 CALL = np.dtype(
@@ -38,7 +39,8 @@ CALL = np.dtype(
     ]
 )  # fmt: skip
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
-# ``seen``: it was there when a slice of its time was divided. ``returned`` and ``thread`` are -1 until they are known.
+# Operations of the GPU. ``seen``: known when the slice with its time was divided. ``returned`` and ``thread`` are -1
+# until they are known.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),

@@ -11,7 +11,7 @@ from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Shortest time (ns) without the engine that counts: shorter ones are within the error of the clocks.
+# Shortest time (ns) without the engine that counts: a shorter one is within the error of the clocks.
 LEAST_AWAY_NS = 20_000
 FOREVER = 2**62
 

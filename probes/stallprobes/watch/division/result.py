@@ -12,11 +12,13 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# Smallest share of the time of a cause that bounds the program; then those of copies, the GPU and communication.
+# Smallest share of the time at which a cause bounds the program; below it, the same for all copies, for the GPU and for
+# communication.
 CAUSE_LIMIT = 0.15
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
-# Largest distance from its limit of a second verdict that is named; largest unknown share of the time with a verdict.
+# Largest distance (as a share of the time) below its limit at which a second verdict is named.
 CLOSE = 0.05
+# Largest unknown share of the time with which there is a verdict.
 MOST_UNKNOWN = 0.05
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 

@@ -9,8 +9,9 @@ from stallprobes.watch.division.instants import CoveredTime, Spans
 # Largest overlap of the calls of two threads of one sequence, as a share of the time inside calls of the less busy
 # thread. Above twice as much, they are two sequences again.
 MOST_OVERLAP = 0.05
-# Largest number of compared threads, the last to make calls; slices in which all are, later one of so many.
+# Largest number of threads that are compared: the last ones that made calls.
 MOST_THREADS = 64
+# Number of slices at the start in which all threads are compared, and period (in slices) of the comparisons after them.
 _FIRST_SLICES, _EVERY = 8, 8
 
 

@@ -9,7 +9,7 @@ from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import Int64s
 
 SECOND_NS = 1_000_000_000
-# Seconds in a row without an event of the start-up with which the steady state begins.
+# Number of consecutive seconds without an event of the start-up with which the steady state begins.
 QUIET_SECONDS = 3
 # Latest second of a program in which the steady state may begin.
 MOST_SECONDS = 60

@@ -17,17 +17,19 @@ from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
-# Smallest number of steps, largest distance from their median (as a share), and smallest share so near: then calls are
-# regular.
+# Smallest number of steps from which the regularity of a call is judged.
 LEAST_STEPS = 20
+# Largest distance of a step from the median step (as a share of it), and smallest share of steps within it, for a call
+# to be regular.
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shortest step (ns): shorter ones are parts of a step.
+# Shortest step (ns): shorter intervals are parts of a step.
 LEAST_NS = 100_000
-# Smallest share of the time of the longest regular range for a range around it, or inside.
+# Smallest time within the regular ranges (NVTX) of one name for them to be the steps, as a share of the longest such
+# time.
 LEAST_INSIDE = 0.9
-# Largest number of kinds of calls (thread, function, size) that are compared, the first ones of a program.
+# Largest number of kinds of calls (thread, function, size) that are compared: the first ones of a program.
 MOST_CALLS = 64
-# Buckets of times, 16 in each octave: 4 % wide.
+# Number of buckets of durations in each octave (a bucket is 4 % wide), and in all.
 _IN_OCTAVE = 16
 _BUCKETS = _IN_OCTAVE * 48
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))

@@ -11,9 +11,9 @@ from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.division.wait_weights import WaitWeights
 from stallprobes.watch.intervals import Int64s
 
-# Largest number of functions that are kept apart, the first that waited: programs use two or three.
+# Largest number of functions that have sums of their own, the first ones that waited: programs use two or three.
 MOST_FUNCTIONS = 8
-# Columns of each function: calls, time and weight.
+# Columns of the sums of each function: calls, time (ns) and weight.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
 
 

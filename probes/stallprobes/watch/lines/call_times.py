@@ -18,10 +18,10 @@ from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Kind of the time between calls, in place of a CallKind.
 BETWEEN = -1
-# Largest share of its time that a thread is off the CPU without counting as asleep.
+# Largest share of the time between its calls that a thread may be off the CPU without counting as asleep.
 _MOST_ASLEEP = 0.5
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
-# Largest number of threads whose last calls are known, the last to make calls.
+# Largest number of threads whose last call is kept: the last ones that made calls.
 _MOST_THREADS = 1024
 
 

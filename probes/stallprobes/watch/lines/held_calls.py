@@ -15,17 +15,18 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# Factor in the median of its function in the reading from which a blocking call is unusually long.
+# Factor in the median duration of its function, within a reading, from which a blocking call is unusually long.
 _UNUSUAL = 10
-# Smallest number of calls of a function in a reading that show its median.
+# Smallest number of calls of a function in a reading from which its median is computed.
 _LEAST_CALLS = 20
-# Smallest share of a long call that a call of another thread covers to hold it up.
+# Smallest share of a long call that a call of another thread must cover to have held it up.
 _LEAST_COVERED = 0.5
-# Smallest number of long calls beside a function's calls that is evidence, and factor in how often they are long.
+# Smallest number of long calls beside calls of another function that is evidence, and smallest factor by which calls
+# beside it are long more often than other calls.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Largest numbers of long calls and of holding calls of a reading, the longest ones.
+# Largest numbers of long calls and of holding calls in a reading that are compared: the longest ones.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of pairs of a second, and of calls that may hold up others.
+# Largest number of sums in a second: of pairs of held and holding calls, and of holding calls.
 _MOST_PAIRS = 1024
 
 

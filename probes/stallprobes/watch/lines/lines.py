@@ -27,12 +27,12 @@ MOST_LINES = 50
 _DEVIATIONS = 1.96
 # Sorts of time at a line.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Verdicts with which all time counts alike: the GPU or its other users are the limit, so that host time costs nothing
-# by itself, or the limit is unknown.
+# Bounds for which lines are ordered by all of their time, not by their cost: the GPU or its other users are the limit,
+# so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Smallest number of samples with a stack that show the places of samples without one.
+# Smallest number of samples with a stack from which the places of samples without one are estimated.
 _LEAST_KNOWN = 10
-# Largest number of inner places of a line, and smallest share of its cost.
+# Largest number of inner places of a line that are kept, and smallest share of the line's cost that each must have.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 _KeyedSum = tuple[SampleKey, SampleSum]
 

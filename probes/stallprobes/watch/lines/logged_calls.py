@@ -20,7 +20,7 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-# By the number of the kind; the last one is that of the time between calls, -1.
+# Whether a CallKind waits, by its number; the last one is for the time between calls, whose number is -1.
 _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.kernel_names import short_name
 
-# Compiled code of installed packages.
+# Frame that stands for compiled code of installed packages.
 PACKAGES = StackFrame(FrameKind.NATIVE, "", "")
 
 

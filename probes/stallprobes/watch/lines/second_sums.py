@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys of a second, and of the time after the last second in which a steady state may begin. Further
-# samples are summed up without a stack, and left out beyond twice as many.
+# Largest number of keys in the sums of a second, and in the sums of all time after the last second in which a steady
+# state may begin. Samples with further keys are added without their stack, and dropped at twice as many keys.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences with a tail.
 _MOST_TAILS = 256
-# Number of kinds, which begin at -1, at most.
+# Limit of the number of kinds, which begin at -1.
 _KINDS = 16
 
 

@@ -11,7 +11,7 @@ from stallprobes.watch.lines.result import WaitPlace
 from stallprobes.watch.lines.second_sums import SampleKey
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
-# Largest number of places of waits that are kept, the most expensive ones.
+# Largest number of places of waits that are kept: those with the largest cost.
 MOST_WAITS = 20
 _PlaceKey = tuple[StackFrame | None, StackFrame | None, str]
 

@@ -16,15 +16,16 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# Longest wait (s) at the end for readings of the processes from outside.
+# Longest wait (s) at the end for the readings of stacks and code that still run.
 LOOK_S = 5.0
-# Time (ns) between two analyses: a person reads findings no faster; figures change more often.
+# Period (ns) of the analyses: a person does not read findings faster. The figures change more often.
 ANALYZE_NS = 1_000_000_000
 # Largest share of the time that the analysis takes.
 _ANALYSIS_SHARE = 0.1
-# Factor in the duration of a reading for the pause behind it: with the library's threads less than a tenth of a core.
+# Factor in the duration of a reading for the pause after it: with the library's threads, the readings then take less
+# than a tenth of a core.
 _REST = 11
-# Shortest and longest time (ns) of a trace before and after a slow call; between them, as much as the call takes.
+# Shortest and longest time (ns) that a trace shows before and after a slow call; between these, the call's duration.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
 # Length (ns) of the present trace.

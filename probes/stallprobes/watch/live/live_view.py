@@ -17,9 +17,10 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHead, WatchedProcess, WatchedThread
 
-# Largest number of rows, those with the most time lost and used: each holds two histograms of 18 KiB.
+# Largest number of rows of calls that are kept, those with the most lost time and the most time: each row has two
+# histograms of 18 KiB.
 MOST_ROWS = 400
-# Time (ns) between two readings whose difference is the last second.
+# Time (ns) between the two readings whose difference is shown as the last second.
 WINDOW_NS = 1_000_000_000
 
 

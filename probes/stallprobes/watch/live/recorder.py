@@ -31,7 +31,7 @@ _LONGEST_OUTPUT = 1000
 MOST_WORDS = 20_000
 # Shortest time (ns) between two traces of slow calls.
 TRACE_EVERY_NS = 10_000_000_000
-# Time (ns) after a call that its trace shows.
+# Time (ns) after the end of a slow call at which its trace is recorded, so that its records have been read.
 _TRACE_AFTER_NS = 1_000_000_000
 
 # Identity of a slow call: process, program of the process, thread, begin and function.

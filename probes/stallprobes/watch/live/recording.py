@@ -16,8 +16,9 @@ from stallprobes.watch.live.live_view import LiveRows, WatchMoment
 from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 MOST_MOMENTS = 1 << 22
-# Number of moments that a seek reads before its target, for the slow calls and the output of that time.
+# Number of moments before its target that a seek reads, to have their slow calls and output.
 LEAD = 30
+# Largest numbers of slow calls and of lines of output that are kept.
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 
 

@@ -31,12 +31,13 @@ from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
+# Largest age (ns) of calls and records that are kept for traces on the screen.
 KEEP_NS = 12_000_000_000
-# Largest numbers of records and calls of each process.
+# Largest numbers of records and calls of each process that are kept.
 MOST_RECORDS = MOST_CALLS = 500_000
 # Largest numbers of threads and functions of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
-# Distance of the numbers of contexts of two processes, which have the same ones.
+# Distance between the context numbers of two processes in a trace: each process counts its contexts from 1.
 _CONTEXTS = 1_000_000
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 _MOST_BYTES = 1 << 53

@@ -29,30 +29,32 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Smallest number and share of matching kernels for two series to be one communicator, and share to remain one.
+# Smallest number of comparable kernels, and smallest share of them that must match, for two series to be one
+# communicator; smallest share for them to remain one.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# Smallest share of matching kernels, and number of rounds with a wait, of a sure match; fewer rounds than the last
-# number show nothing.
+# Smallest share of matching kernels, and smallest number of rounds with a wait, of a sure match; number of rounds below
+# which a pair has no figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Smallest lead in that share over another series that leaves no doubt.
+# Smallest lead in the share of matching kernels over the next best series with which a match is clear.
 _CLEARLY = 0.2
-# Largest number of kernels that count as evidence: older evidence counts less and less.
+# Number of comparable kernels of a member above which the counts are halved, so that older evidence counts less.
 _MOST_EVIDENCE = 4096
-# Longest time (ns) for which a process without news holds the others up.
+# Longest time (ns) for which a process without new records delays the count of rounds.
 _MOST_BEHIND_NS = 15_000_000_000
-# Shortest additional time (ns) known of all members with which their rounds are counted.
+# Shortest time (ns) since the last count for which the records of all members are known, before rounds are counted.
 _LEAST_NS = 900_000_000
 _FOREVER = 2**62
-# Largest number of waits of a series that are kept one by one.
+# Largest number of waits of a series that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
-# Longest pause (updates) between two attempts to match a series without partners; it doubles each time.
+# Longest pause (number of updates) between two attempts to match a series without partners; each attempt doubles it.
 _MOST_UPDATES = 32
-# Columns of the sums of a pair: time (ns) of the waits while no other kernel runs, number of waits, and time of waits
-# in rounds where the parts of both are known; then the time of each part that the late sequence spent longer.
+# Columns of the sums of a pair: time (ns) of waits while no other kernel runs, number of rounds with a wait, and time
+# (ns) of waits in rounds for which the parts of both sequences' time are known. One column for each part follows: by
+# how much (ns) longer the late sequence was in it.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 PAIR_COLUMNS = 3 + len(ORDER)
-# Columns of the sums of a member: the time of its kernels in rounds while no other kernel runs, of that waiting, and
-# their number.
+# Columns of the sums of a member: time (ns) of its matched kernels while no other kernel runs, the part of this time
+# (ns) in which they wait, and their number.
 COMMUNICATES, WAITED, MATCHED = range(3)
 
 

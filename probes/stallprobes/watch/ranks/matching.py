@@ -16,18 +16,21 @@ import numpy as np
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
-# Largest distance (ns) of the clocks of two processes, and of the ends of one collective.
+# Largest distance (ns) of the ends of one collective in the records of two processes, their clocks' error included.
 CLOCK_ERROR_NS = 1_000_000
-# Largest difference (ns) of distances between ends that one error of the clocks may have.
+# Largest deviation (ns) of such distances from the offset of the two clocks, for the same offset to hold.
 _CLUSTER_NS = 50_000
-# Largest scatter of the ends of a long collective, as a share of the time in which data moves.
-_LEAST_SHARE = 0.1
-# Factor in the scatter of the ends above which a rank is late, and smallest time (ns): a shorter delay would not show.
+# Largest distance of the ends of one collective on two ranks, as a share of the shorter kernel; _CLUSTER_NS if longer.
+_DISTANCE_SHARE = 0.1
+# Factor in the spread of the distances from the offset above which a rank is late, and smallest delay (ns) that counts
+# as late.
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# Largest number of possible pairs; more of them show nothing.
+# Largest number of candidate pairs; among more of them no offset stands out.
 _MOST_PAIRS = 1 << 19
-# Number and factor of kernels without a partner up to which another error of the clocks is as possible.
+# The second best offset is as possible as the best if it leaves fewer kernels without a partner than _FEW plus
+# _FEW_TIMES the best one's number.
 _FEW, _FEW_TIMES = 3, 3
+# Percentile of the distances from the offset that is their spread.
 _SPREAD = 95
 
 
@@ -130,7 +133,7 @@ def _pairs(
     """Pairs of kernels that are each other's nearest ones."""
     distance = np.abs(apart - offset)
     shorter = np.minimum(first.ends[mine] - first.starts[mine], second.ends[others] - second.starts[others])
-    near = distance <= np.maximum(_CLUSTER_NS, _LEAST_SHARE * shorter)
+    near = distance <= np.maximum(_CLUSTER_NS, _DISTANCE_SHARE * shorter)
     # No rank leaves before the last one has come.
     near &= first.ends[mine] + offset + _CLUSTER_NS >= second.starts[others]
     near &= second.ends[others] + _CLUSTER_NS >= first.starts[mine] + offset

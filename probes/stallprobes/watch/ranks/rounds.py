@@ -14,7 +14,7 @@ from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import Int64s, int64s
 
 _PARTS = len(ORDER)
-# Time of a rank that is not in a round.
+# Time that stands for a rank that is not in a round.
 _NEVER = -(2**62)
 
 

@@ -22,9 +22,9 @@ _LIBRARY_FILE = re.compile(
 # Modules between a program's call and the driver, and functions that a program may contain: those of the CUDA runtime,
 # and the stubs of kernels.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
-# The Python interpreter, and what it calls C functions through.
+# Modules of the Python interpreter, and those through which it calls C functions.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
-# The C library and the like.
+# Modules of the C and C++ libraries, and the dynamic linker.
 _RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")
 _CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*|__device_stub__.*")
 

@@ -16,15 +16,17 @@ from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
 
-# Largest size (bytes) of a table: a million bytes take half a second.
+# Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
-# Largest number of files or folders in a unit.
+# Largest number of files, and of folders, in a unit of a line table.
 MAX_NAMES = 1 << 16
-# Largest size (bytes) of an address: a longer one is a number that takes long to add to.
+# Largest size (bytes) of an address; a damaged table can have longer ones, which would make all sums slow.
 _ADDRESS_BYTES = 8
+# Largest address and line number; larger ones of a damaged table are set to these.
 _LAST_ADDRESS = (1 << 63) - 1
 _LAST_LINE = 1 << 31
-# What a compiler brings along is no line of the program, also where its code is a part of the program's functions.
+# Paths of files that come with the compiler or CUDA: their lines are none of the program, also where they are inlined
+# into its functions.
 _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
 _PATH, _DIRECTORY = 1, 2
 _COPY, _ADVANCE, _ADD_LINE, _SET_FILE = 1, 2, 3, 4

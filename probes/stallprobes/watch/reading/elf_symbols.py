@@ -18,7 +18,7 @@ from typing import NamedTuple
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, SourceLine, StringTable, TextPlace
 
-# Largest number of sections: what 16 bits of a symbol can name.
+# Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
 # Largest size (bytes) of all symbol tables of a file together, and of a table of strings: 4 million symbols, more than
 # any real library has, take two seconds.
@@ -27,9 +27,9 @@ MAX_SYMBOL_BYTES = 96 << 20
 MAX_NOTE_BYTES = 1 << 18
 # Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Largest size (bytes) of a function without one in the table, as those written in assembler.
+# Size (bytes) that a function without a size in the table (as many in assembler) has at most.
 LONGEST_WITHOUT_SIZE = 1 << 14
-# Bytes of a table that are read at a time: a multiple of a symbol's size.
+# Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -41,7 +41,7 @@ _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
 _BUILD_ID = 3
 _COMPRESSED, _ZLIB = 1 << 11, 1
 _COMPRESSION = struct.Struct("<IIQQ")
-# A function, and one that is chosen when it is first called.
+# Types of symbols of functions: STT_FUNC, and STT_GNU_IFUNC, which is resolved when it is first called.
 _FUNCTIONS = (2, 10)
 _LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
 _LINE_SECTIONS[b".debug_line_str"] = StringTable.LINE_STRINGS

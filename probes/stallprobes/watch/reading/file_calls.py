@@ -13,7 +13,7 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY
 
-# Largest argument that is kept: arguments may be anything, also in a call that fails.
+# Limit of an argument; larger ones are set to it. A program may pass any value, also in a call that fails.
 _MOST = np.uint64(2**62)
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
 # Name of a function by its number in the file.

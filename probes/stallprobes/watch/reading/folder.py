@@ -13,11 +13,11 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of files of a folder that is read: more than any program starts.
+# Largest number of processes' files in a folder: more than any program starts.
 MOST_FILES = 4096
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
-# Smallest room (bytes) of a file system in memory that is used: other programs use it too.
+# Smallest free space (bytes) with which a file system in memory is used: other programs use it too.
 _ROOM_BYTES = 1 << 30
 
 

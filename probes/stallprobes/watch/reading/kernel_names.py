@@ -12,10 +12,10 @@ from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_p
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
 # Longest part (characters) that is shown of a mangled name that cannot be demangled within limits.
 LONGEST_MANGLED = 200
-# Length (characters) of all names that are kept, of which the oldest half is then dropped.
+# Largest number of characters of all names that are kept; with more, the oldest half is dropped.
 _MAX_KEPT = 1 << 24
 _ANONYMOUS = "(anonymous namespace)"
-# A function's own name: the last part before the parameters, once template arguments are left out.
+# Return type before a function's name, once template arguments and parameters are left out.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# In place of a function of the kernel: the thread is on a CPU.
+# Text in place of a function of the kernel for a thread that is on a CPU.
 RUNNING = "running"
 _LONGEST_FUNCTION = 64
-# The system calls in which a thread of a CUDA program waits.
+# Names of the system calls in which threads of a CUDA program wait, by architecture and number.
 _SYSTEM_CALLS = {
     "x86_64": {
         0: "read", 7: "poll", 16: "ioctl", 23: "select", 24: "sched_yield", 35: "nanosleep", 202: "futex",

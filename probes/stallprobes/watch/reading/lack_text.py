@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallprobes.native.layouts.watch_file import Lack
 
-# What a process has too little of, the part of the sentence between the two figures, and the remedy.
+# Parts of the sentence about each lack for which the figures are known: what a process has too little of, the remedy.
 _AMOUNTS = {
     Lack.MEMORY: (
         "of memory left on its machine",
@@ -27,7 +27,7 @@ _AMOUNTS = {
         "raise the limit before it starts",
     ),
 }
-# The same where the figures are not known, and what has none.
+# Parts of the sentence about each lack without figures: the cause, the remedy.
 _CAUSES = {
     Lack.MEMORY: ("the kernel has no memory for it", "end other programs"),
     Lack.CGROUP: ("its container's memory limit (cgroup) is reached", "raise the limit"),

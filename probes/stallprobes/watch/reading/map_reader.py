@@ -56,18 +56,20 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import STATES, ProcessState
 
-# Name of a file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch of a process without room for it.
+# Name of a process's file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch if the process had no room for
+# its file: what lacked, and how much of it (bytes of memory) was needed and available.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Largest number of attempts to read words that change meanwhile.
 ATTEMPTS = 16
-# Bound above every time (ns) and count of a real program. Sums of so many counts stay exact in a histogram, as do sums
-# of the sizes of records.
+# Limit of every time (ns) and count in a file; a larger one is no value of a real program.
 MOST = 2**62
+# Limit of the count of a bucket: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
+# Limit of the bytes of a record; a larger value is set to it, so that sums stay within 64 bits.
 MOST_IN_RECORD = 2**45
-# Largest number of samples that threads are writing.
+# Largest number of samples that threads may be writing while the ring is read.
 _OPEN_SAMPLES = 16
-# Longest time (ns) that a sample stands for, a year; sums of a ring of samples stay exact.
+# Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
 MOST_OF_SAMPLE = 2**55
 _BEGINNING = struct.Struct("<QI")
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)

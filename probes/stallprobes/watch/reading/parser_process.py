@@ -32,9 +32,9 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest CPU time (s) for a name, which takes some microseconds, and for a file.
+# Longest CPU time (s) for a name, which usually takes microseconds, and for a file.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
-# Number of descriptors that may be open: that of the connection is among them, and one file.
+# Limit of the numbers of file descriptors: the connection has one below it, and a file that is parsed another.
 _MAX_DESCRIPTORS = 4
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _LAST_CAPABILITY = 63

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from stallprobes.files.codec import Document, String, Unsigned, about
 
-# Variables of torchrun, Open MPI, PMI, PMIx and Slurm, and the one with the number of ranks; the first that is there
-# counts. LOCAL_RANK counts the ranks of one machine.
+# Variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm. The first
+# one that is set counts. LOCAL_RANK counts the ranks of one machine.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -18,7 +18,7 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
-# Their names.
+# Names of all these variables.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
 _MOST_RANKS = 1 << 24
 _MOST_BYTES = 1 << 21

@@ -25,9 +25,11 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
 PROGRAM = "py-spy"
+# Longest run (s) of py-spy.
 TIMEOUT_S = 10.0
-# Longest time (s) from the end of its output to its own end.
+# Longest time (s) from the end of py-spy's output to the end of its process.
 _ENDING_S = 1.0
+# Largest size (bytes) of the output that is read, and largest number of frames of a thread.
 MOST_BYTES = 16 << 20
 MOST_FRAMES = 256
 _LONGEST_NAME = 64

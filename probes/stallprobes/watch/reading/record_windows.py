@@ -12,7 +12,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# End and settling of a window that are unknown.
+# Time that stands for an unknown end of a window, and for an unknown time at which it is settled.
 NEVER = int(np.iinfo(np.int64).max)
 
 

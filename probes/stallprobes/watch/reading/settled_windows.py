@@ -11,9 +11,9 @@ from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of windows that are searched, the last ones: the records of older ones have come.
+# Number of last windows that are searched for the time at which they are settled: the records of older ones were read.
 LOOKED_AT = 16
-# Number above that of any call.
+# Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1
 
 

@@ -16,7 +16,7 @@ from stallprobes.watch.reading.map_reader import MapFile
 from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
-# A name may hold what separates the parts: the last of them separates.
+# Frame of a Python stack. A file's name may contain the separators; the last ones on the line separate the parts.
 _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 _MORE = "  ..."

@@ -44,15 +44,16 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest time (s) for the answers to a request.
+# Longest time (s) until the parser process has answered a request.
 REQUEST_S = 5.0
-# Number of failures in a row, and time (s) lost in failures and slow requests, after which a kind is not asked for.
+# Number of failures in a row, and time (s) spent in failed and slow requests, after which no more requests of that kind
+# are made.
 MAX_FAILURES, MAX_LOST_S = 8, 30.0
-# Time (s) from which an answered request is slow: the symbols of the largest libraries take a fifth of it.
+# Time (s) from which an answered request counts as slow: the symbols of the largest libraries take a fifth of it.
 _SLOW_S = 1.0
-# Longest time (s) for which the end of a killed process is awaited.
+# Longest wait (s) for the end of a killed parser process.
 _END_S = 1.0
-# What the process runs; the folders of modules follow the descriptor.
+# Code that the parser process runs. Its arguments: the descriptor of the connection, then the folders of modules.
 _START = (
     "import sys; sys.path[:] = sys.argv[2:]; from socket import socket; "
     "from stallprobes.watch.reading.parser_process import serve; serve(socket(fileno=int(sys.argv[1])))"

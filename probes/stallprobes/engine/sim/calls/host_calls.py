@@ -14,8 +14,9 @@ from stallprobes.model import Space
 
 _MIB = 1 << 20
 _TIMED_OUT = 1
-# Time (ns) between two looks of a native helper at its word.
+# Period (ns) at which a native helper polls its word.
 _STEP_NS = 20_000
+# Shortest munmap (ns) that slows other calls down.
 _HEAVY_NS = 50_000
 _NVML = "nvml:"
 _BUSY = "busy"
