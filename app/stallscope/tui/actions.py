@@ -216,6 +216,7 @@ _VIEWS = (
     _added("processes", "P", "processes", "List the processes on the GPUs; attach one.", 18, True, opens_screen=True),
 )
 _GO_TO = _in(Group.GO_TO, _BACK, *_VIEWS)
+# Rank of the help in the key bar.
 HELP_RANK = 3
 _HELP = Action("help", "question_mark", "help", "Show all keys and explain the screen.", HELP_RANK)
 _QUIT = Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 2)

@@ -20,6 +20,7 @@ from textual.message import Message
 from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
 _READ_BYTES = 4096
+# Longest wait (s) for input, so that the end of the app is noticed.
 _POLL_S = 0.1
 # Pause (s) between two reads while input arrives faster than the screen can handle it: other threads need the CPU.
 _FLOOD_STEP_S = 0.005

@@ -39,6 +39,7 @@ BACKENDS = {
     "cuda": "stallprobes.engine.cuda.backend",
     "sim": "stallprobes.engine.sim.backend",
 }
+# Period (s) at which the engine polls its probes while no message comes.
 TICK_S = 0.02
 # Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
 VIRTUAL_STEP_NS = 20_000_000

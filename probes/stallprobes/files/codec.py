@@ -251,6 +251,7 @@ _SENTENCES = (
     (re.compile(r"Object missing required field `(.*)`"), "it has no “{}”"),
     (re.compile(r"Object contains unknown field `(.*)`"), "it has “{}”, which is not expected here"),
 )
+# Largest numbers of characters of a key and of a text in an error message.
 _LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
 
 

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from stallprobes.errors import DamagedData, OversizedData
 
+# Largest size (bytes) of a piece of decompressed text.
 PIECE = 1 << 16
 # Largest number of compressed bytes for one call of zlib: with an error, all that this call has decompressed is lost.
 _COMPRESSED = 1 << 12

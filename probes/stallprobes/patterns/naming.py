@@ -17,6 +17,7 @@ from stallprobes.patterns import patterns
 from stallprobes.spelling import nearest
 
 ALL = "all"
+# Largest number of names that an error message lists.
 _LONGEST_LIST = 20
 # Largest number of threads of an aggressor: more than most machines have cores for would measure the host.
 MOST_THREADS = 16

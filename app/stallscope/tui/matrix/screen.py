@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
 
 SEED = 1
+# Width (columns) of a report that is copied.
 _REPORT_COLUMNS = 100
 # Redraws in a second of the time of a running check.
 RUN_PER_S = 4.0

@@ -17,6 +17,7 @@ from stallscope.tui.common.plots import decade_label
 from stallscope.tui.common.verdict_lines import keyed
 from stallscope.tui.monitor.probe_table import probe_keys
 
+# Columns of the labels before the rows.
 LABEL = 8
 # Columns of the figures beside the rows, and smallest width of a panel with these figures.
 FIGURE, _FIGURES_FROM = 8, 64

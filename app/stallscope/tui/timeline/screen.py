@@ -38,7 +38,9 @@ from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
 from stallscope.tui.timeline.view_model import Selection
 
 FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
+# Width (columns) of a trace that is written or copied as text.
 _COLUMNS = 120
+# Readings of the records in a second.
 READS_PER_S = 10.0
 # Largest share of the time for drawing on a slow machine. A single draw may take longer: after a zoom the cells are
 # computed from everything.

@@ -11,6 +11,7 @@ from stallprobes.errors import EXIT_NO_GPU, BackendError, Unsupported
 from stallprobes.model import Context
 
 _SCHED_SPIN_MAP_HOST = 0x01 | 0x08
+# Smallest number of SMs of the green context.
 _GREEN_SMS = 16
 
 

@@ -21,6 +21,7 @@ from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 
 DEFAULT = "h200"
+# Largest value of a parameter.
 _MOST = 1e9
 _LONGEST_SHOWN = 80
 # Largest size (bytes) of a file; the files of the package have 5 KiB.

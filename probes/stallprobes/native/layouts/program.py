@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt64, structure
 
+# Largest numbers of arguments of a call, and of codes besides success that it accepts.
 ARGUMENTS = 11
 ACCEPTED = 3
 # Value that stands for no channel, and for no further accepted code.

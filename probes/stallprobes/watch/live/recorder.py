@@ -25,6 +25,8 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 
 # Longest time (ns) after a call's end in which its cause may change.
 CHANGES_NS = 10_000_000_000
+# Largest contents of a line of a recording: slow calls, lines of output, characters of such a line, and words of the
+# program's command.
 _MOST_CALLS_IN_LINE = 2000
 _MOST_OUTPUT_IN_LINE = 500
 _LONGEST_OUTPUT = 1000

@@ -15,6 +15,7 @@ from stallprobes.watch.attribution.findings import ExplainedCall, WatchFindings
 from stallprobes.watch.live.live_view import LiveRows, WatchMoment
 from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
+# Largest number of moments in a recording.
 MOST_MOMENTS = 1 << 22
 # Number of moments before its target that a seek reads, to have their slow calls and output.
 LEAD = 30
