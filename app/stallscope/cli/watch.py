@@ -294,7 +294,7 @@ class WatchCommand(MeasuringCommand):
     type=options.number(int, 1, 4_194_304, "the number of a process"),
     metavar="PID",
     help="Start nothing: attach to the process PID, which runs, and detach at the end (q, ctrl+c, SIGTERM). Its calls "
-    "stay up to 1.1 µs longer after that, with --calls-only 0.1 µs.",
+    "stay up to 1.3 µs longer after that, with --calls-only 0.1 µs.",
 )
 @click.option(
     "--seconds",

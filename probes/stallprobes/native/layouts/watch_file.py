@@ -88,8 +88,8 @@ RECORD_NS = 6000
 # The same of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one that was
 # just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Number of graphs instantiated in a second from which their nodes are not recorded within a budget: that would make the
-# program slower by more than the records cost, and for its life (by 30 to 45 %, H200, CUPTI 13.5).
+# Number of graphs instantiated in a second from which their nodes are not recorded within a budget: a program that
+# does little else is 15 to 30 % slower by them (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
 # Number of windows in which records are on or off: half an hour at four switches a second.
 WINDOWS = 1 << 13
