@@ -39,6 +39,7 @@ class Operation(NamedTuple):
     engine: bool
     returned: int
     thread: int
+    stream: int
 
 
 class Instant(NamedTuple):
@@ -98,7 +99,7 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
     if _in(times.lost, at):
         return Part.UNKNOWN
     later = [one for one in _operations(times) if one.start > at]
-    gap_began = max([times.last_end_ns, *(one.end for one in _operations(times) if one.start <= at)])
+    gap_began = max([times.last_end.at_ns, *(one.end for one in _operations(times) if one.start <= at)])
     following = min(later, key=lambda one: one.start) if later else None
     if following is None and times.ended and recorded_until >= _FOREVER:
         return Part.END
@@ -107,7 +108,13 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
     if following is not None and following.returned < 0:
         return Part.UNKNOWN
     if following is not None and at >= following.returned:
-        return Part.SHARED if away and following.engine else Part.QUEUED
+        if away and following.engine:
+            return Part.SHARED
+        before = [one for one in _operations(times) if one.stream == following.stream]
+        place = before.index(following)
+        earlier = times.last_end.at_ns if times.last_end.stream == following.stream else -1
+        ready = (before[place - 1].end if place else earlier) == gap_began
+        return Part.BETWEEN if ready and following.returned <= gap_began - times.limits.launch_ns else Part.QUEUED
     own = [one for one in calls if following is not None and one.thread == following.thread]
     call = next(iter(own or calls), None)
     if call is None:
@@ -162,5 +169,5 @@ def _calls(times: SequenceTimes) -> Iterator[Call]:
 
 def _operations(times: SequenceTimes) -> list[Operation]:
     work = times.work
-    columns = (work.starts, work.ends, work.kinds, work.engine, work.returned, work.threads)
+    columns = (work.starts, work.ends, work.kinds, work.engine, work.returned, work.threads, work.streams)
     return [Operation(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

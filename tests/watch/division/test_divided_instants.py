@@ -17,6 +17,7 @@ from stallprobes.watch.division.instants import (
     SUBMITS,
     WAITING,
     Holding,
+    LastEnd,
     Limits,
     Operations,
     SequenceTimes,
@@ -29,7 +30,7 @@ from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import int64s
 
 LENGTH = 60
-SMALL = Limits(blocked_ns=6, wake_up_ns=4)
+SMALL = Limits(blocked_ns=6, wake_up_ns=4, launch_ns=2)
 FOREVER = 2**62
 moments = st.integers(0, LENGTH)
 
@@ -74,11 +75,19 @@ def operations(draw: st.DrawFn, threads: dict[int, ThreadCalls]) -> Operations:
         for _ in range(draw(st.integers(1, 3))):
             start = draw(st.integers(begin, LENGTH))
             end = draw(st.integers(start, min(start + 15, LENGTH)))
-            rows.append((start, end, draw(st.integers(0, 2)), draw(st.booleans()), returned, thread))
-    columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
-    starts, ends, kinds, engine, returned_, threads_ = (np.ascontiguousarray(column) for column in columns)
+            rows.append(
+                (start, end, draw(st.integers(0, 2)), draw(st.booleans()), returned, thread, draw(st.integers(0, 1)))
+            )
+    columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 7).T
+    starts, ends, kinds, engine, returned_, threads_, streams = (np.ascontiguousarray(column) for column in columns)
     return Operations(
-        starts=starts, ends=ends, kinds=kinds, engine=engine.astype(np.bool_), returned=returned_, threads=threads_
+        starts=starts,
+        ends=ends,
+        kinds=kinds,
+        engine=engine.astype(np.bool_),
+        returned=returned_,
+        threads=threads_,
+        streams=streams,
     )
 
 
@@ -95,7 +104,7 @@ def sequences(draw: st.DrawFn) -> SequenceTimes:
         holding=draw(holding()),
         away=draw(disjoint()),
         lost=draw(st.one_of(st.just(NO_SPANS), disjoint(2))),
-        last_end_ns=draw(st.integers(-5, 5)),
+        last_end=LastEnd(draw(st.integers(-5, 5)), draw(st.integers(-1, 1))),
         ended=draw(st.booleans()),
         limits=SMALL,
     )

@@ -28,6 +28,7 @@ from stallprobes.watch.division.instants import (
     COPY,
     KERNEL,
     Holding,
+    LastEnd,
     Limits,
     Operations,
     SequenceTimes,
@@ -52,7 +53,7 @@ STEADY = [name for name in FUNCTIONS if not (function_of(name).loads or function
 # An instant of the reference: a tenth of a second.
 UNIT = 100_000_000
 LENGTH = 60
-COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT)
+COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT, launch_ns=2 * UNIT)
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def expected(
     columns = int64s(sorted(rows, key=lambda row: row[0])).reshape(-1, 6).T
     work = Operations(
         starts=columns[0], ends=columns[1], kinds=columns[2], engine=columns[3] != 0, returned=columns[4],
-        threads=columns[5],
+        threads=columns[5], streams=np.zeros(columns.shape[1], dtype=np.int64),
     )  # fmt: skip
     made = {
         thread: ThreadCalls(
@@ -198,9 +199,9 @@ def expected(
         recorded=Spans(int64s([0]), int64s([2**62])),
         other_work=_spans(other),
         holding=Holding(*int64s(holding).T),
-        last_end_ns=-100,
+        last_end=LastEnd(-100),
         ended=True,
-        limits=Limits(blocked_ns=6, wake_up_ns=4),
+        limits=Limits(blocked_ns=6, wake_up_ns=4, launch_ns=2),
     )
     first = min(call.begin for call in calls if call.thread in own)
     instants = divided_one_by_one(times, max(first, begin), LENGTH)
@@ -338,6 +339,25 @@ def steps(count: int = 200, **of: Any) -> DividedProcess:
     found = divider.division()
     assert found is not None
     return found
+
+
+def test_between_the_kernels_of_a_graph_the_gpu_is_occupied() -> None:
+    # 900 kernels of 7 µs, 3.5 µs apart, in one launch, and a wait for them; then 300 µs on the host.
+    calls, begin = [], 0
+    for _ in range(40):
+        work = tuple((begin + 10_000 + 10_500 * at, begin + 17_000 + 10_500 * at, KERNEL) for at in range(900))
+        end = work[-1][1] + 5_000
+        calls += [Call("cuGraphLaunch", begin, begin + 8_000, work=work), Call(SYNC, begin + 9_000, end)]
+        begin = end + 300_000
+    divider = ProcessDivider()
+    (reading,) = readings(calls, [calls[-1].end], 1)
+    divider.feed(*reading, ended=True)
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert one.parts[Part.BETWEEN] == 40 * 899 * 3_500
+    assert one.verdict is Bound.GPU
+    assert one.price.share < 0.04
 
 
 def test_a_loop_that_waits_for_each_kernel() -> None:

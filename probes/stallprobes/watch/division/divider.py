@@ -42,9 +42,11 @@ from stallprobes.watch.division.pending import (
     column,
     communicate,
     divided_records,
+    later_end,
     neighbours_of,
     operations_of,
     reaching,
+    streams_of,
     threads_of,
     with_overheads,
     without_returned_copies,
@@ -193,7 +195,7 @@ class ProcessDivider:
 
     def last_end_ns(self, leader: int) -> int:
         """The latest end of work of a sequence in the time that is divided; 0 without any."""
-        return max((sums.last_end_ns for key, sums in self._sequences.items() if key[0] == leader), default=0)
+        return max((sums.last_end.at_ns for key, sums in self._sequences.items() if key[0] == leader), default=0)
 
     @property
     def divided_share(self) -> float:
@@ -488,7 +490,7 @@ class ProcessDivider:
             # With the operation that ends the last gap.
             reached = ends > first
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
-            ended = ends[: int(starts.searchsorted(first, "right"))]
+            last_end = later_end(sequence.last_end, rows, first)
             chosen = rows_where(rows, reached)
             calls = {thread: thread_calls.during(first, last) for thread, thread_calls in own.items()}
             times = SequenceTimes(
@@ -499,13 +501,13 @@ class ProcessDivider:
                 holding=beside.holding(first, last),
                 away=elsewhere.within(first, last),
                 lost=self._lost,
-                last_end_ns=max(sequence.last_end_ns, int(ended[ended <= first].max(initial=0))),
+                last_end=last_end,
                 ended=self._ended,
                 limits=self._limits,
             )
             sequence.add(times, chosen, first, last)
             sequence.cpu.add(calls, self._cpu, first, last)
-        sequence.advance(starts, ends, until)
+        sequence.advance(rows, until)
 
     def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:
         """Begin of the gap that reaches over ``until``; ``until`` without one, or if it is very long.
@@ -517,7 +519,7 @@ class ProcessDivider:
         if place < 0:
             return until
         before = ends[: int(starts.searchsorted(until, "left"))]
-        last = max(int(before.max(initial=0)), sequence.last_end_ns, sequence.began_ns, int(spans.begins[place]))
+        last = max(int(before.max(initial=0)), sequence.last_end.at_ns, sequence.began_ns, int(spans.begins[place]))
         return until if last >= until or until - last > MAX_OPEN_GAP_NS else max(last, sequence.done_ns)
 
     def _keep(self, calls: Rows, operations: Rows, overheads: NDArray[Any]) -> None:
@@ -621,6 +623,7 @@ def _work_of(rows: Rows) -> Operations:
         engine=np.ascontiguousarray(rows["engine"]),
         returned=column(rows, "returned"),
         threads=column(rows, "thread"),
+        streams=streams_of(rows),
     )
 
 

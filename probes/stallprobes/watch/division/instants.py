@@ -60,10 +60,12 @@ class Limits:
     """Times (ns) by which parts are distinguished.
 
     A call that submits has blocked if it took ``blocked_ns``. A wait has woken up ``wake_up_ns`` after its work ended.
+    An operation that was submitted ``launch_ns`` before the GPU was free could have started then.
     """
 
     blocked_ns: int = 100_000
     wake_up_ns: int = 500_000
+    launch_ns: int = 5_000
 
 
 LIMITS = Limits()
@@ -212,12 +214,23 @@ class ThreadCalls:
 NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
+class LastEnd(NamedTuple):
+    """The latest end of work until a time: when it was (ns), 0 for none, and in which stream, -1 for none."""
+
+    at_ns: int = 0
+    stream: int = -1
+
+
+NO_END = LastEnd()
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operations:
     """Operations of the GPU in the order of their starts: int64[n] each, times in ns.
 
     ``kinds`` are KERNEL, COMMUNICATION or COPY; ``engine``: they need the graphics engine. ``returned`` is when the
-    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known.
+    call returned that submitted each, and ``threads`` its thread; -1 where the call is not known. ``streams`` are
+    numbers, one for each stream of each context.
     """
 
     starts: Int64s
@@ -226,9 +239,18 @@ class Operations:
     engine: Flags
     returned: Int64s
     threads: Int64s
+    streams: Int64s
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def before(self, last: LastEnd) -> Int64s:
+        """The end of the operation in front of each one in its stream, after ``last``; -1 without one."""
+        order = np.argsort(self.streams, kind="stable")
+        ends, streams = self.ends[order], self.streams[order]
+        before = np.where(self.streams == last.stream, last.at_ns, -1)
+        before[order[1:]] = np.where(streams[1:] == streams[:-1], ends[:-1], before[order[1:]])
+        return before
 
     def union(self, chosen: Flags) -> Spans:
         """The times in which the chosen operations run."""
@@ -246,7 +268,7 @@ class SequenceTimes:
     - ``holding``: the calls of other threads that may hold a lock.
     - ``away``: none of the sequence's contexts has the graphics engine.
     - ``lost``: records or calls are missing.
-    - ``last_end_ns``: the latest end of work before the first operation.
+    - ``last_end``: the latest end of work before the first operation.
     - ``ended``: no operation follows the last one, else that is not known.
     """
 
@@ -257,7 +279,7 @@ class SequenceTimes:
     holding: Holding = NO_HOLDING
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
-    last_end_ns: int = 0
+    last_end: LastEnd = NO_END
     ended: bool = False
     limits: Limits = field(default=LIMITS)
 
@@ -393,7 +415,7 @@ def _elementary(
     returned = returned[returned > np.append(-1, whole.ends[:-1])[: len(returned)]]
     blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
-    edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end_ns + limits.wake_up_ns])]
+    edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
@@ -419,7 +441,7 @@ def _gaps(
     # The operation with which the gap ends, and the end of the work with which it began.
     following = count_until(work.starts, at)
     starts = np.append(work.starts, _NEVER)[following]
-    ends = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
+    ends = np.maximum.accumulate(np.concatenate(([times.last_end.at_ns], work.ends)))[following]
     # An operation after a time without records need not be the next one.
     until = times.recorded.ends[covering]
     ended = (following == none) & (until >= _NEVER) & times.ended
@@ -451,6 +473,11 @@ def _gaps(
         parts[open_ & ~woken & (waits | copies)] = NUMBERS[Part.UNKNOWN]
     queued = ~open_ & (returned >= 0) & (at >= returned)
     parts[queued] = NUMBERS[Part.QUEUED]
+    # What it waits for has just ended: nothing but the GPU's own work is between the two.
+    ready = (
+        queued & (returned <= ends - limits.launch_ns) & (np.append(work.before(times.last_end), -1)[following] == ends)
+    )
+    parts[ready] = NUMBERS[Part.BETWEEN]
     if away.any():
         parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
     parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]

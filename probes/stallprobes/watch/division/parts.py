@@ -9,14 +9,15 @@ from enum import StrEnum
 class Part(StrEnum):
     """What an instant of a sequence's wall time on a GPU is; each instant is one. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. From ``QUEUED`` on,
-    they are parts of gaps, each of which ends with the next operation of the sequence on the GPU.
+    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. ``BETWEEN`` and those
+    from ``QUEUED`` on are parts of gaps, each of which ends with the next operation of the sequence on the GPU.
     """
 
     KERNELS = "kernels"
     COMMUNICATION = "communication"
     RANK_WAIT = "rank-wait"
     COPIES = "copies"
+    BETWEEN = "between-kernels"
     SHARED = "shared"
     QUEUED = "queued"
     SUBMITTING = "submitting"
@@ -60,6 +61,9 @@ PARTS = {
     Part.COMMUNICATION: Traits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
     Part.RANK_WAIT: Traits("waiting for ranks", "such kernels wait for another rank that is late", "bad", "w"),
     Part.COPIES: Traits("copies", "copies or fills run on the GPU, and no kernel", "accent", "▒"),
+    Part.BETWEEN: Traits(
+        "between kernels", "the GPU goes from an operation of a stream to the next one, which is submitted", "good", "="
+    ),
     Part.SHARED: Traits("others' time-slices", "another context or process has the GPU", "bad", "x"),
     Part.QUEUED: Traits("queued", "the next operation is submitted, and has not started", "dim", "~"),
     Part.SUBMITTING: Traits("submitting", "inside driver calls that do not block", "warn", "/"),
@@ -80,7 +84,8 @@ PARTS = {
 MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
 # Parts of the time in which only kernels that communicate run.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
-GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES)
+# Parts of the time in which the GPU is occupied: no host that is faster would end them sooner.
+GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
 # Order of the parts in the columns of arrays.
 ORDER = tuple(Part)
 NUMBERS = {part: number for number, part in enumerate(ORDER)}

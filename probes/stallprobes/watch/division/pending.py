@@ -14,7 +14,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
-from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, Spans, ThreadCalls
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -263,6 +263,21 @@ def by_thread(calls: Rows) -> dict[int, ThreadCalls]:
             spans=Spans(begin[kept], end[kept]), **{name: values[first:last][kept] for name, values in columns.items()}
         )
     return threads_calls
+
+
+def streams_of(rows: Rows) -> Int64s:
+    """A number for the stream of each operation, another one in another context."""
+    return (column(rows, "context") << 32) + column(rows, "stream")
+
+
+def later_end(last: LastEnd, rows: Rows, until_ns: int) -> LastEnd:
+    """The latest end until ``until_ns``: ``last``, or that of an operation of ``rows`` (OPERATION, by starts)."""
+    ends = column(rows, "end")[: int(column(rows, "start").searchsorted(until_ns, "right"))]
+    ends = np.where(ends <= until_ns, ends, -1)
+    place = int(ends.argmax()) if len(ends) else -1
+    if place < 0 or ends[place] < last.at_ns:
+        return last
+    return LastEnd(int(ends[place]), int(streams_of(rows[place : place + 1])[0]))
 
 
 def column(rows: Rows, name: str) -> Int64s:

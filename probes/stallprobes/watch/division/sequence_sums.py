@@ -12,6 +12,7 @@ from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.instants import (
     COLUMNS,
+    NO_END,
     QUEUE_FULL,
     SUBMITS,
     WAITING,
@@ -20,6 +21,7 @@ from stallprobes.watch.division.instants import (
     sums_of,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
@@ -29,14 +31,15 @@ from stallprobes.watch.intervals import Int64s, int64s
 class SequenceSums:
     """The sums of a sequence from ``began_ns`` until ``done_ns``, in bins since ``origin_ns``.
 
-    ``last_end_ns`` is the latest end of its work until then, ``calls`` the number of its calls. ``threads`` and
+    ``last_end`` is the latest end of its work until then, ``calls`` the number of its calls. ``threads`` and
     ``contexts`` are all that it has had, each thread with the time (ns) that it spent inside calls that submit work or
     wait for it. ``cpu`` is its time between calls, ``collectives`` its kernels that communicate.
     """
 
     def __init__(self, origin_ns: int, began_ns: int) -> None:
         self.began_ns = self.done_ns = began_ns
-        self.last_end_ns = self.calls = 0
+        self.last_end = NO_END
+        self.calls = 0
         self.threads: dict[int, int] = {}
         self.contexts: set[int] = set()
         self._sums = BinnedSums(origin_ns)
@@ -65,10 +68,9 @@ class SequenceSums:
         # An operation that ends where a bin begins is in the bin before.
         _add_at(self._operations, ends[(ends > begin) & (ends <= until)] - 1)
 
-    def advance(self, starts: Int64s, ends: Int64s, until: int) -> None:
-        """Everything until a time is done; its work starts and ends at those times."""
-        begun = ends[: starts.searchsorted(until, "right")]
-        self.last_end_ns = max(self.last_end_ns, int(np.minimum(begun, until).max(initial=0)))
+    def advance(self, rows: Rows, until: int) -> None:
+        """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
+        self.last_end = later_end(self.last_end, rows, until)
         self.done_ns = until
 
     def division(

@@ -31,7 +31,7 @@ def wait_weights(times: SequenceTimes, begin_ns: int, end_ns: int) -> WaitWeight
     begins, ends, functions = (np.concatenate(columns) for columns in _columns(times, begin_ns, end_ns))
     work, durations = times.work, ends - begins
     following = np.searchsorted(work.starts, ends, "right")
-    gap_begins = np.maximum.accumulate(np.concatenate(([times.last_end_ns], work.ends)))[following]
+    gap_begins = np.maximum.accumulate(np.concatenate(([times.last_end.at_ns], work.ends)))[following]
     gap_ends = np.append(work.starts, 0 if times.ended else end_ns)[following]
     # A gap that is cut off by a time without records is as long as it is known to be.
     until = times.recorded.ends[times.recorded.place(ends)] if len(ends) else ends
