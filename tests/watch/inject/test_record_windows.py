@@ -324,11 +324,11 @@ def test_the_cost_is_that_of_the_windows_with_records_for_their_share_of_the_tim
 def test_calls_cost_what_the_library_and_cupti_take_for_them() -> None:
     process = _process(NO_WINDOWS, calls=1_000_000, callback_ns=100.0, stacks_ns=50 * MS)
     cost = cost_of(process, process.started.monotonic_ns + 10 * SECOND)
-    # A hundred thousand calls a second, 250 to 450 ns each, and stacks.
-    assert [cost.low, cost.high] == pytest.approx([0.03, 0.05])
+    # A hundred thousand calls a second, 250 to 550 ns each, and stacks.
+    assert [cost.low, cost.high] == pytest.approx([0.03, 0.06])
     assert cost.compared == 0
     assert cost_text(cost) == (
-        "Watching cost the program 3.0 to 5.0 % of its time: computed from its calls and records, not measured."
+        "Watching cost the program 3.0 to 6.0 % of its time: computed from its calls and records, not measured."
     )
 
 
@@ -343,7 +343,7 @@ def test_what_records_can_cost_is_computed_by_calls_and_by_nodes_of_graphs() -> 
     # In 4 s, a thousand calls with a record each, or ten of a graph with a hundred nodes.
     for calls, expected in ((1000, 1000 * 6e-6 / 4), (10, (10 * 6e-6 + 990 * 1.5e-6) / 4)):
         process = _process(NO_WINDOWS, calls=calls, records=1000)
-        assert cost_of(process, 4 * SECOND).high == pytest.approx(expected + calls * 250e-9 / 4, rel=1e-3)
+        assert cost_of(process, 4 * SECOND).high == pytest.approx(expected + calls * 350e-9 / 4, rel=1e-3)
 
 
 def test_records_of_the_start_up_are_not_in_the_cost_since() -> None:
