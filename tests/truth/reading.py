@@ -10,7 +10,9 @@ from typing import Any
 
 # Verdicts of the report whose causes have other names in the truth.
 CAUSES = {
-    "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "",
+    "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
+    # Which of its causes it is, it does not say.
+    "asleep": "host",
 }  # fmt: skip
 _NO_VERDICT = ""
 

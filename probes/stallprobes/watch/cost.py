@@ -15,8 +15,8 @@ from stallprobes.watch.reading.record_windows import RecordWindows
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
-# Bounds (ns) of what CUPTI itself takes for a call's two callbacks, without the callbacks. Measured on H200s (CUPTI 13.0
-# and 13.5): 0.1 us in a loop of queries, 0.2 us in one of launches, 0.33 us in launches that are captured.
+# Bounds (ns) of what CUPTI itself takes for a call's two callbacks, without the callbacks. Measured on H200s (CUPTI
+# 13.0 and 13.5): 0.1 us in a loop of queries, 0.2 us in one of launches, 0.33 us in launches that are captured.
 DISPATCH_NS = (50, 350)
 
 

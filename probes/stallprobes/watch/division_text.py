@@ -225,4 +225,10 @@ def _off_cpu(sequence: SequenceDivision) -> str:
     off = sequence.off_cpu
     if off is None or off.share < _LEAST_OFF_CPU or sequence.share(Part.HOST) < _LEAST_OFF_CPU:
         return ""
-    return f" Between calls, the host is off the CPU for {figure_text(off)} of the time: input, locks or sleep."
+    ready = sequence.ready
+    if ready is None or ready.share < _LEAST_OFF_CPU:
+        return f" Between calls, the host is off the CPU for {figure_text(off)} of the time: input, locks or sleep."
+    return (
+        f" Between calls, the host is off the CPU for {figure_text(off)} of the time: ready to run without a CPU "
+        f"{figure_text(ready)}, else input, locks or sleep."
+    )

@@ -33,6 +33,12 @@ _LEAST_RATE = 9.5
 _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
+# Remedies for host time of a host that does not compute.
+_HOST_REMEDIES = {
+    Bound.ASLEEP: "The host sleeps here: if it waits for input, prepare it ahead in other threads or processes; if it "
+    "waits for requests, it has time to spare.",
+    Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
+}
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
 # Name of a thread of PyTorch's that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
@@ -44,6 +50,7 @@ _OF_OTHERS = (
 # Causes of long calls against which the remedy of the function does not help: the above, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
+_GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 
@@ -156,6 +163,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         inside = line.calls.share > max(line.between.share, line.price)
         if inside and holding.held == line.calls.function and holding.share >= line.calls.share / 2:
             return f"It waits for {_holder(holding, process)}. {_of_call(holding.function)}"
+    if sequence.verdict is Bound.GAPS:
+        return _GAPS_REMEDY
     if sequence.verdict is Bound.GPU:
         # The program is no faster without such a wait, but what comes behind it is.
         by_waits = line.waits.share > max(line.between.share, line.calls.share)
@@ -170,7 +179,7 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         )
     waits = line.price if sequence.divided else line.waits.share
     if line.between.share > waits and line.between.share >= line.calls.share:
-        return _of_host(line)
+        return _HOST_REMEDIES.get(sequence.verdict) or _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence.divided and line.price < _LEAST_PRICE:

@@ -24,7 +24,9 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
     """The verdict by shares in percent; the rest of the time is the host's."""
     shares = {part: round(10 * share) for part, share in parts.items()}
     shares[Part.HOST] = shares.get(Part.HOST, 0) + 1000 - sum(shares.values())
-    return bounds_of(shares, host, gpu, of.get("queue_full", 0.0), of.get("submitting", 0.0), of.get("late", 0.0))
+    off_cpu, ready = (Figure(of[name], of[name], of[name]) if name in of else None for name in ("off_cpu", "ready"))
+    shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
+    return bounds_of(shares, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,9 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
         (verdict({Part.COPIES: 50}, 0.9, 0.5), (Bound.COPY, Bound.HOST)),
         (verdict({Part.COPIES: 46}, 0.9, 0.46), (Bound.HOST, Bound.COPY)),
         (verdict({Part.KERNELS: 90}, 0.2, 0.9), (Bound.GPU, None)),
+        # A graph of small kernels, and one whose launches take the host as long.
+        (verdict({Part.KERNELS: 66, Part.BETWEEN: 30}, 0.05, 0.96), (Bound.GAPS, Bound.GPU)),
+        (verdict({Part.KERNELS: 50, Part.BETWEEN: 30}, 0.79, 0.8), (Bound.WAIT, Bound.GPU)),
         (verdict({Part.KERNELS: 60}, 0.9, 0.6, queue_full=0.2), (Bound.GPU, None)),
         (verdict({Part.COMMUNICATION: 31}, 0.9, 0.4), (Bound.COMMUNICATION, Bound.HOST)),
         (verdict({Part.KERNELS: 30}, 0.75, 0.3), (Bound.WAIT, None)),
@@ -48,6 +53,14 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
         (verdict({Part.KERNELS: 30}, 0.88, 0.3), (Bound.HOST, Bound.WAIT)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3), (Bound.HOST, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, submitting=0.5), (Bound.SUBMISSION, None)),
+        # A server with little load, one with more, whose requests wait, and a slow loader.
+        (verdict({Part.KERNELS: 5}, 0.98, 0.05, off_cpu=0.97), (Bound.ASLEEP, None)),
+        (verdict({Part.KERNELS: 25, Part.QUEUED: 10}, 0.7, 0.25, off_cpu=0.9), (Bound.ASLEEP, Bound.WAIT)),
+        (verdict({Part.KERNELS: 50}, 1.0, 0.5, off_cpu=0.9, ready=0.0), (Bound.HOST, Bound.ASLEEP)),
+        (verdict({Part.KERNELS: 40}, 0.95, 0.4, off_cpu=0.95, ready=0.05), (Bound.ASLEEP, None)),
+        # More busy processes than CPUs.
+        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.95, ready=0.8), (Bound.CPUS, None)),
+        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, None)),
         (verdict({Part.UNKNOWN: 5.1}, 0.95, 0.3), (Bound.UNKNOWN, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, late=0.06), (Bound.UNKNOWN, None)),
         (bounds_of({}, 0.0, 0.0, 0.0, 0.0), (Bound.UNKNOWN, None)),

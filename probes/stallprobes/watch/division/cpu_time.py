@@ -1,4 +1,4 @@
-"""Time of a sequence between calls, and how much of it its threads had a CPU: the rest is input, locks or sleep."""
+"""Time of a sequence between calls: how much of it its threads had a CPU, were ready without one, or slept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stallprobes.watch.intervals import Int64s
 CpuSamples = Mapping[int, Int64s]
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-_BETWEEN, _LEAST, _MOST, _COLUMNS = range(4)
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _COLUMNS = range(6)
 # Largest width (share of the time between calls) of the interval of the off-CPU share; a wider one counts as unknown.
 _WIDEST = 0.3
 
@@ -33,8 +33,8 @@ class CpuSums:
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
         has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
-        used = [_cpu_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
-        measured = [ns for ns in used if ns is not None]
+        used = [_passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
+        measured = [passed for passed in used if passed is not None]
         if not measured or len(measured) < len(used):
             return
         working, waiting, begins, ends = 0, 0, [], []
@@ -48,27 +48,39 @@ class CpuSums:
             ends.append(spans.ends)
         inside = Spans.united(np.concatenate(begins), np.concatenate(ends))
         between = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
-        most = min(max(sum(measured) - working, 0), between)
-        least = min(max(sum(measured) - working - waiting, 0), between)
+        ready, cpu = (sum(each) for each in zip(*measured, strict=True))
+        most = min(max(cpu - working, 0), between)
+        least = min(max(cpu - working - waiting, 0), between)
+        # A thread may be ready inside a call too, and several of them at once.
+        ready_most = min(ready, between - least)
+        ready_least = min(max(ready - working - waiting, 0) / len(measured), ready_most)
         self._sums.borders(begin_ns, end_ns)
         first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
-        self._sums.add(max(first, 0), np.array([[between, least, most]], dtype=np.int64))
+        self._sums.add(max(first, 0), np.array([[between, least, most, ready_least, ready_most]], dtype=np.int64))
 
     def off_cpu(self, begin_ns: int) -> Figure | None:
         """The share (0 to 1) of the time between calls since ``begin_ns`` in which no thread had a CPU.
 
         None where that is not known, or hardly.
         """
-        between, least, most = self._sums.since(begin_ns).sum(axis=0).tolist()
+        between, least, most, *_ = self._sums.since(begin_ns).sum(axis=0).tolist()
         if not between or most - least > _WIDEST * between:
             return None
         low, high = 1 - most / between, 1 - least / between
         return Figure((low + high) / 2, low, high)
 
+    def ready(self, begin_ns: int) -> Figure | None:
+        """The share (0 to 1) of the time between calls since ``begin_ns`` in which a thread was ready to run and had no
+        CPU. None where ``off_cpu`` is not known."""
+        if self.off_cpu(begin_ns) is None:
+            return None
+        between, _, _, least, most = self._sums.since(begin_ns).sum(axis=0).tolist()
+        return Figure((least + most) / 2 / between, least / between, most / between)
 
-def _cpu_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> float | None:
-    """The time that a thread had a CPU between two times, both of which lie between samples; else None."""
+
+def _passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
+    """The run delay and the CPU time (ns) of a thread between two times that lie between samples; else None."""
     if samples is None or len(samples) < 2 or samples[0, 0] > begin_ns or samples[-1, 0] < end_ns:
         return None
-    first, last = np.interp((begin_ns, end_ns), samples[:, 0], samples[:, 2])
-    return float(last - first)
+    delay, cpu = (np.diff(np.interp((begin_ns, end_ns), samples[:, 0], samples[:, column]))[0] for column in (1, 2))
+    return float(delay), float(cpu)

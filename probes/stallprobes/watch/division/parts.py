@@ -100,9 +100,12 @@ class Bound(StrEnum):
     LOCK = "lock"
     COPY = "copy"
     COMMUNICATION = "communication"
+    GAPS = "gaps"
     GPU = "gpu"
+    ASLEEP = "asleep"
     WAIT = "wait"
     HOST = "host"
+    CPUS = "cpus"
     SUBMISSION = "submission"
     UNKNOWN = "unknown"
 
@@ -124,9 +127,14 @@ BOUNDS = {
     Bound.LOCK: Traits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
     Bound.COPY: Traits("copy-bound", "it waits for copies", "warn"),
     Bound.COMMUNICATION: Traits("communication-bound", "kernels that communicate take the time", "warn"),
+    Bound.GAPS: Traits("bound by small kernels", "the GPU spends much of its time between them", "warn"),
     Bound.GPU: Traits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.WAIT: Traits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
+    Bound.ASLEEP: Traits(
+        "asleep", "the GPU waits for the host, and the host for input, a lock, a timer or a request", "warn"
+    ),
     Bound.HOST: Traits("host-bound", "the GPU waits for the host", "warn"),
+    Bound.CPUS: Traits("short of CPUs", "the GPU waits for the host, which is ready to run and has no CPU", "bad"),
     Bound.SUBMISSION: Traits("submission-bound", "the GPU waits for the host, which submits work", "warn"),
     Bound.UNKNOWN: Traits("not known", "too much was not recorded for a verdict", "dim"),
 }

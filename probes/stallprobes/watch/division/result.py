@@ -16,6 +16,8 @@ from stallprobes.watch.division.steps import Step
 # communication.
 CAUSE_LIMIT = 0.15
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
+# Smallest share of the time in which the GPU waits for a host that sleeps, from which that comes before waits.
+ASLEEP_LIMIT = 0.5
 # Largest distance (as a share of the time) below its limit at which a second verdict is named.
 CLOSE = 0.05
 # Largest unknown share of the time with which there is a verdict.
@@ -26,10 +28,13 @@ _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "
-    "kernels that communicate take 30 %. gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. "
+    "kernels that communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that much longer than "
+    "the host. gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. "
+    "asleep: the GPU waits for the host half of the time or more while the host sleeps, and is not ready to run. "
     "wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, where the GPU "
     "works for more of the time than the host does not wait; submission: more than half of the time in which the host "
-    "does not wait is inside calls that submit; host. unknown: more than 5 % of the time is not known."
+    "does not wait is inside calls that submit; asleep or cpus: half of it or more the host sleeps, or is ready to run "
+    "and has no CPU; host. unknown: more than 5 % of the time is not known."
 )
 
 
@@ -92,6 +97,10 @@ class SequenceDivision(Document, kw_only=True):
         Figure | None,
         about("Share of the time between calls in which no thread of the sequence had a CPU; null where not known."),
     ] = None
+    ready: Annotated[
+        Figure | None,
+        about("Share of the time between calls in which a thread was ready to run and had no CPU: a part of off_cpu."),
+    ] = None
     recorded: Annotated[
         Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
     ] = 0.0
@@ -142,12 +151,23 @@ class DividedProcess(NamedTuple):
 
 
 def bounds_of(
-    parts: Mapping[Part, int], host: float, gpu: float, queue_full: float, submitting: float, late: float = 0.0
+    parts: Mapping[Part, int],
+    host: float,
+    gpu: float,
+    queue_full: float,
+    submitting: float,
+    late: float = 0.0,
+    *,
+    off_cpu: Figure | None = None,
+    ready: Figure | None = None,
 ) -> tuple[Bound, Bound | None]:
     """The verdict about a sequence, and the second one, by the time of its parts and its shares."""
     if not any(parts.values()) or _share(parts, (Part.UNKNOWN,)) + late > MOST_UNKNOWN:
         return Bound.UNKNOWN, None
     communicates = _share(parts, COMMUNICATION_PARTS)
+    ready_low, ready_high = (0.0, 0.0) if ready is None else (ready.low, ready.high)
+    between = _share(parts, (Part.HOST,))
+    asleep = 0.0 if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
         (Bound.LOADING, _share(parts, (Part.LOADING,)), CAUSE_LIMIT),
@@ -157,12 +177,16 @@ def bounds_of(
         (Bound.COPY, _share(parts, (Part.COPIES,)), COPIES_LIMIT),
         # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
+        # What the host takes meanwhile remains.
+        (Bound.GAPS, min(_share(parts, (Part.BETWEEN,)), gpu - host), CAUSE_LIMIT),
         (Bound.GPU, gpu - communicates, GPU_LIMIT),
         (Bound.GPU, queue_full, CAUSE_LIMIT),
+        (Bound.ASLEEP, asleep, ASLEEP_LIMIT),
         (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
     )
+    of_host = Bound.ASLEEP if asleep > host / 2 else Bound.CPUS if between * ready_low > host / 2 else Bound.HOST
     of_gpu = Bound.COMMUNICATION if communicates > gpu / 2 else Bound.GPU
-    otherwise = of_gpu if gpu > host else Bound.SUBMISSION if submitting > host / 2 else Bound.HOST
+    otherwise = of_gpu if gpu > host else Bound.SUBMISSION if submitting > host / 2 else of_host
     holding = [(bound, share - limit) for bound, share, limit in rules if share >= limit]
     verdict, margin = holding[0] if holding else (otherwise, CLOSE)
     close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]

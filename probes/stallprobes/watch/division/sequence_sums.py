@@ -102,7 +102,8 @@ class SequenceSums:
         price = price_of(host, gpu)
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
-        verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late)
+        off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
+        verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready)
         return SequenceDivision(
             threads=self._threads_without(left),
             device=device,
@@ -112,7 +113,8 @@ class SequenceSums:
             host=host,
             gpu=gpu,
             price=price,
-            off_cpu=self.cpu.off_cpu(begin_ns),
+            off_cpu=off_cpu,
+            ready=ready,
             submitting=submits,
             queue_full=full,
             alone=alone,

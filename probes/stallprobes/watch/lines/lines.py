@@ -29,7 +29,7 @@ _DEVIATIONS = 1.96
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Bounds for which lines are ordered by all of their time, not by their cost: the GPU or its other users are the limit,
 # so that host time costs nothing by itself, or the limit is unknown.
-_COUNT_ALIKE = (Bound.GPU, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
+_COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a stack from which the places of samples without one are estimated.
 _LEAST_KNOWN = 10
 # Largest number of inner places of a line that are kept, and smallest share of the line's cost that each must have.
