@@ -61,6 +61,7 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
         # More busy processes than CPUs.
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.95, ready=0.8), (Bound.CPUS, None)),
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, None)),
+        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.6, ready=0.5), (Bound.CPUS, None)),
         (verdict({Part.UNKNOWN: 5.1}, 0.95, 0.3), (Bound.UNKNOWN, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, late=0.06), (Bound.UNKNOWN, None)),
         (bounds_of({}, 0.0, 0.0, 0.0, 0.0), (Bound.UNKNOWN, None)),

@@ -103,9 +103,9 @@ class Bound(StrEnum):
     GAPS = "gaps"
     GPU = "gpu"
     ASLEEP = "asleep"
+    CPUS = "cpus"
     WAIT = "wait"
     HOST = "host"
-    CPUS = "cpus"
     SUBMISSION = "submission"
     UNKNOWN = "unknown"
 

@@ -31,10 +31,10 @@ _BOUND = about(
     "kernels that communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that much longer than "
     "the host. gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. "
     "asleep: the GPU waits for the host half of the time or more while the host sleeps, and is not ready to run. "
-    "wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, where the GPU "
-    "works for more of the time than the host does not wait; submission: more than half of the time in which the host "
-    "does not wait is inside calls that submit; asleep or cpus: half of it or more the host sleeps, or is ready to run "
-    "and has no CPU; host. unknown: more than 5 % of the time is not known."
+    "cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of waiting is 15 % or more. "
+    "Else gpu, or communication where most of it is that, where the GPU works for more of the time than the host does "
+    "not wait; submission: more than half of the time in which the host does not wait is inside calls that submit; "
+    "asleep: half of it or more the host sleeps; host. unknown: more than 5 % of the time is not known."
 )
 
 
@@ -182,9 +182,10 @@ def bounds_of(
         (Bound.GPU, gpu - communicates, GPU_LIMIT),
         (Bound.GPU, queue_full, CAUSE_LIMIT),
         (Bound.ASLEEP, asleep, ASLEEP_LIMIT),
+        (Bound.CPUS, min(between * ready_low, host - gpu), CAUSE_LIMIT),
         (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
     )
-    of_host = Bound.ASLEEP if asleep > host / 2 else Bound.CPUS if between * ready_low > host / 2 else Bound.HOST
+    of_host = Bound.ASLEEP if asleep > host / 2 else Bound.HOST
     of_gpu = Bound.COMMUNICATION if communicates > gpu / 2 else Bound.GPU
     otherwise = of_gpu if gpu > host else Bound.SUBMISSION if submitting > host / 2 else of_host
     holding = [(bound, share - limit) for bound, share, limit in rules if share >= limit]
