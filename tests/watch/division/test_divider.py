@@ -36,6 +36,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
 )
 from stallprobes.watch.division.parts import Bound, Part
+from stallprobes.watch.division.pending import calls_of
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
@@ -46,7 +47,7 @@ from stallprobes.watch.reading.words import ProcessState
 INSTANTIATE, POOL_ALLOC = "cuGraphInstantiateWithFlags", "cuMemAllocAsync"
 FUNCTIONS = (
     LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4", INSTANTIATE, POOL_ALLOC,
-    "cuStreamCreate", "cuModuleGetFunction",
+    "cuStreamCreate", "cuModuleGetFunction", "cuEventQuery",
 )  # fmt: skip
 # Those that are no event of the start-up.
 STEADY = [name for name in FUNCTIONS if not (function_of(name).loads or function_of(name).creates)]
@@ -358,6 +359,38 @@ def test_between_the_kernels_of_a_graph_the_gpu_is_occupied() -> None:
     assert one.parts[Part.BETWEEN] == 40 * 899 * 3_500
     assert (one.verdict, one.second) == (Bound.GAPS, Bound.GPU)
     assert one.price.share < 0.04
+
+
+def test_a_thread_that_polls_waits() -> None:
+    # A kernel of 5 ms that is asked for each 20 µs, then 3 ms on the host.
+    calls, begin = [], 0
+    for _ in range(100):
+        calls.append(Call(LAUNCH, begin, begin + 5_000, work=((begin + 7_000, begin + 5_007_000, KERNEL),)))
+        calls += [Call("cuEventQuery", begin + 20_000 * at, begin + 20_000 * at + 2_000) for at in range(1, 252)]
+        begin = calls[-1].end + 3_000_000
+    divider = ProcessDivider()
+    (reading,) = readings(calls, [calls[-1].end], 1)
+    divider.feed(*reading, ended=True)
+    found = divider.division()
+    assert found is not None
+    (one,) = found.sequences
+    assert one.verdict is Bound.WAIT
+    assert one.price.share == pytest.approx(3 / 8, abs=0.01)
+    assert [wait.function for wait in one.waits] == ["cuEventQuery"]
+
+
+def test_queries_of_different_events_are_no_wait() -> None:
+    rows = np.zeros(9, DRIVER_CALL)
+    rows["began_ns"] = 1_000 * np.arange(9)
+    rows["returned_ns"] = rows["began_ns"] + 500
+    rows["thread"] = 1
+    for handles, kinds in ((np.arange(9), 9), ([1, 1, 2, 2, 2, 2, 3, 4, 5], 6)):
+        rows["bytes"] = handles
+        found = calls_of(rows, {0: "cuEventQuery"})
+        assert len(found) == kinds
+        assert int((found["kind"] == int(CallKind.WAITS)).sum()) == int(kinds < 9)
+    assert found["begin"][2] == 2_000
+    assert found["end"][2] == 5_500
 
 
 def test_a_loop_that_waits_for_each_kernel() -> None:

@@ -15,7 +15,7 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Spans, ThreadCalls
-from stallprobes.watch.intervals import Int64s, coded, int64s
+from stallprobes.watch.intervals import Int64s, coded, expanded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of submitting calls that are kept until their work has run.
@@ -32,6 +32,12 @@ _LATEST_NS = np.iinfo(np.int64).max
 # Distance (ns) within which work beside a time is searched first: most streams have some there.
 _CLOSE_NS = 10_000_000
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
+# Functions by which a thread asks whether work has ended.
+_QUERIES = ("cuStreamQuery", "cuEventQuery")
+# Smallest number of queries of one handle in a row that are a wait: what they returned is not known.
+_LEAST_POLLS = 3
+# Longest time (ns) between two such queries.
+_POLL_NS = 50_000
 CALL = np.dtype(
     [
         ("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("context", "u4"), ("kind", "i2"),
@@ -58,7 +64,27 @@ def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
     calls["thread"], calls["correlation"] = threads_of(rows), rows["correlation"]
     calls["context"], calls["function"] = rows["context"], rows["function"]
     calls["kind"], calls["holds"] = columns_of(rows, functions)
-    return calls
+    return _with_polls(calls, rows, functions)
+
+
+def _with_polls(calls: Rows, rows: Rows, functions: Mapping[int, str]) -> Rows:
+    """``calls`` with one wait in place of each run of queries by which a thread waits for a stream or an event."""
+    queries = [number for number, name in functions.items() if name.startswith(_QUERIES)]
+    if not queries or np.count_nonzero(asks := np.isin(calls["function"], queries)) < _LEAST_POLLS:
+        return calls
+    order = np.lexsort((calls["begin"], calls["thread"]))
+    calls, asks, handles = calls[order], asks[order], rows[["stream", "bytes"]][order]
+    follows = asks[1:] & (calls["begin"][1:] - calls["end"][:-1] < _POLL_NS) & (handles[1:] == handles[:-1])
+    for name in ("thread", "function"):
+        follows &= calls[name][1:] == calls[name][:-1]
+    first = np.flatnonzero(np.append(True, ~follows))
+    last = np.append(first[1:], len(calls)) - 1
+    polls = last - first + 1 >= _LEAST_POLLS
+    calls["end"][first[polls]] = calls["end"][last[polls]]
+    calls["kind"][first[polls]] = int(CallKind.WAITS)
+    kept = np.ones(len(calls), dtype=np.bool_)
+    kept[expanded(first[polls] + 1, last[polls] + 1)[1]] = False
+    return calls[kept]
 
 
 def threads_of(rows: Rows) -> Int64s:
