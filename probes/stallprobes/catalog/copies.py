@@ -44,9 +44,13 @@ from stallprobes.model import (
     Word,
 )
 
+# Argument ``prot`` (PROT_READ | PROT_WRITE) of mmap, which probes of copies call to get new pageable memory.
 PROT_READ_WRITE = 3
+# Argument ``flags`` (MAP_PRIVATE | MAP_ANONYMOUS on Linux) of the same mmap.
 MAP_PRIVATE_ANONYMOUS = 0x22
+# Code of CUDA_ERROR_NOT_READY, which the query of unfinished work returns; probes accept it.
 ERROR_NOT_READY = 600
+# Duration (ns) of the kernel that stands for a reduction, whose result is read back.
 REDUCTION_NS = 5 * MS
 # Size (bytes) of the result of a reduction, which a program reads back to decide on.
 SCALAR_BYTES = 4

@@ -15,8 +15,9 @@ from stallprobes.watch.reading.record_windows import RecordWindows
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
-# Least and most time (ns) that CUPTI itself takes for both callbacks of a call. Measured: 0.1 to 0.3 us on H200s (CUPTI
-# 13.0 and 13.5), with a callback that reads the clock twice.
+# Shortest and longest time (ns) that CUPTI itself takes for the two callbacks of a call, at its begin and its end: it
+# is added to the time inside the callbacks. Measured: 0.1 to 0.3 us on H200s (CUPTI 13.0 and 13.5), with a callback
+# that reads the clock twice.
 DISPATCH_NS = (50, 250)
 
 

@@ -20,7 +20,7 @@ from stallscope.tui.matrix.view_model import Key, symbol_style
 _WIDE, _BESIDE = 120, 52
 # Number of columns of a symbol with the space before it, and of the worst ratio.
 _STEP, _WORST = 2, 10
-# Number of rows that have room before the legend and the histogram do.
+# Number of rows of the matrix that get their lines on the screen before the legend and the histogram get theirs.
 _LEAST_ROWS = 6
 # Number of lines of the selected cell beside the block where there is room, and smallest number of them.
 _CELL, _LEAST_CELL = 16, 8

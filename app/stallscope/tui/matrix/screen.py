@@ -48,6 +48,7 @@ WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Number of lines for title, column names and legend.
 _GRID_LINES = 6
 _QUICK, _FULL = "quick", "full"
+# Sentence in the question before another check is run or opened, while the present check is not saved.
 _UNSAVED = "The current check is not saved and will be lost."
 
 

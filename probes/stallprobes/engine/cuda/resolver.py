@@ -24,7 +24,8 @@ _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
 _EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 _STREAM_NON_BLOCKING = 0x01
-# Number of words in mapped memory, each with a cache line of its own.
+# Number of words of pinned memory that are allocated together for signals between kernels and the host; each word has a
+# cache line of its own.
 _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 _LOCATION_NONE = 0

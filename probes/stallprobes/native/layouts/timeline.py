@@ -27,8 +27,10 @@ TOLERANCE_NS = 1_000
 CLOCK_SAMPLES = 16
 # Time (ns) from the switch to a context to the start of its waiting kernel, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest distance (ns) of a sample from the offset when it was confirmed, and drift (ppm) of the clocks since then.
+# Largest difference (ns) between a sample of the GPU clock's offset and the offset when it was last confirmed; the
+# drift since then is added to it.
 CLOCK_ERROR_NS = 30_000
+# Largest drift (ppm) of the GPU's clock against the host's, since the offset was last confirmed.
 CLOCK_DRIFT_PER_MILLION = 50
 # Largest error (ns) of the offset: half a time-slice, since with more the switch of another time-slice is nearer.
 MOST_CLOCK_ERROR_NS = 1_000_000

@@ -27,7 +27,8 @@ _BACK_S = 0.1
 ANSWER_S = 1.5
 # Longest wait (s) of a detach for the library: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
-# Longest wait (s) until the loaded library has its control.
+# Longest wait (s) until the library that was loaded into the process has created its control, the shared memory in
+# which stallscope writes requests to it.
 _CONTROL_S = 2.0
 # Additional wait (s) for the answer where a libcupti is sent to the process.
 _SENDING_S = 10.0

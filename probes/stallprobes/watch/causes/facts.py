@@ -51,7 +51,8 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Limit of calls per reading whose streams are followed: each takes a search of all calls that order streams.
+# Largest number of slow calls per reading whose stream is followed to the work of other streams that it waits for: each
+# takes a search of all calls that order streams.
 MOST_FOLLOWED = 256
 # Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
 HOLDS_NS = 10_000_000
@@ -61,6 +62,8 @@ _GPU_RANKS = int64s(
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
+# Causes (by overhead records) with which a call counts as loading a module, for whose end calls of other threads may
+# wait.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

@@ -66,6 +66,8 @@ class Limits:
     wake_up_ns: int = 500_000
 
 
+# Default limits (ns): from which duration a call that submits counts as blocked, and for how long after the end of its
+# work a wait counts as waking up.
 LIMITS = Limits()
 
 
@@ -151,6 +153,7 @@ class Holding(NamedTuple):
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
 
+# Empty table: no calls that may hold up calls of other threads.
 NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
 
 
