@@ -55,8 +55,10 @@ REDUCTION_NS = 5 * MS
 # Size (bytes) of the result of a reduction, which a program reads back to decide on.
 SCALAR_BYTES = 4
 
+# Hardware that the read-back of a scalar may use.
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
+# Remedy of the causes that staging a pageable copy has.
 _PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,
@@ -123,6 +125,7 @@ _SHARED_BUS = Cause(
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )
+# Causes of an aggressor that copies to pageable memory, the most specific first.
 _TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
 

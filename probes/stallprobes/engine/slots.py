@@ -32,6 +32,7 @@ class SlotState:
     opens_ns: int
 
 
+# State of a slot (the share of time of one group of victims) while its victims do not run.
 CLOSED = SlotState(is_open=False, not_alone=False, opens_ns=0)
 
 

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import LOWER, Histogram, HistogramBlock, index
 from stallprobes.native.layouts.histogram import BUCKETS
 
-# Axis of the latencies: its lowest value (ns), number of decades, and number of bins in a decade.
+# Lowest value (ns) of the axis of the latencies.
 LOW_NS = 100
+# Number of decades of this axis.
 DECADES = 8
+# Number of bins in a decade.
 PER_DECADE = 8
+# Number of bins of the axis.
 BINS = DECADES * PER_DECADE
 # Length (ns) of a slot of the history.
 SLOT_NS = 100_000_000
@@ -28,6 +31,7 @@ MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]
 Nanoseconds = NDArray[np.int64]
+# Age in place of the oldest call in flight, where no call was in flight.
 _NO_AGE = -1
 
 

@@ -24,6 +24,7 @@ PERCENTILE_MARKS = {
     '"': "from the due time, at p99",
     "+": "a call that had not returned",
 }
+# Mark behind a figure by its quantile.
 _QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
 
 

@@ -21,10 +21,11 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 250)
 
 
-# Shortest and longest time (ns) by which a call stays longer after a detach: with records of the GPU's work (four
-# processes that launch, H200, CUPTI 13.5: 158 to 1272), and without.
+# Shortest and longest time (ns) by which a call stays longer after a detach, by whether records of GPU work were on.
+# With records: four processes that launch, H200, CUPTI 13.5: 158 to 1272.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Number of graphs instantiated in a second from which what stays of that matters.
+# Number of graphs instantiated in a second above which a report names the cost of their nodes that stays after a
+# detach.
 _FEW_GRAPHS = 1.0
 
 

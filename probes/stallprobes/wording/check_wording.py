@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from stallprobes.matrix.outliers import Outlier
     from stallprobes.verdicts.verdict import Verdict
 
+# Titles of the parts of a report about a check.
 MATRIX_TITLE = "Latency relative to baseline, call/wait"
 SYMBOLS_TITLE = "Each aggressor with each victim; on the right the worst ratio to the baseline"
 CAUSES_TITLE = "Worst case and remedy by cause"
+# Titles of the lists of cells that have no result.
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",

@@ -19,6 +19,7 @@ from stallprobes.watch.attaching.rights import Identity
 
 # Name of libcuda's own thread, which sleeps in poll and holds no lock.
 EVENT_THREAD = "cuda-EvtHandlr"
+# Largest number of characters of the process's name.
 _LONGEST_NAME = 64
 # Numbers of the system calls (x86-64) in which a thread sleeps and holds no lock: poll, ppoll, epoll_wait, epoll_pwait,
 # select, pselect6, accept, accept4, clock_nanosleep.

@@ -93,6 +93,7 @@ Cause = Annotated[
 ]
 # Rank of each cause: stronger evidence comes first.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
+# Cause of each rank.
 CAUSES_BY_RANK = tuple(WaitCause)
 
 

@@ -41,6 +41,7 @@ from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 Flags = NDArray[np.bool_]
 # Correlation number of the first launch of each kernel, by context and name.
 FirstLaunches = Mapping[tuple[int, int], int]
+# Cause of a call by the kind of its overhead record; other kinds explain nothing.
 _OVERHEADS = {
     OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
     OverheadKind.LAZY_FUNCTION_LOADING: WaitCause.LAZY_LOADING,
@@ -56,6 +57,7 @@ _OVERHEADS = {
 MOST_FOLLOWED = 256
 # Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
 HOLDS_NS = 10_000_000
+# Ranks of the causes that are work of the GPU, in the order of the columns of its parts.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]

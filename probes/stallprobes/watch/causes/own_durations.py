@@ -15,6 +15,7 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import plain_name
 
+# Measured durations of driver functions, by function.
 FILE = Path(__file__).with_name("call_durations.json")
 # Factor in the longest duration that was measured for a function, and additional time (ns), up to which a call is as
 # long as usual: machines differ.

@@ -14,7 +14,6 @@ from stallprobes.watch.intervals import int64s
 # Largest number of calls and operations in a second, of all processes together, with which all time is divided into
 # parts: this takes up to a tenth of a core (bench_division.py).
 MOST_EVENTS = 100_000
-# One second (ns).
 SECOND_NS = 1_000_000_000
 # Exponent of MOST_EVENTS / events in the share of the time that is divided into parts when there are more events: with
 # eight times as many events, a 32nd of the time, since reading and choosing take time as well.

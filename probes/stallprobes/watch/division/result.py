@@ -12,14 +12,15 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# Smallest share of the time at which a cause bounds the program; below it, the same for all copies, for the GPU and for
-# communication.
+# Smallest share of the time that calls which block for a cause must take to bound the program.
 CAUSE_LIMIT = 0.15
+# Smallest shares of the time at which copies on the GPU, the GPU's work, and communication bound the program.
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
 # Largest distance (as a share of the time) below its limit at which a second verdict is named.
 CLOSE = 0.05
 # Largest unknown share of the time with which there is a verdict.
 MOST_UNKNOWN = 0.05
+# Parts of the time that count together for the verdict "allocation-bound".
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
@@ -48,7 +49,7 @@ class WaitShare(Document, kw_only=True):
     ]
 
 
-# Figures of a time without records.
+# Figures of a time without records: none of it is known.
 NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
 

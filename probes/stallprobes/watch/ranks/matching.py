@@ -27,8 +27,8 @@ _DISTANCE_SHARE = 0.1
 _LATE, _LEAST_LATE_NS = 3, 5_000
 # Largest number of candidate pairs; among more of them no offset stands out.
 _MOST_PAIRS = 1 << 19
-# The second best offset is as possible as the best if it leaves fewer kernels without a partner than _FEW plus
-# _FEW_TIMES the best one's number.
+# The second best offset of two clocks is as possible as the best if it leaves fewer kernels without a partner than _FEW
+# plus _FEW_TIMES the best one's number.
 _FEW, _FEW_TIMES = 3, 3
 # Percentile of the distances from the offset that is their spread.
 _SPREAD = 95

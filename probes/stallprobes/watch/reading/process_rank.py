@@ -20,7 +20,9 @@ _VARIABLES = (
 )
 # Names of all these variables.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
+# Largest rank; a larger number is none.
 _MOST_RANKS = 1 << 24
+# Largest size (bytes) of a process's environment that is read.
 _MOST_BYTES = 1 << 21
 
 

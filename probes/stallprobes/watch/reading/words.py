@@ -60,7 +60,7 @@ def _by_number(layout: type[IntEnum], words: type[_Word]) -> dict[int, _Word]:
     return {int(kind): words[kind.name] for kind in layout if kind.name in words.__members__}
 
 
-# Kind of memory by its number in the layout; other numbers are unknown kinds.
+# Kind of memory by its number in the layout; other numbers are unknown kinds. The tables below are alike.
 MEMORY = _by_number(MemoryKind, Memory)
 GPU_WORK = _by_number(RecordKind, GpuWork)
 DIRECTIONS = _by_number(CopyKind, Direction)
