@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 
+# Texts of the page.
 _MATRIX_TITLE = "Latency relative to baseline"
 _LEGEND = "The larger ratio of call and wait, the worst rows and columns first; hover for both."
 _PHASES = "call: time inside the driver call. wait: from its return until the host sees the work complete."

@@ -48,7 +48,9 @@ class _Glyphs:
     cut: str
 
 
+# Characters of the image, in the order of the glyphs.
 _UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─", "…")
+# The same for an output without Unicode.
 _ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-", "~")
 
 

@@ -16,6 +16,7 @@ SPANS_NS: tuple[int, ...] = tuple(
 USUAL_SPAN_NS = 10_000_000
 # Smallest distance (columns) of two ticks: a label and a blank.
 _TICK_COLUMNS = 13
+# Units of times with their nanoseconds, the largest first.
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 
 
