@@ -533,7 +533,7 @@ class Channel(NamedTuple):
         return f"{name} of {self.label}" if self.label else name
 
 
-# Length (ns) of a slot: the victims of one group run, then those of the next one.
+# Length (ns) of a slot: the victims of one group run, then those of the next group.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]

@@ -77,8 +77,8 @@ _MOST_LISTED, _MOST_ROWS = 10, 12
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences about calls that hold up calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines of text about the program lines of a sequence: a report about one sequence then fits a screen
-# of 40 lines.
+# Largest number of lines of text about the program lines of a sequence (threads that call by turns): a report about one
+# sequence then fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
 # Smallest share of its time that a thread must have lost to be named in a headline.
 _LEAST_SHARE = 0.005

@@ -46,7 +46,8 @@ from stallprobes.model import (
 
 # Argument ``prot`` (PROT_READ | PROT_WRITE) of mmap, which probes of copies call to get new pageable memory.
 PROT_READ_WRITE = 3
-# Argument ``flags`` (MAP_PRIVATE | MAP_ANONYMOUS on Linux) of the same mmap.
+# Argument ``flags`` (MAP_PRIVATE | MAP_ANONYMOUS on Linux) of mmap, which probes of copies call to get new pageable
+# memory.
 MAP_PRIVATE_ANONYMOUS = 0x22
 # Code of CUDA_ERROR_NOT_READY, which the query of unfinished work returns; probes accept it.
 ERROR_NOT_READY = 600

@@ -27,7 +27,7 @@ from stallprobes.model import (
 
 # Usual period (ns) of a victim.
 VICTIM_PERIOD_NS = 1 * MS
-# Default position of a probe in the default check: after those that have one.
+# Position in the default check of a probe without a position of its own: after all others.
 LAST = 1_000_000
 # Label of a stream that only one probe uses.
 OWN = "own"
@@ -122,7 +122,7 @@ _INLINE_BYTES = 65_536
 CALLS = frozenset({Phase.CALL})
 # Phases that a cause with a queue explains: it holds up the work behind calls.
 WAITS = frozenset({Phase.WAIT, Phase.START})
-# Phases that a cause with both explains.
+# Phases that a cause with a lock and a queue explains.
 BOTH = CALLS | WAITS
 
 

@@ -37,7 +37,7 @@ from stallprobes.model import (
 
 # Duration (ns) of the kernel ahead of a transfer to another GPU.
 KERNEL_NS = 96 * MS
-# Largest size (bytes) of a part of a relayed transfer.
+# Largest size (bytes) that is relayed through host memory at a time; a larger transfer has several parts.
 CHUNK = 4 * MIB
 # Period (ns) of the victims that copy to another GPU.
 PERIOD_NS = 5 * MS

@@ -16,13 +16,13 @@ from stallprobes.model import MS, Needs, Op, Program, Role, Word
 KINDS = (1, 2, 4, 10)
 # Flag of cuptiActivityFlushAll with which incomplete buffers are returned too.
 _FORCED = 1
-# Which buffers the helper discards the records of: only those that CUPTI has returned, or all.
+# Arguments of the helper that discards records: only those in buffers that CUPTI has returned, or all.
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration. The rest is a part of it, as a check counts an aggressor without a call for 250 ms as
-# stopped. It must be shorter than the time in which an engine has to stop.
+# Length (ns) of an iteration of a profiling aggressor. Its rest is inside the iteration, as a check counts an aggressor
+# without a call for 250 ms as stopped. It must be shorter than the time in which an engine has to stop.
 ITERATION_NS = 400 * MS
-# Length (ns) of a short profile, and of the rest after it.
+# Length (ns) of a short profile of a profiling aggressor, and of the rest after it.
 SESSION_NS = 20 * MS
 # Number of short profiles in an iteration.
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)

@@ -23,7 +23,8 @@ _ON_DEFAULT_STREAM = frozenset(
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 # Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# Function without a stream that returns when all work of the default stream is complete; the others may return earlier.
+# Function without a stream argument that returns when all work of the default stream is complete; other functions
+# without a stream argument may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
 # Depth (submissions) that stands for a stream without a limit: the driver's queue of a stream holds about 1000.

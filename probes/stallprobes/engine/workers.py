@@ -29,7 +29,7 @@ _PR_SET_NAME = 15
 _PR_SET_TIMERSLACK = 29
 # Period (s) at which it is polled whether a started thread is settled.
 _SETTLE_STEP_S = 0.001
-# Period (s) at which it is polled whether all loops are held.
+# Period (s) at which it is polled whether all loops are held (begin no iteration).
 _HOLD_STEP_S = 0.0005
 # States of a loop that makes no further calls.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)

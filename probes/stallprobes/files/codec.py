@@ -132,6 +132,7 @@ def about(description: str) -> Meta:
     return Meta(description=description)
 
 
+# Characters that are replaced in a text: control characters and lone surrogates.
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 # Byte sequences of JSON that may be a control character: its escape, and a character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")

@@ -25,7 +25,7 @@ _LOWEST, _HIGHEST = 0.5, 99.5
 # Prior of the standard deviation of a window's log percentile. On a shared H200 host, launches and copies had 0.23 to
 # 0.36 at p50, completion waits and the host control 0.00 to 0.05.
 _PRIOR_DEVIATION = 0.25
-# Weight of this prior, as a number of windows.
+# Weight of the prior of a window's standard deviation, as a number of windows.
 _PRIOR_WINDOWS = 4
 # 99th percentile of the normal distribution.
 _Z99 = 2.326

@@ -14,7 +14,8 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
 # Usual length (ns) of the window that the screen judges.
 WINDOW_NS = 1_000 * MS
-# Shortest time (ns) in its own slots that the window of a victim in slots has; the window is extended for that.
+# Shortest time (ns) for which a victim that shares the time in slots with others has run within its window; the window
+# is extended for that.
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS

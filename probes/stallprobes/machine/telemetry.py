@@ -32,6 +32,7 @@ TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
 # These states, to compare two.
 _STATES = get_args(TelemetryState)
 
+# Words for the bits of NVML's mask of reasons for a lower clock.
 _THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application clocks",

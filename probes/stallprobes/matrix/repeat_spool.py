@@ -18,9 +18,9 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Largest size (bytes) of repeats that are all in memory; beyond it, they are in a temporary file.
+# Largest size (bytes) of repeats that are all in memory; beyond it, they are written to a temporary file.
 _IN_MEMORY = 32 << 20
-# Size (bytes) of new repeats above which they are written to that file together.
+# Size (bytes) of new repeats above which they are written to the temporary file together.
 _PENDING_BYTES = 1 << 20
 # Percentiles that are stored with each repeat: a merge computes them for all histograms of a host at once, in a tenth
 # of the time of computing them one by one.

@@ -22,13 +22,13 @@ from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, H
 # Largest compression ratio of a recording; above it the file is damaged. A recording is compressed to a fifth, and to a
 # hundredth if only the time changes in it, since each line has a checksum and ends with a flush.
 _HIGHEST_RATIO = 250
-# Number of first bytes of text for which that ratio has no limit.
+# Number of first bytes of text of a recording for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26
 # Limit of the bytes of text: none.
 _UNLIMITED = 1 << 62
 # Distance (bytes of text) between points at which decompression can resume, to read a line again.
 _POINT_BYTES = 1 << 22
-# Largest number of these points; one takes some 50 KiB.
+# Largest number of points at which decompression can resume; one takes some 50 KiB.
 _MOST_POINTS = 256
 
 _Kind = TypeVar("_Kind", bound=Line)

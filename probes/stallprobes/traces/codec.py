@@ -29,7 +29,7 @@ from stallprobes.traces.trace import (
 # Largest number of rows of a stored trace: calls, work, tenures and overheads together.
 MOST_ROWS = 20_000
 
-# Latest time (ns) in a stored trace: 36 years. With it and the next limit no sum exceeds an int64.
+# Latest time (ns) in a stored trace: 36 years. No sum of it and the longest duration exceeds an int64.
 _LATEST_NS = 1 << 60
 # Longest duration (ns) in a stored trace: 28 hours.
 _LONGEST_NS = 10**14

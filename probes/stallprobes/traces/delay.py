@@ -20,7 +20,7 @@ from stallprobes.units import duration_ns
 LONGEST_CHANGE_NS = 300_000
 # Kinds of records as plain integers: a look-up in an enum is slow, and is made for every piece of work.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
-# Kinds of records and of copies as plain integers, for the same reason.
+# Kinds of records and of copies as plain integers: a look-up in an enum is slow, and is made for every piece of work.
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 

@@ -28,7 +28,7 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 
 # Smallest share of calls above three times the baseline's p99 with which a tail counts.
 TAIL_SHARE = 0.01
-# Smallest number of such calls. A median needs as many calls.
+# Smallest number of calls above three times the baseline's p99 with which a tail counts. A median needs as many calls.
 TAIL_CALLS = 3
 # Smallest share of a victim's excess that the host control must show at the same time to be its cause.
 HOST_SHARE = 0.5
@@ -37,7 +37,8 @@ HOST_SHARE = 0.5
 PAUSE_FACTOR = 3
 # Smallest host time (ns) of a call with short work that can be a wait for earlier work.
 HIDDEN_NS = 100_000
-# Smallest share of the difference to the GPU time which that earlier work must take.
+# Smallest share of the difference between host and GPU time of a call with short work which earlier work must take, for
+# the call to be a wait for it.
 HIDDEN_SHARE = 0.7
 # Shortest and longest change-over (ns) to another context: 135 us beside a wait of 5 us on an H200; other GPUs are
 # assumed to be within these limits.

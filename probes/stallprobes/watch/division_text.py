@@ -17,8 +17,8 @@ from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, shor
 # Smallest GPU time of a sequence (the threads that call by turns) that is shown, as a share of the longest steady state
 # of all sequences; the threads of other sequences are only counted.
 _LEAST_GPU_SHARE = 0.005
-# Smallest time that a sequence with less GPU time must spend inside calls that block for a cause to be shown, as a
-# share of the longest steady state; and largest number of sequences that are shown for it.
+# Smallest time that a sequence (threads that call by turns) with less GPU time must spend inside calls that block for a
+# cause to be shown, as a share of the longest steady state; and largest number of sequences that are shown for it.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
 # Parts of the time that are inside calls which block for a cause.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
@@ -26,7 +26,7 @@ _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOC
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # Largest number of other processes on the GPU that are named.
 _MOST_SHARERS = 4
-# Smallest share of a step at which a part is named.
+# Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
 # Smallest share that is worth a sentence about time off the CPU: of the time between calls in which no thread has a
 # CPU, and of all time that is between calls.

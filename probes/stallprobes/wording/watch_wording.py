@@ -10,10 +10,11 @@ from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.reading.words import ProcessState
 
-# What a profiler that the program starts meanwhile meets: while watch runs a program, while it is attached, and with
-# --yield-to-profiler.
+# Clause about a profiler that the program starts, while watch runs the program.
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
+# Clause about a profiler that the program starts, while watch is attached to it.
 PROFILER_FINDS_IT_TAKEN_MEANWHILE = "a profiler of its own finds CUPTI taken until stallscope detaches"
+# Clause about a profiler that the program starts, with --yield-to-profiler.
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
 # Clause for each state in which a process is not recorded.
 _STATES = {

@@ -25,7 +25,7 @@ _DRAW_S = 0.1
 _TICK_S = 0.25
 # Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
-# Time (s) between two further lines of progress on such a terminal.
+# Time (s) between two further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
 # Shortest time (s) and smallest share of a step from which its rate, and with it the time that is left, is estimated.
 _RATE_S, _RATE_SHARE = 1.0, 0.01

@@ -29,8 +29,8 @@ from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 # Height (lines) of a screen from which the monitor's panels are placed as for at least this height, although the
 # caption takes lines: in the compact layout the log and the heat map make room for it.
 _COMPACT_FROM = 24
-# Lines of the log in this layout (a verdict, its cause and its remedy), and of all panels but table and log: header,
-# histogram, heat map with its time axis, and key bar.
+# Lines of the log in the compact layout (a verdict, its cause and its remedy), and of all panels but table and log:
+# header, histogram, heat map with its time axis, and key bar.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 

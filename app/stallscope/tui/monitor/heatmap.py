@@ -35,7 +35,7 @@ _LETTERS = np.array(list(SHADES))
 _STYLES = ("faint", "heat", "hot", "bad")
 # Styles of the line above the map: switches, names of stretches, and remarks.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
-# Numbers of these styles.
+# Numbers of the styles of the line above the map.
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two movements of the map.
 _MOVES_S = 0.8

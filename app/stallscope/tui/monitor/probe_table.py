@@ -45,9 +45,9 @@ _STATE = 11
 _BOX_END, _SHORTEST_NAME = 5, 6
 # Titles and widths of the columns with figures, in a wide table.
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
-# The same in a table with fewer figures; a width of 0 hides a column.
+# Titles and widths of the columns with figures, in a table with fewer figures; a width of 0 hides a column.
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))
-# The same in a narrow table.
+# Titles and widths of the columns with figures, in a narrow table; a width of 0 hides a column.
 _NARROW = (("calls/s", 7), ("", 7), ("base", 0), ("p50", 8), ("p99", 8), ("×", 6))
 
 

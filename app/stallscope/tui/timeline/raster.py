@@ -144,8 +144,8 @@ class CellValues:
 
 # Rows of the sums of a cell: for its solid and for its hollow intervals.
 _SOLID, _HOLLOW = range(2)
-# Columns of these sums: number of the intervals, and sums of the distances (units) of their begins and of their ends
-# from the begin of the cell.
+# Columns of the sums of a cell: number of the intervals, and sums of the distances (units) of their begins and of their
+# ends from the begin of the cell.
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

@@ -39,7 +39,7 @@ _LOCATION_NONE = 0
 _PREFER_OVERLAP = 1
 # What structures of virtual memory require: name of the device attribute, and its words in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# What each kind of structure requires, in the same form.
+# What each kind of structure requires: name of the device attribute, and its words in a message.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -30,7 +30,8 @@ PACE_NS = 50_000
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 # Period (ns) of the probes that wait until the work of aggressors has ended.
 _DRAIN_PACE_NS = 1_000_000
-# Period (ns) of a simulated control aggressor: it stalls no victim, but simulating each of its calls takes real time.
+# Period (ns) of a simulated aggressor that is a control: it stalls no victim, but simulating each of its calls takes
+# real time.
 _CONTROL_PERIOD_NS = 100_000
 # Period (ns) of bursts that begin together: they last up to 1.3 ms (16 threads on an H200), and with their usual period
 # hardly any call of a window would meet one.

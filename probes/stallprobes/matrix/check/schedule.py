@@ -32,7 +32,7 @@ LEAST_BUDGET_S = 58.5
 QUICK_BUDGET_S = 9.0
 # Share of the budget for additional repeats.
 ADDITIONAL_SHARE = 0.2
-# The same share in a quick check, where additional repeats are costly: it has few windows per block.
+# Share of the budget of a quick check for additional repeats, which are costly there: it has few windows per block.
 QUICK_ADDITIONAL_SHARE = 0.1
 # Number of rounds of additional repeats; a cell gets at most one per round.
 ROUNDS = 4
@@ -47,12 +47,13 @@ _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
 # Number of calls up to which a window is extended, in real and in virtual time. With 8 calls in place of 20, a check
 # detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest such extended window (s), in real and in virtual time.
+# Longest window (s) that is extended for its number of calls, in real and in virtual time.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an iteration above which an aggressor is slow.
 _SLOW_S = 0.015
-# Number of blocks that share the baselines before and after them, in real and in virtual time. Baselines take a fifth
-# of a real check. In virtual time the machine does not vary, but every window costs more than its calls.
+# Number of blocks (windows of several victims beside the same aggressors) that share the baselines before and after
+# them, in real and in virtual time. Baselines take a fifth of a real check. In virtual time the machine does not vary,
+# but every window costs more than its calls.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # Number of victims in each block that only warms up, in real and in virtual time.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4

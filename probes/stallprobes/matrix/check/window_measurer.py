@@ -25,9 +25,9 @@ _PARK_S = 0.001
 # Time (s) after the aggressors of a window are switched on until they count as settled, and period (s) at which it is
 # polled whether they run.
 _SETTLE_S = 0.005
-# The three times above, in virtual time. A simulated core is never cold, but a parked thread takes up to 1 ms to start,
-# and its first call makes the GPU change over to its context. A simulated thread that is switched off stops within
-# microseconds.
+# The lead-in, the first interval for parking, and the time for aggressors to settle (s), in virtual time. A simulated
+# core is never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
+# context. A simulated thread that is switched off stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a simulated call in flight above which its probe is stuck.
 _STUCK_NS = 500_000
@@ -43,7 +43,7 @@ _DRAIN_AT_MOST_S = 3.0
 _NO_PROGRESS_NS = 250_000_000
 # Shortest call (ns) of the host control that can show that it lost its core.
 _SPIKE_NS = 100_000
-# Smallest ratio of such a call to the median call of the host control.
+# Smallest ratio to the median call of a call of the host control that shows that it lost its core.
 _SPIKE_TIMES = 10
 # Excess (s) over the planned length of a window from which the terminal and the engine, or the machine, were suspended.
 _GAP_S = 1.0

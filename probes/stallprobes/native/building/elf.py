@@ -11,7 +11,7 @@ from pathlib import Path
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 # Type of the section with the versions of functions that a file needs.
 _SHT_GNU_VERNEED = 0x6FFF_FFFE
-# Version of glibc in such a section.
+# Version of glibc that a file needs, in the section with versions of functions.
 _NUMBER = re.compile(r"GLIBC_([\d.]+)$")
 
 

@@ -13,9 +13,9 @@ from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, s
 
 # Version of the layout of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_FORMAT = 3
-# First 8 bytes of a control.
+# First 8 bytes of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
-# Name of a control's memfd.
+# Name of the memfd of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_NAME = "stallscope-control"
 # Beginning of the name of a recording's memfd, before the numbers of the process and of the file.
 RECORDING_NAME = "stallscope-watch-"

@@ -281,7 +281,7 @@ MOST_BUFFERS = 512
 # Size (bytes) of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI
 # 13.5).
 LARGE_BUFFER_BYTES = 1024 * 1024
-# Number of these large buffers.
+# Number of the large buffers of the injected library.
 LARGE_BUFFERS = 32
 # Size (bytes) of the smallest record.
 LEAST_RECORD = 24

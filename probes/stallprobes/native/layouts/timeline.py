@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Largest number of calls of a track that wait for their records: more than the driver's launch queue holds.
+# Largest number of calls of a track (a stream of a probe) that wait for their records: more than the driver's launch
+# queue holds.
 QUEUE = 4_096
 # Number of correlation ids that are kept; ids count up, so that a new one replaces the oldest.
 IDS = 1 << 16

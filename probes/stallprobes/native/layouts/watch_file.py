@@ -57,14 +57,14 @@ SLOW_STEP = 128
 RECORDS = 1 << 19
 # Number of records for which memory is taken at a time.
 RECORDS_STEP = 1 << 14
-# Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A file's header
-# has its own number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
+# Largest number of blocks in which all calls of all threads are logged: 1.7 s of a program that makes 300 000 in each.
+# A file's header has its own number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
 CALL_BLOCKS = 1 << 11
-# Smallest number of blocks in a file.
+# Smallest number of blocks of logged calls in a file.
 LEAST_BLOCKS = 64
 # Number of calls in a block. A thread takes the next free block when it has filled its own.
 BLOCK_CALLS = 256
-# Number of blocks for which memory is taken at a time.
+# Number of blocks of logged calls for which memory is taken at a time.
 BLOCKS_STEP = 16
 # Largest size (bytes) of all names of kernels.
 NAME_BYTES = 1 << 22
@@ -74,9 +74,9 @@ NAMES_STEP = 1 << 18
 LONGEST_NAME = 4096
 # Longest name (bytes) of a kernel that is kept whole, once half of NAME_BYTES is used.
 LONGEST_LATE_NAME = 512
-# Number of first and of last bytes that are kept of a longer name of a kernel.
+# Number of first and of last bytes that are kept of a name of a kernel that is too long.
 NAME_ENDS = 200
-# Text between these first and last bytes, in place of the middle of the name.
+# Text in place of the middle of a name of a kernel that is too long.
 NAME_GAP = "..."
 # Largest number of modules (executable and libraries) in a file.
 MODULES = 512
@@ -98,7 +98,7 @@ RANGE = 64
 THREAD_RANGES = 64
 # Largest number of names of NVTX ranges in all threads whose begins are kept.
 RANGES = 256
-# Number of last begins that are kept of each name: more than a second of steps of 1 ms.
+# Number of last begins that are kept of each name of NVTX ranges: more than a second of steps of 1 ms.
 RANGE_BEGINS = 1024
 # Divisor of a thread's time that gives the time which may be spent on its call stacks: 1 %.
 STACK_SHARE = 100

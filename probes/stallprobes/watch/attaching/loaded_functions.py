@@ -24,6 +24,7 @@ _PT_DYNAMIC = 2
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
 # Type of a symbol that is a function (STT_FUNC).
 _FUNCTION = 2
+# Layout of a symbol (Elf64_Sym).
 _SYMBOL = struct.Struct("<IBBHQQ")
 # Largest size (bytes) of a mapping with code that is searched, and of the strings that are read.
 _MOST_BYTES = 1 << 24

@@ -19,7 +19,7 @@ from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 ATTACHER_S = 30.0
 # Largest number of characters of the attacher's reason for a failure.
 _MAX_REASON = 300
-# Text of EPERM in such a reason.
+# Text of EPERM in the attacher's reason for a failure.
 _NOT_PERMITTED = os.strerror(1)
 
 

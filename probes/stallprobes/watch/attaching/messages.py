@@ -10,7 +10,7 @@ from typing import Any
 
 # Largest size (bytes) of a message between stallscope and its helper.
 MAX_BYTES = 1 << 17
-# Largest number of descriptors in such a message.
+# Largest number of descriptors in a message between stallscope and its helper.
 MAX_DESCRIPTORS = 8
 
 

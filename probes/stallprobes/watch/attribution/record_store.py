@@ -27,11 +27,11 @@ from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 MOST_RECORDS = 1 << 20
 # Number of last records of work that are kept however old they are, to find the offset of the clocks.
 LEAST_WORK = 4096
-# Number of last records of context switches that are kept however old they are, for the same.
+# Number of last records of context switches that are kept however old they are, to find the offset of the clocks.
 LEAST_SWITCHES = 512
 # Time (ns) before and after a call whose records may explain it.
 BESIDE_NS = 20_000_000
-# Number of last records that are kept besides.
+# Number of last records that are kept however old they are, to explain calls.
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
 # Limit of a record's time (ns), above every time of a real program.

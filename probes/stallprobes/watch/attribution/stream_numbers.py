@@ -30,9 +30,11 @@ _WORK = sorted(int(kind) for kind in GPU_WORK)
 _CALLS_OF_STREAM = 4
 # Age (ns) at which a call without a record is given up: records come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in a reading whose stream differs from that of the call before; the last ones are kept.
+# Largest number of calls in a reading that are kept because their stream differs from that of the call before: the last
+# ones.
 _MOST_CHANGES = 1 << 14
-# Number of last calls in which such changes are searched first: where threads alternate, these have enough.
+# Number of last calls in which changes from stream to stream are searched first: where threads alternate, these calls
+# have enough changes.
 _LAST_LOOKED_AT = 1 << 15
 # Largest number of calls that wait for a record; the last ones are kept.
 _MOST_LOOKED_FOR = 1 << 15

@@ -20,14 +20,14 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 # Largest age (ns) of the calls that order streams (records of events, waits for them, …) that are kept: a slow call
 # mostly waits for what was submitted just before.
 KEPT_NS = 10_000_000_000
-# Largest number of such calls that are kept.
+# Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
 # Largest number of dependencies of a stream that are searched for what a call waits for: the last ones.
 MOST_OF_STREAM = 4
-# Largest depth of that search: streams that wait for streams that wait, and so on.
+# Largest depth of the search for what a call waits for: streams that wait for streams that wait, and so on.
 DEEPEST = 8
-# Largest number of known streams that wait for the legacy default stream, and of those that are followed for a call:
-# the last created ones.
+# Largest number of known streams that wait for the legacy default stream, and largest number of them that are searched
+# for what a call waits for: the last created ones.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First role of the calls that say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS

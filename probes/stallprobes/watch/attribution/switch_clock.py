@@ -27,7 +27,8 @@ DRIFT_PER_MILLION = 50
 # Largest distance (ns) of a start of work from its place by the last known offset, if the clocks have not drifted
 # since.
 ERROR_NS = 30_000
-# The same limit (ns), whatever the clocks may have drifted.
+# Largest distance (ns) of a start of work from its place by the last known offset, whatever the clocks may have drifted
+# since.
 MOST_ERROR_NS = 1_000_000
 # Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
 LEAST_SAMPLES = 16
@@ -47,9 +48,9 @@ MOST_RIVALS = 64
 MOST_RIVAL = 0.75
 # Smallest share of the starts of work that must lie in tenures of their context: the records of switches may have gaps.
 CONSISTENT = 0.95
-# Number of switches with which an offset is confirmed at a time.
+# Number of switches by which an offset is confirmed at a time.
 FOLLOWED = 32
-# Smallest number of these switches that must match.
+# Smallest number of matching switches with which an offset is confirmed.
 LEAST_FOLLOWED = 8
 # Time (ns) for which an offset is valid after it was confirmed.
 VALID_NS = 20_000_000_000

@@ -57,7 +57,7 @@ _OVERHEADS = {
 MOST_FOLLOWED = 256
 # Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
 HOLDS_NS = 10_000_000
-# Ranks of the causes that are work of the GPU, in the order of the columns of its parts.
+# Ranks of the causes that are work of the GPU, in the order in which a call's wait is split between them.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]

@@ -16,7 +16,8 @@ from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 # second in which a steady state may begin. Samples with further keys are added without their stack, and dropped at
 # twice as many keys.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences whose tail, the time after their last work, has sums of its own.
+# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
+# own.
 _MOST_TAILS = 256
 # Limit of the number of a CallKind; with BETWEEN they begin at -1.
 _KINDS = 16

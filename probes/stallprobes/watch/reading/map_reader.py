@@ -625,9 +625,11 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Parts of a thread's slot, and of a range, that are read again to see whether the rest changed meanwhile.
+# Part of a thread's slot in the file that is read again and again while a call changes it.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
+# Part of a thread's slot in the file that is read again to see whether slow calls were overwritten meanwhile.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
+# Part of an NVTX range that is read again to see whether begins were overwritten meanwhile.
 _RANGE_HEAD = _part(_RANGE, "begun")
 
 
