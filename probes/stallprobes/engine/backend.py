@@ -22,7 +22,7 @@ GIB = 1 << 30
 CUPTI = "cupti:"
 # Function of a probe that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
-# Function of a probe that launches graphs: detaching CUPTI can crash such a process.
+# Function of a probe that launches graphs: detaching CUPTI can crash a process that uses graphs.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

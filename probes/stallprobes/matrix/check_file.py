@@ -46,7 +46,7 @@ _GZIP = b"\x1f\x8b"
 _LAST = "last-check.txt"
 # Name of a check's schema, without its version.
 _NAME = "stallscope.check"
-# Beginning of a recording, which is no check.
+# Beginning of a recording, which is told apart from a check by it.
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 # Names of the schemas of other documents, which are no checks.
 _OTHERS = ("stallscope.run", "stallscope.doctor")

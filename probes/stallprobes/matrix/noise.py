@@ -22,7 +22,7 @@ _LOW, _HIGH = 5.0, 95.0
 _FEWEST_WINDOWS = 4
 # Percentiles of the windows that are the ends of the machine's range.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
-# Smallest number of windows from which this range is computed.
+# Smallest number of windows from which the machine's range is computed.
 _FEWEST_FOR_RANGE = 20
 # Channel of the time inside calls.
 _CALL = Channel(Phase.CALL)

@@ -9,9 +9,10 @@ from pathlib import Path
 NATIVE = Path(__file__).parent
 # Folder of the built libraries.
 LIBRARIES = NATIVE / "lib"
-# Name of the record of the build in that folder: the digest of the sources, the compilers, and a digest of each file.
+# Name of the record of the build in the folder of the built libraries: the digest of the sources, the compilers, and a
+# digest of each file.
 RECORD = "build.json"
-# File names of what is built.
+# File names of the core library, the injected library, and the attacher.
 CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"
 
 # Files whose contents are in the digest of the sources.

@@ -41,7 +41,7 @@ _SYSTEM_ROLES = (
     (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
-# Roles that those tables give, without the pool's.
+# Roles of threads of PyTorch, as _SYSTEM_ROLES and _FUNCTION_ROLES give them.
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
 # Roles of threads by the function that they run, with the end of the name of the function's file.
 _FUNCTION_ROLES = {

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a stall that only the tail shows, in place of the kind's own.
+# Mark of a stall that only the tail (p99) shows, in place of the mark of its kind.
 TAIL_MARK = "!*"
-# Mark of a stall that only the latency from the due time shows, in place of the kind's own.
+# Mark of a stall that only the latency from the due time shows, in place of the mark of its kind.
 DUE_MARK = "!d"
 # Word in place of a percentile, for the p99 from the due time.
 DUE = "due"
@@ -280,7 +280,7 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
 # Styles of symbols, light to dark by severity; other symbols are white.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
-# Styles of outcomes of a comparison that are shown; others are no change.
+# Style of a cell by the outcome of its comparison; other outcomes are no change.
 _CHANGE_STYLES = {
     CellOutcome.WORSE: "alarm",
     CellOutcome.STARVED: "alarm",

@@ -19,7 +19,7 @@ from stallscope.tui.monitor.probe_table import probe_keys
 
 # Columns of the labels before the rows.
 LABEL = 8
-# Columns of the figures beside the rows, and smallest width (columns) of a panel with these figures.
+# Columns of the figures beside the rows, and smallest width (columns) of a panel that has such figures.
 FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]

@@ -21,7 +21,7 @@ from stallscope.tui.timeline.view_model import (
     work_span,
 )
 
-# Largest share of the span that a latency takes for which the span is chosen.
+# Largest share of the visible span that the time of a slow call may take when the span is chosen for it.
 _STALL_SHARE = 0.3
 
 

@@ -41,9 +41,9 @@ _PROOF_S = 5.0
 _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress and without a call in flight after which an aggressor does not run.
 _NO_PROGRESS_NS = 250_000_000
-# Shortest call (ns) of the host control that can show that it lost its core.
+# Shortest call (ns) of the host control that can show that its thread lost the core.
 _SPIKE_NS = 100_000
-# Smallest ratio to the median call of a call of the host control that shows that it lost its core.
+# Smallest ratio, to the median call of the host control, of a call that shows that its thread lost the core.
 _SPIKE_TIMES = 10
 # Excess (s) over the planned length of a window from which the terminal and the engine, or the machine, were suspended.
 _GAP_S = 1.0

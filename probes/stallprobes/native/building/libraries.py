@@ -80,7 +80,7 @@ INJECTED_LIBRARY = Library(
     parts=("pthread.0", "dl.2"),
     is_portable=True,
 )
-# Program that loads that library into a running process.
+# Program that loads the injected library into a running process.
 ATTACHER_PROGRAM = Library(ATTACHER, ("attach",), is_program=True)
 # All that is built.
 LIBRARIES = (CORE_LIBRARY, INJECTED_LIBRARY, ATTACHER_PROGRAM)

@@ -434,11 +434,11 @@ _USES = {
     "cuMemHostUnregister": CallUse.FREES,
     "cuMemFree_v2": CallUse.FREES,
 }
-# Number for the memory at one end of a copy, by its word in the table above.
+# Number for the memory at one end of a copy, by its word in _PARAMETERS.
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
-# Size (bytes) of what the argument counts, by its word in the table above.
+# Size (bytes) of what an argument counts, by its word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
-# Dimensions of a copy whose parameter points to a structure, by its word in the table above.
+# Dimensions of a copy whose parameter points to a structure, by its word in _PARAMETERS.
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}
 
 

@@ -26,7 +26,7 @@ _LONGEST_NAME = 64
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
 # Number of searches for a thread that sleeps, and pause (s) between them.
 _LOOKS, _LOOK_PAUSE_S = 20, 0.005
-# Line of /proc/PID/maps.
+# A line of /proc/PID/maps, with names of its fields.
 _MAPPING = re.compile(
     r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) (?P<offset>[0-9a-f]+) \S+ (?P<inode>\d+)\s*(?P<path>.*)"
 )

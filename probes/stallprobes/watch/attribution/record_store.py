@@ -38,7 +38,7 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings after which switches that could not be placed are tried again.
+# Largest number of readings between two attempts to place switches that have no place on the host's clock yet.
 _MOST_PAUSE = 7
 
 

@@ -29,7 +29,7 @@ CHANGES_NS = 10_000_000_000
 _MOST_CALLS_IN_LINE = 2000
 # Largest number of lines of the program's output in a line of a recording.
 _MOST_OUTPUT_IN_LINE = 500
-# Largest number of characters of such a line of output.
+# Largest number of characters of a line of the program's output in a recording.
 _LONGEST_OUTPUT = 1000
 # Largest number of words of the program's command in a recording.
 MOST_WORDS = 20_000

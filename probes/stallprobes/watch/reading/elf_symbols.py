@@ -37,7 +37,7 @@ _MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 # Layout of a section's header (Elf64_Shdr).
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-# Name, info, section, address, size.
+# Layout of a symbol (Elf64_Sym): name, info, section, address, size.
 _SYMBOL = struct.Struct("<IBxHQQ")
 # Layout of a note's header: sizes of name and description, type.
 _NOTE = struct.Struct("<III")

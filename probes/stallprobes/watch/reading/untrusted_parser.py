@@ -66,7 +66,7 @@ _Kind = TypeVar("_Kind", bound=IntEnum)
 _Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LineNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _Symbol = Annotated[str, Meta(max_length=LONGEST_SYMBOL)]
-# With its folder, and a slash between them.
+# Path of a source file in an answer: its folder, a slash and its name.
 _Path = Annotated[str, Meta(max_length=2 * LONGEST_SYMBOL + 1)]
 _Demangled = Annotated[str, Meta(max_length=LONGEST_DEMANGLED)]
 
