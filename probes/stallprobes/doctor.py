@@ -22,8 +22,11 @@ from stallprobes.native.sources import LIBRARIES
 from stallprobes.records import libcupti
 from stallprobes.records.timeline import TimelineUnavailable
 
+# Oldest supported CUDA version of the driver: 12.0.
 OLDEST_CUDA = 12000
+# Packages that stallscope needs; the doctor names their versions.
 PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click", "msgspec")
+# Effects of environment variables that make calls slower or change results.
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
     "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",
@@ -32,6 +35,7 @@ SLOWING_ENVIRONMENT = {
 }
 
 
+# Schema of the JSON document, with the number of its version.
 DOCTOR_SCHEMA: Final = "stallscope.doctor/1"
 
 

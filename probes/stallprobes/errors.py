@@ -7,7 +7,8 @@ origin, which need not have a text.
 
 from __future__ import annotations
 
-# Exit codes of the process. 1 (a regression) and 130 (interrupted) are defined by the command line.
+# Exit codes of the process: invalid usage, no usable GPU, failure of the engine. The command line defines 1 (a
+# regression) and 130 (interrupted).
 EXIT_USAGE = 2
 EXIT_NO_GPU = 3
 EXIT_ENGINE = 4

@@ -11,6 +11,7 @@ import json
 import re
 from functools import cache
 
+# Character in place of one that cannot be printed.
 REPLACEMENT = "\ufffd"
 
 # Replaced characters: the categories Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and
@@ -23,6 +24,7 @@ _CLASS = (
 )
 # Characters of nearly every text: Latin, Greek, Cyrillic, arrows, lines and blocks.
 _LETTERS = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
+# Texts that need no replacement: a line, and several lines with tabs.
 _COMMON, _COMMON_LINES = re.compile(f"[{_LETTERS}]*"), re.compile(f"[\n\t{_LETTERS}]*")
 
 

@@ -84,6 +84,7 @@ class PhaseTraits:
         return self.phrase or self.word
 
 
+# Words and uses of each phase.
 PHASE_TRAITS = {
     Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True, meaning="time inside the driver call"),
     Phase.WAIT: PhaseTraits(
@@ -121,7 +122,9 @@ PHASE_TRAITS = {
 }
 # Phases that the timeline measures; it measures the time on the GPU only for a program without events for it.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
+# Phases whose latencies verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
+# Phases that a matrix shows.
 MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
 
 
@@ -173,6 +176,7 @@ class Context:
     device: int = 0
 
 
+# Contexts in which probes run; PEER is the primary one of the session's second GPU.
 PRIMARY = Context("primary")
 SECONDARY = Context("secondary")
 THIRD = Context("third")
@@ -348,6 +352,7 @@ class MemoryStruct:
     device: int = 0
 
 
+# What an argument of an operation can name; it exists once the engine has made it.
 Resource = (
     Context
     | Stream
@@ -363,6 +368,7 @@ Resource = (
     | CopyAttributes
     | MemoryStruct
 )
+# An argument of an operation.
 Arg = int | Load | BufferPart | KernelArgs | Resource
 
 
@@ -527,7 +533,7 @@ class Channel(NamedTuple):
         return f"{name} of {self.label}" if self.label else name
 
 
-# Length (ns) of a slot: the victims of one group run, then those of the next one.
+# Length (ns) of a slot: the victims of one group run, then those of the next group.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]
@@ -620,6 +626,7 @@ class Symptom(StrEnum):
     SLOW_FIRST_CALL = "slow-first-call"
 
 
+# Words for each symptom, the visible effect of a stall.
 SYMPTOM_TITLES = {
     Symptom.SLOW_LAUNCHES: "launches are slow",
     Symptom.WAITING_COPIES: "copies wait",

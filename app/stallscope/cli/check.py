@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.matrix import LostEngine, Matrix
 
+# Seed of the order of the measurement, without --seed.
 DEFAULT_SEED = 1
 # Largest number of characters of a host name, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255

@@ -20,7 +20,9 @@ from stallscope.cli.process.stdout import Output
 if TYPE_CHECKING:
     from stallprobes.model import Pattern
 
+# Default time (s) of a step of the demo.
 SECONDS = 8.0
+# Advice where the terminal cannot show a screen.
 _WITHOUT_SCREEN = "stdout may be a file (stallscope demo > FILE); without a terminal use: stallscope run all"
 
 

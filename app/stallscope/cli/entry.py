@@ -12,7 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+# Exit code of an interrupted command: 128 and the number of SIGINT.
 _INTERRUPTED = 130
+# Variables with the number of threads that NumPy's linear algebra starts.
 _BLAS_THREADS = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}
 
 

@@ -29,6 +29,7 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# Environment variable by which a shell asks for completions.
 COMPLETION_VARIABLE = "_STALLSCOPE_COMPLETE"
 
 
@@ -46,6 +47,7 @@ class CommandEntry:
         return loaded
 
 
+# Commands in the order of the help, by section.
 SECTIONS = {
     "Screen": (
         CommandEntry("demo", "Show every pattern on the screen, step by step."),
@@ -73,7 +75,9 @@ SECTIONS = {
     ),
 }
 
+# Commands by their names.
 _ENTRIES = {entry.name: entry for entries in SECTIONS.values() for entry in entries}
+# Paragraph of the help about exit codes.
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {int(code):<4} {meaning}" for code, meaning in diagnostics.EXIT_CODE_MEANINGS.items()
 )

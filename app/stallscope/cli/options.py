@@ -18,21 +18,31 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
 
+# Option that simulates a GPU.
 SIM = "--sim"
+# Simulated GPU for --sim without a value.
 DEFAULT_PROFILE = "h200"
+# Seed of the simulation, without --sim-seed.
 DEFAULT_SEED = 1
+# Largest seed: it fits into 64 bits with a sign.
 MAX_SEED = 2**63 - 1
 
 # Shortest window (s): "starved" means fewer than 3 calls in half a second or more, so that a shorter one cannot show
 # it.
 MIN_SECONDS = 0.5
+# Longest window (s): an hour.
 MAX_SECONDS = 3600
 
+# Default of --trace-seconds: time (s) of each variant that is written.
 DEFAULT_TRACE_SECONDS = 10.0
+# Smallest value (s) of --trace-seconds.
 MIN_TRACE_SECONDS = 0.01
+# Largest value (s) of --trace-seconds.
 MAX_TRACE_SECONDS = 60
+# Words for what an option with seconds expects.
 _SECONDS = "a number of seconds"
 
+# Words for the values of --gpu.
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

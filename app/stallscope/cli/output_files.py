@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 
-# Descriptors of stdout and stderr.
+# Numbers of the descriptors of stdout and stderr.
 _STREAMS = 1, 2
+# Options that name a file that is written.
 SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
 # First bytes of a file of --prometheus. The collector reads the latest metrics from one file, which may therefore be
 # replaced.

@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from stallprobes.watch.environment import WatchOptions
     from stallscope.cli.watching.files import WatchFiles
 
+# Options that name a file; several rules below are about them.
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
 # Value of --json that stands for stdout.
 _STDOUT = "-"
+# Largest value (s) of --seconds: a day.
 MAX_SECONDS = 86_400
+# Default of --slow: shortest duration (µs) of a call that is explained.
 DEFAULT_SLOW_US = 1000.0
+# Default of --cost: largest cost of watching (% of the program's time).
 DEFAULT_COST_PERCENT = 5.0
+# Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000
 
 
@@ -113,11 +118,13 @@ class _Rule(NamedTuple):
 
 # Options with which watch starts no program; they exclude each other.
 _MODES = ("--print-env", "--attach", "--pid")
-# Options that choose what is reported, and those that choose what is recorded.
+# Options that choose what is reported.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
+# Options that choose what is recorded in the watched process.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
-# Options for a program that watch starts, and those for a process that runs already.
+# Options that are valid only where watch itself starts the program; the rules refuse them with other modes.
 _STARTED = ("--headless", OUTPUT)
+# Options that are valid only with --pid, for a process that runs already.
 _RUNNING = ("--seconds", "--children")
 # Rules for the arguments; the first broken one is reported.
 _RULES = (

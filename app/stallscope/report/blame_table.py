@@ -15,7 +15,9 @@ Run = tuple[str, str]
 BAR = 6
 # Glyph of a bar that is shorter than a column.
 _NO_BAR = "▏"
+# Order of the victims by their outcomes.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
+# Shorter words for some conclusions, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
 # Smallest width of a shortened name.
 _LEAST_NAME = 12

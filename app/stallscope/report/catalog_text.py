@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 # Smallest width of the text beside the names of patterns; with less room the text is below them.
 _LEAST_BESIDE_NAMES = 30
+# Words for the kinds of variants.
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
+# Headings above the probes of each role, in this order.
 _ROLE_HEADINGS = {
     Role.VICTIM: "Victims: measured at a steady rate",
     Role.AGGRESSOR: "Aggressors: run to disturb the victims",
@@ -142,6 +144,7 @@ def _affected(cause: Cause) -> str:
     return " ".join(["victims", *words]) if words else "all victims"
 
 
+# Words for the relation of two probes (process, context, stream).
 _RELATIONS = {"same": "the same", "other": "another"}
 
 

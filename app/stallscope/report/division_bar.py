@@ -9,8 +9,9 @@ from stallscope.report.columns import display_width
 
 # Text and its style.
 Run = tuple[str, str]
-# Smallest share of a part in the legend; smaller parts are in the bar alone.
+# Smallest share at which a part of the time is in the legend; smaller parts are in the bar alone.
 _LEAST_NAMED = 0.005
+# Blanks between two entries of the legend.
 _GAP = "  "
 
 

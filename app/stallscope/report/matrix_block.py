@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Symbol of a stall by the smallest ratio to the baseline that has it, the largest first.
 _STALLS = ((1000.0, "█"), (100.0, "▓"), (10.0, "▒"), (0.0, "░"))
+# Symbols of kinds of cells other than stalls; the remaining kinds have their letter.
 _SYMBOLS: dict[CellKind, str] = {
     VerdictKind.QUIET: "·",
     VerdictKind.STARVED: "X",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallscope.report.text import TextWriter
 
+# Words of the legend for symbols whose kind has no short ones.
 _WORDS: dict[CellKind, str] = {
     VerdictKind.QUIET: "quiet",
     VerdictKind.STARVED: "STARVED: fewer than 3 calls returned in 0.5 s",

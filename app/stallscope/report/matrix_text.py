@@ -35,16 +35,19 @@ if TYPE_CHECKING:
 _VICTIMS_IN_FULL = 2
 # Number of unusual cells of each kind in a short report.
 _UNUSUAL_CELLS = 6
-# Largest width (columns) of an aggressor's name at the left and of a victim's name above its column; longer names have
-# several lines.
+# Largest width (columns) of an aggressor's name at the left; a longer name has several lines.
 _NAME_WIDTH = 22
+# Largest width (columns) of a victim's name above its column; a longer name has several lines.
 _HEAD_WIDTH = 10
+# Number of blanks between two columns.
 _GAP = 2
-# Number of lines to which a short report is limited by leaving out causes, and smallest number of causes that stay.
+# Number of lines to which a short report is limited by leaving out causes.
 _MOST_LINES = 75
+# Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3
 # Smallest number of columns of a remedy in the line of its cause; with less room the remedy has a line of its own.
 _REMEDY_WIDTH = 60
+# Name of the row with the baselines of the victims.
 _BASELINE = "baseline, µs"
 
 # Function from a cell of the matrix to a cell of the table.

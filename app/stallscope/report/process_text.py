@@ -18,7 +18,9 @@ _COLUMNS = (
     TableColumn("ATTACH"),
     TableColumn("COMMAND"),
 )
+# Largest widths (columns) of a user's name and of the list of GPUs, and smallest width of a command.
 _LONGEST_USER, _LONGEST_GPUS, _LEAST_COMMAND = 12, 8, 12
+# Style of the word that says whether a process can be attached.
 _STYLES = {"yes": "good", "no": "warn", "own": "dim"}
 
 

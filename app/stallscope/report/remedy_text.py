@@ -9,6 +9,7 @@ from stallprobes.patterns.remedy_code import CodeLanguage, RemedyCode, remedy_co
 from stallprobes.units import duration_ns
 from stallscope.report.text import TextWriter
 
+# Blanks before each level of the text.
 _INDENT = "  "
 
 

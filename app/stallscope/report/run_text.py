@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from stallprobes.measurement.result import RunFigures, RunProbe, RunResult, RunVariant
     from stallprobes.verdicts.blame import Blame
 
+# Style of a finding of the doctor by its level.
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
+# Phases in the tables of a run.
 _SHOWN = (Phase.CALL, Phase.WAIT)
 _BLAME_INDENT = "  "
 # Phases in the tables of a run with the timeline; a note tells of work that started early.
@@ -89,7 +91,9 @@ def _headline(result: RunResult) -> str:
     return " · ".join([*head, f"{result.seconds:g} s each", result.started_at])
 
 
+# Style of the word for a victim's state.
 _STATE_STYLES = {look.word: look.style for look in LOOKS.values()} | {"failed": LOOKS[VerdictKind.FAILED].style}
+# Style of the word for a variant that was not measured.
 _STATUS_STYLES = {"unsupported": "warn", "invalid": "bad"}
 
 
@@ -117,7 +121,9 @@ def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence
         out.table(_NARROW_COLUMNS, below)
 
 
+# Last columns of the table, in both widths.
 _LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
+# Columns for a terminal in which the phases do not fit side by side.
 _NARROW_COLUMNS = (
     TableColumn("probe"),
     TableColumn("where", optional=True),

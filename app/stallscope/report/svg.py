@@ -17,11 +17,13 @@ from stallprobes.units import duration_ns
 _PER_DECADE = 20
 # Smallest number of decades of an axis: with fewer, a page would show larger letters than other pages.
 _MIN_DECADES = 5
-# Width of a bin, largest height of the histogram, y of its base line, and height of the image with the axis labels
-# (user units of the SVG).
+# Width (user units of the SVG) of a bin.
 _BIN_WIDTH = 4
+# Largest height (user units of the SVG) of the histogram.
 _HEIGHT = 56
+# y (user units of the SVG) of the base line of the histogram.
 _BASELINE_Y = 60
+# Height (user units of the SVG) of the image with the labels of the axis.
 _IMAGE_HEIGHT = 76
 
 

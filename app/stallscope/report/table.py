@@ -14,7 +14,8 @@ from stallscope.report.columns import display_width, name_parts, name_pieces, wr
 
 # Number of blanks between two columns.
 GAP = 2
-# Limits of the width to which a column of text can be folded: that of its longest word, but within these.
+# Limits of the width (columns) to which a column of text can be folded: it is that of the longest word, but within
+# these.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.
@@ -55,6 +56,7 @@ class TableHeading:
     style: str = "strong"
 
 
+# A row of a table: its cells, or a heading.
 TableRow = Sequence[TableCell | str] | TableHeading
 
 

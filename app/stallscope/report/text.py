@@ -20,6 +20,7 @@ USUAL_WIDTH = 80
 # Number of spaces before the rest of a folded line of code.
 CODE_FOLD = 4
 
+# Replacements of characters for an output without Unicode.
 _ASCII = str.maketrans(
     {
         "µ": "u", "×": "x", "–": "-", "—": "-", "·": "-", "…": "...", "→": "->", "≥": ">=", "≤": "<=",
@@ -27,6 +28,7 @@ _ASCII = str.maketrans(
         "┐": "+", "┌": "+", "█": "#", "▏": "|", "▓": "%", "▒": "+", "░": ",",
     }
 )  # fmt: skip
+# Parameters of the control sequence for each style (SGR).
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "accent": "36", "dim": "2", "faint": "2", "strong": "1"}
 
 

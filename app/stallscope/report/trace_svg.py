@@ -17,7 +17,7 @@ from stallscope.report.columns import wrapped
 
 # Smallest width (pixels) of the image.
 NARROWEST = 800
-# Margin of the image, and heights (pixels) of a row, of its bars, and of a line of text.
+# Margin of the image, and heights of a row, of its bars, and of a line of text; all in pixels.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # Width (pixels) of the font's letters.
 _LETTER = 7.23
@@ -25,17 +25,20 @@ _LETTER = 7.23
 _WIDEST_LETTER = 7.7
 # Smallest distance (pixels) of two ticks of the axis.
 _TICK_EVERY = 90
-# Largest gap (pixels) between spans that are drawn as one, and smallest width of a span.
+# Largest gap between spans that are drawn as one, and smallest width of a span; both in pixels.
 _MERGED, _LEAST = 0.3, 1.0
 
+# Colors of the image on a light ground.
 _LIGHT = {
     "paper": "#ffffff", "ink": "#1a1a1a", "soft": "#5c5c5c", "line": "#d4d4d4", "call": "#0b57a4", "wait": "#9dbfe3",
     "work": "#2f7d3b", "engine": "#b7791f", "foreign": "#8a8f98", "delay": "#c2410c",
 }  # fmt: skip
+# Colors of the image on a dark ground.
 _DARK = {
     "paper": "#16181b", "ink": "#e8e6e3", "soft": "#a5a5a5", "line": "#3a3d42", "call": "#8ab4f8", "wait": "#3d5a80",
     "work": "#6cbf79", "engine": "#e0a84a", "foreign": "#9aa0a8", "delay": "#f59e6b",
 }  # fmt: skip
+# CSS class of the bars by the group of their row.
 _CLASSES = {RowGroup.CALLS: "call", RowGroup.WORK: "work", RowGroup.ENGINE: "engine"}
 
 

@@ -48,7 +48,9 @@ class _Glyphs:
     cut: str
 
 
+# Characters of the image of a trace, in the order of the glyphs.
 _UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─", "…")
+# Characters of the image of a trace for an output without Unicode, in the order of the glyphs.
 _ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-", "~")
 
 

@@ -64,25 +64,31 @@ from stallscope.report.remedy_text import with_code
 from stallscope.report.table import TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
+# Largest number of columns of the program's command in the title.
 _LONGEST_TITLE = 100
+# Largest number of headlines about threads, and about ranks.
 _MOST_HEADLINES = 5
+# Largest width (columns) of a bar.
 _WIDEST_BAR = 80
 # Largest number of entries of a list, and of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of (program lines, places of waits) of the first sequence, and of each other sequence.
+# Largest numbers of (program lines, places of waits) that are reported of the first sequence (threads that call by
+# turns), and of each other sequence.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
-# Largest number of sentences about calls that hold up those of other threads.
+# Largest number of sentences about calls that hold up calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines of text about the program lines of a sequence: a report about one sequence then fits a screen
-# of 40 lines.
+# Largest number of lines of text about the program lines of a sequence (threads that call by turns): a report about one
+# sequence then fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
 # Smallest share of its time that a thread must have lost to be named in a headline.
 _LEAST_SHARE = 0.005
+# Columns of the table of causes.
 _CAUSE_COLUMNS = (
     TableColumn("cause"),
     TableColumn("slow calls", right=True),
     *(TableColumn(name, right=True, unit=unit) for name, unit in (("time", "ms"), ("share", "%"), ("proven", "%"))),
 )
+# Columns of the table of a thread's functions.
 _ROW_COLUMNS = (
     TableColumn("call", whole=True),
     TableColumn("calls", right=True),

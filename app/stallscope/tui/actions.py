@@ -8,8 +8,11 @@ from enum import StrEnum
 from functools import partial
 from itertools import chain
 
+# Keys that switch the aggressors on and off, in their order in the table.
 AGGRESSOR_KEYS = "1234567890"
+# Keys that select the victims, in their order in the table.
 VICTIM_KEYS = "abcdfiz"
+# Key that selects the host control.
 HOST_KEY = "h"
 # Pairs of actions that go one step back and one step forward: a pair has one method, which takes -1 or 1, and one line
 # of the help.
@@ -38,6 +41,7 @@ _STEPS = {
     ("demo_back", "demo_next"): "demo_step",
     ("demo_page_up", "demo_page_down"): "focus_row",
 }
+# Second action of each pair by the first one: the help has one line for both.
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},
     "check_up": "check_down",
@@ -46,6 +50,7 @@ _PAIRS = {
     "trace_page_left": "trace_page_right",
     "all_off": "all_on",
 }
+# Methods that actions call, with their arguments, where they have not the action's name.
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
     "check_up": "check_move(-1, 0)",
@@ -200,6 +205,7 @@ def _in(group: Group, *actions: Action) -> tuple[Action, ...]:
 # An action that came after users had chosen keys.
 _added = partial(Action, yields=True)
 
+# Action that closes a screen.
 _BACK = _added(
     "go_back",
     "escape",
@@ -207,6 +213,7 @@ _BACK = _added(
     "Go one level back: end blame, reduce an enlarged panel, return from a remedy or pattern, then from the view.",
     1,
 )
+# Actions that open another view.
 _VIEWS = (
     _added("previous_view", "shift+tab", "previous view", "Go to the previous view of the first line."),
     _added("next_view", "tab", "views", "Go to the next view of the first line.", 4),
@@ -215,11 +222,13 @@ _VIEWS = (
     _added("timeline", "g", "timeline", "See host calls, GPU work and contexts on one axis.", 10, opens_screen=True),
     _added("processes", "P", "processes", "List the processes on the GPUs; attach one.", 18, True, opens_screen=True),
 )
+# Actions of the group "go to" of every screen.
 _GO_TO = _in(Group.GO_TO, _BACK, *_VIEWS)
-# Rank of the help in the key bar.
+# Rank of the help in the key bar, in which low ranks come first.
 HELP_RANK = 3
 _HELP = Action("help", "question_mark", "help", "Show all keys and explain the screen.", HELP_RANK)
 _QUIT = Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 2)
+# Actions of every screen.
 _EVERYWHERE = (
     _HELP,
     _QUIT,
@@ -229,8 +238,11 @@ _EVERYWHERE = (
 _COPY = Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16)
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
+# Actions of the screens with probes, besides those that go to another one.
 _PROBE_KEYS = (_COPY, _RESTART, *_EVERYWHERE)
+# Description of the key that selects the worst victim.
 _WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
+# Actions of the first screen.
 MONITOR_ACTIONS = (
     *_in(
         Group.RUN,
@@ -445,6 +457,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
+# Actions of the monitor that the demo has too.
 _DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     *_in(
@@ -482,6 +495,7 @@ TITLES: Mapping[str, str] = {
     "demo": "Demo",
 }
 
+# Labels of keys by Textual's names.
 _KEY_LABELS = {
     "question_mark": "?",
     "slash": "/",

@@ -19,15 +19,18 @@ from textual.message import Message
 
 from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
+# Largest number of bytes of input that are read at a time.
 _READ_BYTES = 4096
 # Longest wait (s) for input, so that the end of the app is noticed.
 _POLL_S = 0.1
 # Pause (s) between two reads while input arrives faster than the screen can handle it: other threads need the CPU.
 _FLOOD_STEP_S = 0.005
+# Notice after input was dropped.
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
 # Largest number of input events in the app's message queue: the others stay in the input queue, from which they can be
-# dropped. Period (s) at which more are delivered.
+# dropped.
 _MOST_DELIVERED = 8
+# Period (s) at which further input events are delivered.
 _DELIVERY_S = 0.002
 # Largest number of writes that wait for the terminal; at MAX_QUEUED_WRITES the base class would block the event loop.
 _MOST_WRITES = MAX_QUEUED_WRITES - 4

@@ -16,11 +16,13 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
-# Places of black and white in the palette of 16 colors, and number of steps from a color to one of them.
+# Numbers of black and white in the palette of 16 colors, and number of steps in which a color is shifted to one of
+# them.
 _BLACK, _WHITE, _STEPS = 0, 15, 16
-# Smallest contrast. Light grey on white, which terminals make lighter than Rich assumes, has 2.3; dark grey on black
-# has 2.8.
+# Smallest contrast of text to its background. Light grey on white, which terminals make lighter than Rich assumes, has
+# 2.3; dark grey on black has 2.8.
 _LEAST_CONTRAST = 2.5
+# Replacements of characters on a screen without Unicode.
 _ASCII = str.maketrans(
     {
         **dict(zip("▁▂▃▄▅▆▇█", "..::==##", strict=True)),

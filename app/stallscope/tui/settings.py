@@ -14,6 +14,7 @@ from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
+# The documented file of settings with all defaults.
 DOCUMENT = """\
 # Settings of stallscope's screen. Every key is optional; the values below are the defaults.
 # The file is $STALLSCOPE_SETTINGS, else $XDG_CONFIG_HOME/stallscope/settings.toml,
@@ -31,6 +32,7 @@ remedy_language = "cuda"  # language of remedies as code, also in stallscope exp
 [keys]                    # keys of actions: Textual's key names, separated by commas; ctrl+q and ctrl+c always quit
 """
 
+# Smallest and largest value of each setting that is a number.
 _RANGES: dict[str, tuple[float, float]] = {
     "frames_per_second": (1, 30),
     "quiet_seconds": (0.5, 60),
@@ -39,15 +41,17 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-# Largest size (bytes) of a file; the documented file has 4 KiB.
+# Largest size (bytes) of a file of settings; the documented file has 4 KiB.
 _MOST_BYTES = 256 * 1024
+# Largest number of characters of a name or value in an error message.
 _LONGEST_VALUE = 60
+# Modifiers of a key by Textual's names.
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 # Keys of the program itself, which no screen receives.
 _RESERVED = {"ctrl+c": "quit", "ctrl+q": "quit", "ctrl+z": "suspend", "ctrl+p": "the command palette"}
 
 
-# Screens with keys for all probes.
+# Screens on which the keys of all probes are in use.
 _WITH_PROBES = ("monitor",)
 
 

@@ -17,11 +17,13 @@ from textual.messages import InBandWindowResize
 
 # Time (s) after which a paste whose end has not come is ended, if nothing but typed text has come meanwhile.
 PASTE_S = 1.0
-# Number of bytes of one read from which it is no typed text.
+# Smallest number of bytes of one read that are no typed text.
 _TYPED_BYTES = 16
+# Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"
 # Largest coordinate; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
+# Characters that are no text.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Largest number of waiting keys, more than a person types ahead, and than a path that a terminal pastes as keys.
 MOST_WAITING = 512

@@ -59,6 +59,7 @@ __all__ = [
     "time_slice_cause",
 ]
 
+# Modules with the entries of the catalogue, in its order.
 _FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, profiling, host)
 
 _STREAM_ORDER = Cause(

@@ -22,8 +22,9 @@ from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role,
 
 # Duration (ns) of a long host function.
 LONG_NS = 10 * MS
-# Time (ns) for which the mutex of a host function is held, and pause (ns) between two holds.
+# Time (ns) for which the mutex of a host function is held by another thread.
 HOLD_NS = 5 * MS
+# Pause (ns) between two times in which another thread holds the mutex of a host function.
 _PAUSE_NS = 1 * MS
 
 _CALLS, _FORCED = Word("calls"), Word("forced")

@@ -15,6 +15,7 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import Device, Load, Op, Role, Word
 
+# Flags of a new context: CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST.
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
 
 

@@ -44,15 +44,22 @@ from stallprobes.model import (
     Word,
 )
 
+# Argument ``prot`` (PROT_READ | PROT_WRITE) of mmap, which probes of copies call to get new pageable memory.
 PROT_READ_WRITE = 3
+# Argument ``flags`` (MAP_PRIVATE | MAP_ANONYMOUS on Linux) of mmap, which probes of copies call to get new pageable
+# memory.
 MAP_PRIVATE_ANONYMOUS = 0x22
+# Code of CUDA_ERROR_NOT_READY, which the query of unfinished work returns; probes accept it.
 ERROR_NOT_READY = 600
+# Duration (ns) of the kernel that stands for a reduction, whose result is read back.
 REDUCTION_NS = 5 * MS
 # Size (bytes) of the result of a reduction, which a program reads back to decide on.
 SCALAR_BYTES = 4
 
+# Hardware that the read-back of a scalar may use.
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
+# Remedy of the causes that staging a pageable copy has.
 _PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,
@@ -119,6 +126,7 @@ _SHARED_BUS = Cause(
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )
+# Causes of an aggressor that copies to pageable memory, the most specific first.
 _TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
 

@@ -25,8 +25,9 @@ from stallprobes.model import (
     null_stream,
 )
 
+# Usual period (ns) of a victim.
 VICTIM_PERIOD_NS = 1 * MS
-# Default position of a probe in the default check: after those that have one.
+# Position in the default check of a probe without a position of its own: after all others.
 LAST = 1_000_000
 # Label of a stream that only one probe uses.
 OWN = "own"
@@ -99,6 +100,7 @@ class Hardware(Flag):
     HOST_THREAD = auto()
 
 
+# Words for the hardware that a cause needs.
 HARDWARE_LABELS = {
     Hardware.GRAPHICS_ENGINE: "the graphics engine",
     Hardware.D2H_ENGINE: "the D2H copy engine",
@@ -116,9 +118,11 @@ HARDWARE_LABELS = {
 _INLINE_BYTES = 65_536
 
 
-# Phases that a cause explains: a lock holds up calls, a queue holds up the work behind them.
+# Phases that a cause with a lock explains: it holds up calls.
 CALLS = frozenset({Phase.CALL})
+# Phases that a cause with a queue explains: it holds up the work behind calls.
 WAITS = frozenset({Phase.WAIT, Phase.START})
+# Phases that a cause with a lock and a queue explains.
 BOTH = CALLS | WAITS
 
 

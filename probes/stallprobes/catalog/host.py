@@ -13,6 +13,7 @@ def _control(_place: Placement, _size: int) -> Program:
     return Program(ops=(Op("native:work", (_ITERATIONS,)),), context=None)
 
 
+# Name of the host control, the probe that makes no CUDA calls.
 HOST = "host"
 HOST_CONTROL = Entry(
     name=HOST,

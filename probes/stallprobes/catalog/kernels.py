@@ -36,13 +36,17 @@ from stallprobes.model import (
     Word,
 )
 
-# Number of blocks that stands for as many as the GPU runs at a time.
+# Number of blocks in a launch that stands for as many as the GPU runs at a time.
 FILL_GPU = 0
+# Number of blocks of a kernel that leaves SMs free.
 FEW_BLOCKS = 16
-# Number of threads in a block.
+# Number of threads in a block of all kernels.
 THREADS = 256
+# Duration (ns) of the long kernels of aggressors.
 SPIN_NS = 50 * MS
+# Duration (ns) of the kernel that keeps the GPU awake.
 KEEP_ALIVE_NS = 20 * US
+# Period (ns) of the kernel that keeps the GPU awake.
 KEEP_ALIVE_PERIOD_NS = 10 * MS
 # Number of launches that fill the launch queue of a stream, which holds some 1000.
 QUEUE_DEPTH = 1_100

@@ -38,7 +38,9 @@ from stallprobes.model import (
 FREE_BESIDE_KERNEL_NS = 20 * MS
 # Number of pieces in which memory is mapped and unmapped.
 PIECES = 16
+# Structures that calls of virtual memory and of pools have as arguments.
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
+# Attribute CU_MEMPOOL_ATTR_RELEASE_THRESHOLD of a pool.
 _RELEASE_THRESHOLD = 4
 _ADDRESS, _HANDLE = Word("address"), Word("handle")
 
@@ -132,7 +134,9 @@ _MEMORY_OF_GPU = Cause(
     "On an H200 no other call waits for it.",
     remedy="Keep the memory and reuse it.",
 )
+# Remedy for stalls by creating or mapping memory.
 _ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync delays only its own stream."
+# Remedy for stalls by pinning and unpinning memory.
 _PIN_ONCE = "Pin memory once before the critical part, and reuse it."
 
 ENTRIES = (

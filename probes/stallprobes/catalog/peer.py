@@ -35,11 +35,13 @@ from stallprobes.model import (
     Word,
 )
 
-# Duration (ns) of the kernel ahead of a transfer.
+# Duration (ns) of the kernel ahead of a transfer to another GPU.
 KERNEL_NS = 96 * MS
-# Largest size (bytes) of a part of a relayed transfer.
+# Largest size (bytes) that is relayed through host memory at a time; a larger transfer has several parts.
 CHUNK = 4 * MIB
+# Period (ns) of the victims that copy to another GPU.
 PERIOD_NS = 5 * MS
+# Code of CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, which probes accept.
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704
 
 
@@ -133,6 +135,7 @@ _PEER_ORDER = Cause(
     "memory with the H2D half on a stream of the destination GPU, in chunks tied by events.",
 )
 
+# Hardware that a transfer through host memory uses.
 _STAGED_USES = Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS | Hardware.PEER_TRANSFER
 
 _PEER_COPY = Entry(

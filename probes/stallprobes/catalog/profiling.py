@@ -14,14 +14,17 @@ from stallprobes.model import MS, Needs, Op, Program, Role, Word
 # CUPTI's numbers of the record kinds that torch.profiler enables: copies, memsets, calls of the driver, and concurrent
 # kernels.
 KINDS = (1, 2, 4, 10)
+# Flag of cuptiActivityFlushAll with which incomplete buffers are returned too.
 _FORCED = 1
+# Arguments of the helper that discards records: only those in buffers that CUPTI has returned, or all.
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration. The rest is a part of it, as a check counts an aggressor without a call for 250 ms as
-# stopped. It must be shorter than the time in which an engine has to stop.
+# Length (ns) of an iteration of a profiling aggressor. Its rest is inside the iteration, as a check counts an aggressor
+# without a call for 250 ms as stopped. It must be shorter than the time in which an engine has to stop.
 ITERATION_NS = 400 * MS
-# Length (ns) of a short profile and of the rest after it, and number of them in an iteration.
+# Length (ns) of a short profile of a profiling aggressor, and of the rest after it.
 SESSION_NS = 20 * MS
+# Number of short profiles in an iteration.
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 # Length (ns) of the one profile of an iteration that rests otherwise.
 PROFILE_NS = 5 * MS
@@ -34,6 +37,7 @@ _PAUSE_NS = 1 * MS
 _MUTEX = Word("CUPTI", shared=True)
 
 
+# Operations that end a profile: its kinds of records are disabled, and all records flushed.
 _STOP = (
     *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
     Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),
@@ -55,6 +59,7 @@ def _rest(ns: int) -> Op:
     return Op("native:sleep", (ns,), phase=None, label="rest")
 
 
+# Operations that detach CUPTI from the process after a profile.
 _DETACH = (
     Op("cupti:cuptiFinalize", (), label="cuptiFinalize"),
     # A buffer that CUPTI has not returned before is not returned later.

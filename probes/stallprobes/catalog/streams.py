@@ -33,6 +33,7 @@ from stallprobes.model import (
     Word,
 )
 
+# Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 STREAM_NON_BLOCKING = 1
 # Longest wait (ns) of a host function for its gate or mutex, so that it always ends.
 WATCHDOG_NS = 250 * MS

@@ -20,7 +20,9 @@ MS = 1_000_000
 GIB = 1 << 30
 # Beginning of the function names of probes that profile their own process.
 CUPTI = "cupti:"
+# Function of a probe that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
+# Function of a probe that launches graphs: detaching CUPTI can crash a process that uses graphs.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

@@ -7,19 +7,24 @@ from dataclasses import dataclass
 
 from stallprobes import model
 
-# Driver functions that put work with a record of its own on a stream.
+# Driver functions that put kernels on a stream; each call has a record of its own.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
+# Driver functions that put copies on a stream.
 _COPIES = frozenset(
     {"cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync"}
 )
+# Driver functions that put memsets on a stream.
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
 # Driver functions without a stream among their arguments; they use the legacy default stream of the thread's context.
 _ON_DEFAULT_STREAM = frozenset(
     {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
 )
+# All driver functions of probes that submit work.
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
+# Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# Function without a stream that returns when all work of the default stream is complete; the others may return earlier.
+# Function without a stream argument that returns when all work of the default stream is complete; other functions
+# without a stream argument may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
 # Depth (submissions) that stands for a stream without a limit: the driver's queue of a stream holds about 1000.

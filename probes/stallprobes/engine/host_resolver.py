@@ -19,6 +19,7 @@ from stallprobes.errors import Unsupported, reason_of
 from stallprobes.model import Arg, Buffer, HostFunction, KernelArgs, Op, Resource, Space, Text, Word
 from stallprobes.native.library import core
 
+# Size (bytes) of a cache line, to which blocks of memory are aligned.
 CACHE_LINE = 64
 
 

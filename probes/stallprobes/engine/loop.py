@@ -18,6 +18,7 @@ from stallprobes.native.library import core
 OpRows = ctypes.Array[OpRow]
 # Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
 _FIRST_OP = 1
+# All flags of an operation.
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)
 
 

@@ -34,6 +34,7 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupporte
 from stallprobes.model import Process
 from stallprobes.native.layouts.board import EngineState
 
+# Module of each backend.
 BACKENDS = {
     "host": "stallprobes.engine.host",
     "cuda": "stallprobes.engine.cuda.backend",
@@ -43,7 +44,7 @@ BACKENDS = {
 TICK_S = 0.02
 # Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
 VIRTUAL_STEP_NS = 20_000_000
-# Longest wait (s) for the end of the probes.
+# Longest wait (s) for the end of the probes after a Stop.
 STOP_S = 0.7
 # Longest wait (s) for the end of the second process, in which probes of another process run. STOP_S and this wait must
 # together be shorter than a session's wait for the end of its engine.
@@ -51,6 +52,7 @@ _SECOND_STOP_S = 0.1
 # Longest wait (s) until the timeline is on: CUPTI may hang.
 TIMELINE_START_S = 10.0
 
+# Operation of prctl(2): the process gets a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _MS = 1_000_000
 

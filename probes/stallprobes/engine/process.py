@@ -32,12 +32,14 @@ from stallprobes.native.layouts.board import create_shared_memory
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
+# Signals that end a process by a defect.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Longest wait (s) for the end of a killed process and of the thread that reads its messages.
 _REAP_S = 0.4
-# Longest time (s) from the end of the control socket to the end of the process: the driver's cleanup can take long, and
-# all of it on a busy machine.
+# Longest time (s) from the end of the engine's control socket to the end of its process: the driver's cleanup can take
+# long, and all of it on a busy machine.
 _EXIT_S = 2.0
+# Smallest number of a descriptor that is passed on: above stdin, stdout and stderr.
 _FIRST_FREE_FD = 3
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")
@@ -91,6 +93,7 @@ def _close_unclaimed(future: Future[EngineProcess]) -> None:
         future.result().close()
 
 
+# Thread that starts the engines of this process.
 _spawner = _Spawner()
 
 

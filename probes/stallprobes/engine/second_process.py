@@ -23,6 +23,7 @@ _READY_S = 25.0
 # Largest number of the engine's polls (every 20 ms in real time) without a change of the heartbeat. It is a number and
 # not a time, so that a suspension of both processes does not count as silence.
 _SILENT_POLLS = 500
+# Longest wait (s) for the end of the killed second process.
 _REAP_S = 0.5
 
 

@@ -28,8 +28,9 @@ from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
 from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses, TimelinePosition, TimelineStatus
 
-# Longest waits (s) for the engine's end after a Stop, and for its start.
+# Longest wait (s) for the engine's end after a Stop.
 _STOP_S = 1.0
+# Longest wait (s) for the engine's start.
 _START_S = 30.0
 # Additional wait (s) for the start with a timeline; the engine waits as long for CUPTI.
 _TIMELINE_S = 10.0
@@ -39,6 +40,7 @@ _SILENCE_S = 30.0
 _STOP_STEP_S = 0.05
 # Period (s) at which records are polled; the collector itself polls CUPTI every 10 ms.
 _RECORDS_S = 0.002
+# Time (ns) until which records are complete, without an engine: no time is later.
 _END_NS = 1 << 62
 
 

@@ -23,10 +23,13 @@ from stallprobes.native.layouts.board import ProbeState
 
 Explain = Callable[[Op, int], tuple[str, bool]]
 
+# Operation of prctl(2) that names the thread.
 _PR_SET_NAME = 15
+# Operation of prctl(2) that sets how late (ns) a sleep may end.
 _PR_SET_TIMERSLACK = 29
-# Polling periods (s): of a thread until it is settled, and of all loops until they are held.
+# Period (s) at which it is polled whether a started thread is settled.
 _SETTLE_STEP_S = 0.001
+# Period (s) at which it is polled whether all loops are held (begin no iteration).
 _HOLD_STEP_S = 0.0005
 # States of a loop that makes no further calls.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)

@@ -20,31 +20,40 @@ from msgspec.structs import force_setattr
 
 from stallprobes.errors import MalformedJson, TruncatedJson
 
+# Control characters without tab and newline, as a range of a regular expression.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 # Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program is cut to 1000.
 LONGEST_TEXT = 1 << 16
+# Longest name (characters) in a document, such as a probe's.
 LONGEST_NAME = 1 << 10
 # Largest integer that every JSON parser represents exactly.
 LARGEST_INTEGER = 2**53
 
+# Regular expression of a text without control characters.
 _WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
+# A text in a document.
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]
-# The same for members of recordings, whose lines are checked as a whole: it is in the schema alone.
+# A text of recordings, whose lines are checked for control characters as a whole: the limits are in the schema alone.
 String = Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_TEXT, "pattern": _WITHOUT_CONTROL})]
 # Text that is set when a document is made, so that recordings have none.
 Sentence = String | msgspec.UnsetType
+# A text that is not empty.
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 # Largest value of the driver or the clock: a handle, a size, 146 years in nanoseconds.
 LARGEST_UNSIGNED = 2**62
+# An integer of the driver or the clock that is not negative.
 Unsigned = Annotated[int, Meta(ge=0, le=LARGEST_UNSIGNED)]
+# A time or duration (ns).
 Nanoseconds = Unsigned
-# What a structured array holds.
+# An integer of a structured array.
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # A time since 1970, until 2286.
 WallSeconds = Annotated[float, Meta(ge=0, le=1e10)]
+# A count above 0.
 Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
+# Any integer that every JSON parser represents exactly.
 Integer = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 # A number that is not negative, up to a limit above every measured one.
 Figure = Annotated[float, Meta(ge=0, le=1e18)]
@@ -123,13 +132,17 @@ def about(description: str) -> Meta:
     return Meta(description=description)
 
 
+# Characters that are replaced in a text: control characters and lone surrogates.
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# Byte sequences of JSON that may be a control character.
+# Byte sequences of JSON that may be a control character: its escape, and a character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Escapes in JSON that are no control characters as ``encoded`` writes them.
+# An escape of JSON, with the first digits of a control character's.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
+# The escapes that ``encoded`` writes.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
+# Part of a string that is longer than a text may be.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
+# A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
@@ -247,11 +260,12 @@ _WORDS = {
     "array": "a list",
     "object": "an object",
 }
+# Sentences in place of msgspec's error messages.
 _SENTENCES = (
     (re.compile(r"Object missing required field `(.*)`"), "it has no “{}”"),
     (re.compile(r"Object contains unknown field `(.*)`"), "it has “{}”, which is not expected here"),
 )
-# Largest numbers of characters of a key and of a text in an error message.
+# Largest numbers of characters of a key, and of a whole text, in an error message.
 _LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
 
 

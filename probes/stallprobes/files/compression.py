@@ -114,6 +114,7 @@ class DecompressedStream:
         self._pending, self.complete = b"", True
 
 
+# End of the names of files that are compressed.
 COMPRESSED = ".gz"
 # Window size of zlib plus 16: zlib then writes gzip's header and checksum.
 _AS_GZIP = 16 + zlib.MAX_WBITS

@@ -19,12 +19,13 @@ from stallprobes.model import Channel
 
 # Smallest number of calls of a window whose percentiles count for the variation of the machine.
 ENOUGH_CALLS = 20
-# Percentiles of the windows at the ends of the range: 99 % are inside, so that one extreme window in 200 at either end
-# does not widen it for good.
+# Percentiles of the windows at the ends of the machine's range: 99 % are inside, so that one extreme window in 200 at
+# either end does not widen it for good.
 _LOWEST, _HIGHEST = 0.5, 99.5
-# Prior of the standard deviation of a window's log percentile, and its weight in windows. On a shared H200 host,
-# launches and copies had 0.23 to 0.36 at p50, completion waits and the host control 0.00 to 0.05.
+# Prior of the standard deviation of a window's log percentile. On a shared H200 host, launches and copies had 0.23 to
+# 0.36 at p50, completion waits and the host control 0.00 to 0.05.
 _PRIOR_DEVIATION = 0.25
+# Weight of the prior of a window's standard deviation, as a number of windows.
 _PRIOR_WINDOWS = 4
 # 99th percentile of the normal distribution.
 _Z99 = 2.326

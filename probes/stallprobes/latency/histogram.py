@@ -28,6 +28,7 @@ LARGEST = 2**62
 
 Counts = NDArray[np.uint64]
 Int64s = NDArray[np.int64]
+# Numbers of buckets with their counts, as in a document.
 Pairs = Sequence[Sequence[int]]
 
 
@@ -60,10 +61,13 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+# Lower bounds (ns) of the buckets, and the end of the last one.
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
 # Lower bounds (ns) of the buckets; the last bucket has the width of its octave.
 LOWER: Int64s = _BOUNDS[:-1]
+# Upper bounds (ns) of the buckets, which are outside of them.
 UPPER: Int64s = _BOUNDS[1:]
+# Middles (ns) of the buckets, in place of their values in a mean.
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 
@@ -433,4 +437,5 @@ class Histogram:
         return pairs.tolist()  # type: ignore[no-any-return]
 
 
+# The histogram without values.
 _EMPTY = Histogram(HistogramBlock(np.zeros((2, 0), dtype=np.int64), [0, 0], [0], [0]), 0)

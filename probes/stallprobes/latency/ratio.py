@@ -31,6 +31,7 @@ class Quantile(StrEnum):
         return int(self[1:])
 
 
+# The quantiles that are percentiles.
 PERCENTILES = (Quantile.P50, Quantile.P99)
 
 

@@ -22,6 +22,7 @@ ChannelMap = Mapping[Channel, Histogram]
 
 # Measured calls, of the structure Sample, oldest first.
 Samples = NDArray[Any]
+# No measured calls.
 NO_SAMPLES: Samples = np.zeros(0, dtype=dtype_of(Sample))
 
 

@@ -18,6 +18,7 @@ from stallprobes.recording.observation import ProbeSet
 # Time (ns) from the end of the last aggressor, or from switching the probe on, until a baseline window begins: the
 # first calls are slow.
 SETTLE_NS = 500 * MS
+# Length (ns) of a baseline window that ends with a judgement and not by its length.
 _NEVER = 1 << 62
 
 

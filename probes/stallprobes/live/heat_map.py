@@ -21,7 +21,7 @@ from stallprobes.recording.observation import ProbeSet
 
 # Channels of the heat map: the host phases. The start is a part of the wait, whose calls would count twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
-# Largest number of marks that are kept.
+# Largest number of marks (switches, slow calls, …) on the time axis that are kept.
 _MARKS = 64
 # Largest number of earlier probe sets on the axis.
 _EARLIER = 4

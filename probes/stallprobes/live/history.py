@@ -15,19 +15,24 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import LOWER, Histogram, HistogramBlock, index
 from stallprobes.native.layouts.histogram import BUCKETS
 
-# Axis of the latencies: its lowest value (ns), number of decades, and number of bins in a decade.
+# Lowest value (ns) of the axis of the latencies.
 LOW_NS = 100
+# Number of decades of the axis of the latencies.
 DECADES = 8
+# Number of bins in a decade of the axis of the latencies.
 PER_DECADE = 8
+# Number of bins of the axis of the latencies.
 BINS = DECADES * PER_DECADE
-# Length (ns) of a slot of the history.
+# Length (ns) of a slot of the history: the calls of a slot are counted together.
 SLOT_NS = 100_000_000
 
-# Largest number of slots that one observation may fill; after a longer gap, calls cannot be assigned to slots.
+# Largest number of slots of the history that one observation may fill; after a longer gap, calls cannot be assigned to
+# slots.
 MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]
 Nanoseconds = NDArray[np.int64]
+# Age in place of the oldest call in flight, where no call was in flight.
 _NO_AGE = -1
 
 

@@ -25,8 +25,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest time (ns) from a switch to the first slow call of a stall that is said to begin after it, and longest time
-# (ns) with which the switch is its probable cause.
+# Longest time (ns) from a switch of an aggressor to the first slow call of a stall that is said to begin after it, and
+# longest time (ns) with which the switch is its probable cause.
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
 # Shortest time (ns) between two switches that can be told apart.
 _AT_ONCE_NS = 100 * MS

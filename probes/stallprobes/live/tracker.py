@@ -28,12 +28,14 @@ JUDGE_NS = 200 * MS
 _LASTING = 7
 # Largest time (ns) by which a judgement may be early, or be late without counting as a further one.
 JITTER_NS = 20 * MS
-# Numbers of consecutive judgements after which another verdict is logged, and after which one is over.
+# Number of consecutive judgements with a verdict after which it is logged.
 _FOUND = 2
+# Number of consecutive judgements without a logged verdict after which it is over.
 _MISSING = 3
 # Longest time (ns) from a switch to a slowdown that began or ended with it: the window, the judgements until the
 # slowdown is found or missing, and the start or end of an aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
+# Largest number of last switches of aggressors that are kept.
 _SWITCHES = 64
 # Largest number of entries in the log.
 MOST_ENTRIES = 200

@@ -14,14 +14,15 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
 # Usual length (ns) of the window that the screen judges.
 WINDOW_NS = 1_000 * MS
-# Shortest time (ns) in its own slots that the window of a victim in slots has; the window is extended for that.
+# Shortest time (ns) for which a victim that shares the time in slots with others has run within its window; the window
+# is extended for that.
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# Number of calls up to which the window of a probe with a long period is extended, and the longest such window (ns). A
-# verdict needs three calls.
+# Number of calls up to which the window of a probe with a long period is extended: one more than a verdict needs.
 _CALLS = 4
-_LONGEST_OF_CALLS_NS = 60_000 * MS
+# Longest window (ns) of a probe with a long period, whose window is extended by its number of calls.
+_LONGEST_EXTENDED_NS = 60_000 * MS
 
 
 def thinned(recent: deque[Snapshot]) -> None:
@@ -79,7 +80,7 @@ class LazyWindows(Mapping[str, Window]):
 
 def extended_ns(period_ns: int) -> int:
     """The length of the window of a probe with few calls in a second; 0 for others."""
-    length_ns = min(_CALLS * period_ns, _LONGEST_OF_CALLS_NS)
+    length_ns = min(_CALLS * period_ns, _LONGEST_EXTENDED_NS)
     return length_ns if length_ns > WINDOW_NS else 0
 
 

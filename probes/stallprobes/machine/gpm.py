@@ -23,6 +23,7 @@ from stallprobes.machine import nvml
 PERIOD_S = 0.5
 # Time (s) between the two samples that ``ask`` compares.
 _ASK_S = 0.1
+# Reasons why the GPM counters have no values.
 UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
 NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counters"
 NOT_READ = "stallscope does not read the GPM counters here"
@@ -48,6 +49,7 @@ PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
 }
+# Number of kB in a MiB, the unit of the counters of PCIe.
 _KB_OF_MIB = 1048.576
 
 

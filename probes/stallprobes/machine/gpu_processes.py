@@ -35,7 +35,9 @@ _ALLOWED_S, _REFUSED_S = 30.0, 5.0
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 
+# Reason why a process of this stallscope cannot be attached.
 OWN_REFUSAL = "it belongs to this stallscope, which measures with it: select another process."
+# Reason why a process that NVML lists, and /proc does not, cannot be attached.
 NOT_VISIBLE_REFUSAL = (
     "it is outside this container, hidden from this user, or has ended and its memory stays: run stallscope on the "
     "host, or with sudo."
@@ -57,6 +59,7 @@ class ContextKind(StrEnum):
     MPS = "mps"
 
 
+# NVML's function for the list of processes with each kind of context.
 _LISTS = {
     ContextKind.COMPUTE: "nvmlDeviceGetComputeRunningProcesses",
     ContextKind.GRAPHICS: "nvmlDeviceGetGraphicsRunningProcesses",

@@ -12,6 +12,7 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 
 # Largest number of snapshots that are kept; over a longer time every second, fourth, … snapshot is.
 _MOST_SNAPSHOTS = 4096
+# Names of the readings of which a state has not the median, but the range or all values.
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
 _Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
 _Watts = Annotated[float, Rounded(1)]
@@ -43,7 +44,9 @@ class GpuStates(Document):
     window: GpuState
 
 
+# Readings of which a state has the smallest and the largest value.
 _RANGES = (_CLOCK, _POWER)
+# Readings of which a state has the median.
 _MEDIANS = tuple(name for name in GpuState.__struct_fields__ if name not in (*_RANGES, "performance_states"))
 # Names of the readings in a state.
 STATE_READINGS = (*_RANGES, _STATE, *_MEDIANS)

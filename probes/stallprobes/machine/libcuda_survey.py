@@ -15,11 +15,14 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+# File name of the driver's library.
 LIBRARY = "libcuda.so.1"
+# Codes of cuInit: CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY.
 NO_DEVICE = 100
 VERSION_MISMATCH = 803
 NOT_READY_YET = 802
 
+# Words for the modes of module loading (CUmoduleLoadingMode).
 _LOADING_MODES = {1: "eager", 2: "lazy"}
 
 

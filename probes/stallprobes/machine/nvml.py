@@ -12,10 +12,12 @@ from typing import Any
 
 from stallprobes.errors import NvmlUnavailable
 
+# Functions without which nvidia-ml-py is too old.
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
 # First release of the package "pynvml" without a module of its own: it only depends on nvidia-ml-py.
 FORK_ENDS = 12
 
+# Error codes of NVML (nvmlReturn_t).
 LIBRARY_NOT_FOUND = 12
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4

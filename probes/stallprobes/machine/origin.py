@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Document, Text, about
 
+# Name of a backend in results.
 Backend = Literal["cuda", "simulated", "host"]
 # Name of a backend in results, by its name in the engine.
 BACKENDS: Mapping[str, Backend] = {"cuda": "cuda", "sim": "simulated", "host": "host"}

@@ -29,7 +29,9 @@ _COMMAND_BYTES = 4096
 _COMMAND_S = 1.0
 # Processes (folder, start time) whose commands could not be read within _COMMAND_S.
 _WAITING: set[tuple[Path, int]] = set()
+# Path of a device file of the driver that a process has open.
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
+# Shell that starts programs.
 _SHELL = "/bin/sh"
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
 
+# UUID of the simulated GPU.
 SIMULATED_UUID = "SIMULATED"
 # Fields of the simulated values, each with the factor from the field's unit to the whole number.
 SENSORS = (
@@ -27,7 +28,9 @@ SENSORS = (
     ("sm_active_percent", 100),
     ("sm_occupancy_percent", 100),
 )
+# Reading of a field that is not simulated.
 _NOT_SIMULATED = TelemetryReading(None, 0, "the simulated GPU does not know it")
+# Performance state of the simulated GPU.
 PERFORMANCE_STATE = "P0"
 
 

@@ -25,12 +25,14 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) of a reading that has no value, only the reason for that.
+# Period (s) of a reading that has no value but only the reason for the lack.
 _REPEATED_S = 60.0
-# States, the best first.
+# States of the telemetry, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
+# The states of the telemetry as a tuple, to compare two.
 _STATES = get_args(TelemetryState)
 
+# Words for the bits of NVML's mask of reasons for a lower clock.
 _THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application clocks",
@@ -95,6 +97,7 @@ def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField
     return TelemetryField(name, 1.0, read, slow=True)
 
 
+# Readings by NVML's functions, each with its period (s).
 FIELDS = (
     TelemetryField("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
     TelemetryField("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),
@@ -108,6 +111,7 @@ FIELDS = (
     TelemetryField("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
     TelemetryField("processes", 2.0, processes_on, slow=True),
 )
+# Names of NVML's constants for the traffic over PCIe, by the name of the reading.
 _PCIE = {"pcie_to_gpu_kb_s": "NVML_PCIE_UTIL_RX_BYTES", "pcie_from_gpu_kb_s": "NVML_PCIE_UTIL_TX_BYTES"}
 # Names of all readings.
 NAMES = (*(nvml_field.name for nvml_field in FIELDS), *_PCIE, *gpm.METRICS)

@@ -36,15 +36,21 @@ from stallprobes.matrix.matrix import Matrix
 # Largest size (bytes) of the document of one machine, and of each host of a merged check. A check of one machine has 6
 # MB, a merged one less per host.
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
+# Largest number of hosts of a merged check.
 MOST_HOSTS = 10_000
 # Number of characters at the start of a check that contain the name of its schema.
 _HEAD = 200
+# First bytes of a file that is compressed with gzip.
 _GZIP = b"\x1f\x8b"
 # Name of the file in the user's state that names the check saved last.
 _LAST = "last-check.txt"
+# Name of a check's schema, without its version.
 _NAME = "stallscope.check"
+# Beginning of a recording, which is told apart from a check by it.
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
+# Names of the schemas of other documents, which are no checks.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
+# Text of a document before its cells.
 _CELLS = b'"cells":['
 # Number of cells whose histograms are read at a time: one by one takes a tenth longer.
 _CELLS_TOGETHER = 32

@@ -34,14 +34,17 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.repeat_spool import RepeatSpool, SpooledRepeats
 
+# Schema of the JSON document, with the number of its version.
 CHECK_SCHEMA = "stallscope.check/3"
-# Largest numbers of cells and of verdicts in a document.
+# Largest number of cells, and of verdicts, in a document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
 # Largest number of repeats of one machine, ten times as many as a check has, and of channels; a probe has some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
+# Names of the phases that a channel may have.
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
+# Schema of the names of the channels of a repeat.
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",
@@ -162,6 +165,7 @@ class CheckDocument(CheckHead, Generic[CellForm], kw_only=True, tag_field="schem
     ]
 
 
+# Document of a check.
 WholeCheck = CheckDocument[CheckCell]
 
 

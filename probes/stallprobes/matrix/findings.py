@@ -11,7 +11,7 @@ from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Kinds in the order of a count: the worst first, what was not measured last.
+# Kinds of cells in the order in which their numbers are reported: the worst first, what was not measured last.
 KIND_ORDER: tuple[CellKind, ...] = (
     *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
     Status.INVALID,
@@ -24,6 +24,7 @@ PERCENTILE_MARKS = {
     '"': "from the due time, at p99",
     "+": "a call that had not returned",
 }
+# Mark behind a figure by its quantile.
 _QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
 
 

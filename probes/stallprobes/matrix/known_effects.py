@@ -23,7 +23,7 @@ from stallprobes.patterns.naming import by_name, probe_name
 from stallprobes.verdicts.candidates import AggressorGroup, Effect, KnownEffects
 from stallprobes.verdicts.evidence import SLOWER, STALLED
 
-# Smallest ratio of an effect of an aggressor, by percentile.
+# Smallest ratio to the baseline with which an aggressor has an effect on a victim, by percentile.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
 # Factor over the largest recorded ratio beyond which a stall is not the effect of the aggressor alone. On 57 mixtures
 # on an H200, and the same ones simulated, no other aggressor was named with 2 to 4; with 5 one was.

@@ -26,6 +26,7 @@ from stallprobes.verdicts.verdict import Verdict
 
 # Name of the column without an aggressor: the latencies of the driver itself.
 QUIET = "quiet"
+# Phases that a cell of the matrix shows.
 PHASES = MATRIX_PHASES
 # Largest number of rows or columns of a matrix that is read.
 MOST_LINES = 2_000
@@ -51,6 +52,7 @@ class Status(StrEnum):
         return STATUS_LOOKS[self]
 
 
+# Words and marks of each status.
 STATUS_LOOKS = {
     Status.OK: VerdictKind.QUIET.look,
     Status.STARVED: VerdictKind.STARVED.look,
@@ -58,6 +60,7 @@ STATUS_LOOKS = {
     Status.INVALID: Look("invalid", "invalid", "invalid", "warn", "measured, but the result does not count"),
     Status.MISSING: Look("not reached", "–", "·", "faint", "not reached"),
 }
+# What a cell is counted as: the kind of its verdict, or its status if it was not measured.
 CellKind = VerdictKind | Status
 
 

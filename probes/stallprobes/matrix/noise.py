@@ -16,14 +16,17 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# Percentiles of the windows' medians whose ratio is the spread, so that it does not follow from one slow window; and
-# smallest number of windows.
+# Percentiles of the windows' medians whose ratio is the spread, so that it does not follow from one slow window.
 _LOW, _HIGH = 5.0, 95.0
+# Smallest number of windows from which a spread is computed.
 _FEWEST_WINDOWS = 4
-# Percentiles of the windows that are the ends of the machine's range, and smallest number of windows.
+# Percentiles of the windows that are the ends of the machine's range.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
+# Smallest number of windows from which the machine's range is computed.
 _FEWEST_FOR_RANGE = 20
+# Channel of the time inside calls.
 _CALL = Channel(Phase.CALL)
+# Smallest number of calls of a window whose percentile counts, by percentile.
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 
@@ -52,6 +55,7 @@ def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     return _SPREADS[matrix]
 
 
+# Spread of each matrix, which several reports need.
 _SPREADS: WeakKeyDictionary[Matrix, BaselineSpread | None] = WeakKeyDictionary()
 
 

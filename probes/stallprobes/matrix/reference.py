@@ -29,6 +29,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 
+# Schema of the JSON document, with the number of its version.
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases with ratios in a reference.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
@@ -39,12 +40,14 @@ LEAST_CHECKS = 2
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # Number of calls below which a percentile here does not show the absence of a stall.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
+# Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
 # Suffix of the names in the fingerprint of a simulated GPU.
 _SIMULATED = " (SIMULATED)"
+# Keys of the fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")
 
 
@@ -63,12 +66,14 @@ class CellState(StrEnum):
         return self in (CellState.STALLED, CellState.STARVED)
 
 
+# State of a cell in a reference by the kind of its verdict; other kinds are unclear.
 _STATES = {
     VerdictKind.QUIET: CellState.QUIET,
     VerdictKind.SLOWER: CellState.SLOWER,
     VerdictKind.STALLED: CellState.STALLED,
     VerdictKind.STARVED: CellState.STARVED,
 }
+# Kinds of verdicts that are stalls.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 
 

@@ -18,13 +18,17 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Largest size (bytes) of repeats in memory, and of the part of the file that is not written yet.
+# Largest size (bytes) of repeats that are all in memory; beyond it, they are written to a temporary file.
 _IN_MEMORY = 32 << 20
-_PENDING = 1 << 20
-# Percentiles that are stored: computing them for a whole check takes a tenth of the time of computing them one by one.
+# Size (bytes) of new repeats above which they are written to the temporary file together.
+_PENDING_BYTES = 1 << 20
+# Percentiles that are stored with each repeat: a merge computes them for all histograms of a host at once, in a tenth
+# of the time of computing them one by one.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
-# Layout of the head of a repeat: host, channels, iterations and duration.
+# Layout of the first bytes of a stored repeat: number of its host, number of its list of channels, iterations, duration
+# (ns).
 _HEAD = struct.Struct("=IIqq")
+# Channels of the histograms of a repeat: of its window, of the baseline before, and of the one after.
 _Layout = tuple[tuple[Channel, ...], ...]
 
 
@@ -56,7 +60,7 @@ class RepeatSpool:
             data = self._packed(repeat)
             self._pending += data
             self._places.append(self._places[-1] + len(data))
-            if len(self._pending) > (_PENDING if self._written else _IN_MEMORY):
+            if len(self._pending) > (_PENDING_BYTES if self._written else _IN_MEMORY):
                 self._write()
             return len(self._places) - 2
 

@@ -18,22 +18,25 @@ from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan,
 
 # Period (s) at which a condition is polled.
 _STEP_S = 0.005
-# Longest waits (s): until aggressors that were switched off have returned, and until others have started.
+# Longest wait (s) until aggressors that were switched off have returned.
 _RETURN_AT_MOST_S = 1.0
+# Longest wait (s) until aggressors that were switched on have started.
 _START_AT_MOST_S = 0.3
-# Number of calls of a victim after a change of state that are not measured, as the first may have begun before it; and
-# the longest wait (s) for them.
+# Number of calls of a victim after a change of state that are not measured, as the first may have begun before it.
 _LEAD_IN_CALLS = 2
+# Longest wait (s) for the calls of a victim after a change of state that are not measured.
 _LEAD_IN_AT_MOST_S = 0.05
 # Longest time (s) of the last kernel of a probe that keeps its queue full; contexts on one GPU take longer.
 _LAST_KERNEL_S = 0.06
-# Number of calls of every victim up to which a window is extended. It is extended in steps (s) until an iteration of
-# every running aggressor ends in it, and to no more than _LONGEST_S.
+# Number of calls of every victim up to which a window is extended.
 _ENOUGH_CALLS = 40
+# Step (s) in which a window is extended, until an iteration of every running aggressor ends in it.
 _EXTENSION_S = 0.02
+# Longest window (s), also if calls of a victim or an iteration of an aggressor are missing in it.
 _LONGEST_S = 0.35
 # Time (ns) without progress after which an aggressor counts as stuck.
 _NO_PROGRESS_NS = 500_000_000
+# Largest number of rounds of an experiment.
 _MOST_ROUNDS = 20
 
 

@@ -45,8 +45,9 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Longest waits (s): until the calls of aggressors have returned, and until aggressors prove that they run.
+# Longest wait (s) until the calls of aggressors have returned.
 _DRAIN_S = 2.0
+# Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
 # Longest wait (s) for records: usually 10 ms, but half a second on an H200 behind back-to-back pageable copies.
 _RECORDS_AT_MOST_S = 2.0

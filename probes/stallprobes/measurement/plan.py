@@ -17,10 +17,12 @@ from stallprobes.verdicts.experiment import BlamePlan
 # Name of the pattern of probes that are selected by name.
 PROBES = "probes"
 
-# Number of calls after idle times in a window: a verdict needs three.
+# Number of calls after idle times in a window: one more than a verdict needs.
 _IDLE_CALLS = 4
+# Shortest time (s) in which baselines are measured.
 _SHORTEST_BASELINE_S = 1.0
 
+# Variants of patterns, each with the name of its pattern.
 Selection = Sequence[tuple[str, Variant]]
 
 

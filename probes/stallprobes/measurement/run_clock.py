@@ -9,9 +9,11 @@ from stallprobes.engine.session import Session
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
 
-# Times (s) of a variant besides its windows: its start (an estimate), the warm-up, and settling after a switch.
+# Estimated time (s) from the beginning of a variant until its probes run.
 _START_S = 1.5
+# Time (s) of the warm-up of a variant, before its baselines.
 WARM_S = 0.5
+# Time (s) after a switch of aggressors that is not measured.
 SETTLE_S = 0.3
 # Longest step (s) between two reports of progress.
 STEP_S = 0.1

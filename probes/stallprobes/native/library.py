@@ -21,6 +21,7 @@ from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECO
 
 # Remedy for every problem of the native library.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
+# Beginning of the names of the native helpers in the core library.
 _HELPER = "ss_helper_"
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+# Folder of the C sources.
 NATIVE = Path(__file__).parent
-# Folder of the built libraries, and of the record of the build: the digest of the sources, the compilers, and a digest
-# of each file.
+# Folder of the built libraries.
 LIBRARIES = NATIVE / "lib"
+# Name of the record of the build in the folder of the built libraries: the digest of the sources, the compilers, and a
+# digest of each file.
 RECORD = "build.json"
+# File names of the core library, the injected library, and the attacher.
 CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"
 
+# Files whose contents are in the digest of the sources.
 _PATTERNS = ("common/*.h", "cupti/*.[ch]", "core/*.[ch]", "inject/*.[ch]", "attach/*.[ch]", "layouts/*.py")
 
 

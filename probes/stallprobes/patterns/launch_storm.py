@@ -5,6 +5,7 @@ from __future__ import annotations
 from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, several, variant
 
+# Victims of all variants.
 _VICTIMS = (probe("launch-batch"), probe("launch"), probe("event"))
 
 

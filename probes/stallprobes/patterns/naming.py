@@ -16,16 +16,20 @@ from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, 
 from stallprobes.patterns import patterns
 from stallprobes.spelling import nearest
 
+# Name that selects every pattern.
 ALL = "all"
 # Largest number of names that an error message lists.
 _LONGEST_LIST = 20
 # Largest number of threads of an aggressor: more than most machines have cores for would measure the host.
 MOST_THREADS = 16
+# Name of an aggressor with a number of threads, and its placement.
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
+# Placement by the name of the context, behind @ in a probe's name.
 CONTEXTS = {
     **{context.name: Placement(context) for context in (PRIMARY, SECONDARY, THIRD, GREEN)},
     SECOND_PROCESS: Placement(PRIMARY, process=Process.SECOND),
 }
+# Placement by the name of the stream, behind / in a probe's name.
 STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 

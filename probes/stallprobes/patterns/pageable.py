@@ -6,19 +6,27 @@ from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
+# Where the copying and the launching thread submit, by the end of the variant's name: the placement of both probes, and
+# its words.
 _PLACEMENTS = {
     "other-stream": (Placement(), "launches on another non-blocking stream"),
     "same-stream": (on_shared_stream(), "launches on the same stream"),
     "null-stream": (on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
 }
+# How the memory of the copies is made, by the beginning of the variant's name: the catalogue entry of the copy, and its
+# words.
 _COPIES = {
     "pinned": ("d2h-pinned-large", "copies into pinned memory"),
     "warm": ("d2h-pageable-warm", "copies into a reused pageable buffer"),
     "fresh": ("d2h-pageable-fresh", "copies into newly mapped pageable memory"),
 }
+# Expected result of pinned copies on the stream of the launches.
 _IN_ORDER = "The launch calls stay fast. The kernels wait in the stream behind the copies, which is its order."
+# Expected result of copies into a reused pageable buffer on the stream of the launches.
 _STARVES = "The launching thread starves: almost none of its calls return."
+# Expected result of copies into newly mapped pageable memory on the stream of the launches.
 _WHOLE_COPY = "A launch call takes as long as a whole copy: over 100 ms at p99."
+# Kind and expected result of each variant, by (copy, placement).
 _EXPECTED = {
     ("pinned", "other-stream"): (Kind.REMEDY, "The launches stay at their baseline."),
     ("pinned", "same-stream"): (Kind.REMEDY, _IN_ORDER),

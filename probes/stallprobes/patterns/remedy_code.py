@@ -27,7 +27,9 @@ class CodeLanguage(StrEnum):
         return _LABELS[self]
 
 
+# Words for each language of remedies.
 _LABELS = {CodeLanguage.CUDA: "CUDA C++", CodeLanguage.PYTORCH: "PyTorch", CodeLanguage.CUPY: "CuPy"}
+# Language of remedies without the user's choice.
 DEFAULT_LANGUAGE = CodeLanguage.CUDA
 
 

@@ -6,8 +6,9 @@ from stallprobes.catalog import Placement
 from stallprobes.model import MIB, SECONDARY, Kind, Pattern, Process, Symptom
 from stallprobes.patterns._build import probe, variant
 
-# Probes whose work runs on the graphics engine, and probes whose work runs on a copy engine.
+# Probes whose work runs on the graphics engine.
 _ON_ENGINE = (probe("launch"), probe("d2d"))
+# Probes whose work runs on a copy engine.
 _BY_COPY_ENGINE = (probe("d2h-pinned", size=1 * MIB), probe("h2d-pinned", size=1 * MIB))
 
 

@@ -19,7 +19,7 @@ from stallprobes.traces.trace import RecordedTrace, Trace
 
 # Start of a line: the time comes first, so that the index is made without decoding the line.
 _TIME = b'{"wall_s":'
-# Latest time (s since 1970) of a line.
+# Latest time (s since 1970) of a line of a recording.
 _LATEST_S = 1e10
 # Largest number of traces in a recording.
 _MOST_TRACES = 1 << 16

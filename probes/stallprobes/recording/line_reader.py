@@ -20,14 +20,15 @@ from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
 # Largest compression ratio of a recording; above it the file is damaged. A recording is compressed to a fifth, and to a
-# hundredth if only the time changes in it, since each line has a checksum and ends with a flush. There is no limit
-# for the first _FREE_BYTES of text.
+# hundredth if only the time changes in it, since each line has a checksum and ends with a flush.
 _HIGHEST_RATIO = 250
+# Number of first bytes of text of a recording for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26
+# Limit of the bytes of text: none.
 _UNLIMITED = 1 << 62
-# Distance (bytes of text) between points at which decompression can resume, to read a line again, and their largest
-# number; a point takes some 50 KiB.
+# Distance (bytes of text) between points at which decompression can resume, to read a line again.
 _POINT_BYTES = 1 << 22
+# Largest number of points at which decompression can resume; one takes some 50 KiB.
 _MOST_POINTS = 256
 
 _Kind = TypeVar("_Kind", bound=Line)

@@ -27,6 +27,7 @@ from stallprobes.recording.recording_format import Line
 
 # Largest number of channels: a screen has at most 16 probes, a program at most 12 channels.
 _MOST_CHANNELS = 256
+# Limit of the numbers of a call in flight, above every time (ns) of a real recording.
 _LATEST_NS = 2**62
 
 Channels = tuple[tuple[Channel, Histogram], ...]

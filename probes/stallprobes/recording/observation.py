@@ -17,10 +17,11 @@ from stallprobes.files.codec import WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
 
+# Names of the backends of an engine.
 CUDA: Final = "cuda"
 SIM: Final = "sim"
 HOST: Final = "host"
-# Default of ``waiting``; a recording omits the member if it is this object.
+# No waiting probes, the default of ``waiting``; a recording omits the member if it is this object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

@@ -16,6 +16,7 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
+# Place of a line that is not known.
 _NONE = -1
 # Number of decoded probe sets, and of baselines, that are cached.
 _HELD = 4

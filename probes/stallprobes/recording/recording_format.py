@@ -10,8 +10,10 @@ from msgspec import Meta, Struct
 from stallprobes.errors import MalformedJson, RecordingError
 from stallprobes.files.codec import cleaned, decoded, encoded, is_odd
 
+# Version of the format of a recording; another version is not read.
 VERSION = 3
 
+# Largest size (bytes) of the first line of a recording.
 LONGEST_HEAD = 1 << 16
 # Largest size (bytes) of a line: an observation has some kilobytes, the baselines of sixteen probes some hundred.
 LONGEST_LINE = 1 << 22

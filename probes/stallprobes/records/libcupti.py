@@ -17,24 +17,32 @@ from pathlib import Path
 
 from stallprobes.records.timeline import TimelineProblem, TimelineUnavailable
 
+# File name of a libcupti, with its version.
 _SONAME = re.compile(r"libcupti\.so(?:\.(\d+)(?:\.(\d+))*)?$")
+# ``cuptiGetVersion`` of CUDA 12.0, the oldest supported one.
 _OLDEST_VERSION = 18
+# Package with a libcupti by the major version of CUDA.
 _PACKAGES = {12: "nvidia-cuda-cupti-cu12", 13: "nvidia-cuda-cupti"}
+# Folders with libcupti in a CUDA toolkit.
 _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
+# Folders with CUDA toolkits.
 _TOOLKIT_ROOTS = ("/usr/local", "/opt/nvidia", "/opt")
 
+# Codes of CUPTI (CUptiResult): a function or GPU that does not fit, no initialization, a profiler that uses CUPTI.
 NOT_COMPATIBLE = 14
 NOT_INITIALIZED = 15
 TAKEN = 39
 
-# ``cuptiGetVersion`` of CUDA 13.0 and of the first library that records context switches.
+# ``cuptiGetVersion`` of CUDA 13.0, and of the first library that records context switches.
 _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 
 # ``cuptiGetVersion`` of CUDA 12.6, before which detaching can crash a program that uses graphs.
 _DETACHABLE = 24
+# Domain of the callbacks of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
 _DRIVER_DOMAIN = 1
 # Number of a driver function that waits for nothing: CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion.
 _DRIVER_GET_VERSION = 2
+# Type of the ids of threads in records: those of the system.
 _THREAD_ID_SYSTEM = 1
 # Flag of cuptiActivityFlushAll with which buffers with incomplete records are returned too.
 FLUSH_FORCED = 1
@@ -252,6 +260,7 @@ def load(driver_version: int) -> Cupti:
     raise first
 
 
+# Kind, cause and remedy of a missing timeline by CUPTI's code.
 _PROBLEMS = {
     TAKEN: (
         TimelineProblem.TAKEN,
@@ -328,8 +337,10 @@ def _major(path: str, real: str) -> int | None:
     return None if folder is None else int(folder[1])
 
 
+# Version of CUDA by ``cuptiGetVersion``.
 _TOOLKITS = {18: "12.0", 19: "12.1", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6", 26: "12.8", 27: "12.9",
              28: "12.9"}  # fmt: skip
+# Program that prints the version of a libcupti, in a process of its own: loading may crash.
 _ASK = (
     "import ctypes, sys; version = ctypes.c_uint32();"
     " print(ctypes.CDLL(sys.argv[1]).cuptiGetVersion(ctypes.byref(version)), version.value)"

@@ -42,6 +42,7 @@ def _int64s(*names: str) -> np.dtype[Any]:
     return np.dtype([(name, np.int64) for name in names])
 
 
+# Row of a piece of work on the GPU.
 WORK = _int64s(*WorkRow._fields)
 # Row of a call: ``probe`` is the number of a probe or thread, ``op`` the number of its operation.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
@@ -56,6 +57,7 @@ DRIVER_CALL = np.dtype(
 )  # fmt: skip
 # Fields of work that come from the call that submitted it.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
+# Row of a tenure: a time in which a context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")
 # Row of an overhead: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")

@@ -66,6 +66,7 @@ class TimelineStatus:
         return f"{UNAVAILABLE}: {self.found}" + (f"; {self.do}" if self.do else "")
 
 
+# Status of a timeline that is off.
 OFF = TimelineStatus()
 
 
@@ -121,4 +122,5 @@ class TimelinePosition:
     calls: Mapping[str, int] = field(default_factory=dict)
 
 
+# Position before the first row of a timeline.
 BEGINNING = TimelinePosition()

@@ -14,7 +14,9 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.records.libcupti import version_text
 from stallprobes.records.timeline import TimelineLosses, TimelineStatus
 
+# Word in place of CUPTI's version, for a simulated GPU.
 SIMULATED = "simulated"
+# Words for the kinds of records.
 _KINDS = [kind.word for kind in RecordKind]
 KindWord = Annotated[str, Meta(pattern=f"^({'|'.join(_KINDS)})$", extra_json_schema={"enum": _KINDS})]
 

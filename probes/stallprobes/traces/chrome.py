@@ -44,9 +44,10 @@ from stallprobes.units import duration_ns
 EventTrack = NewType("EventTrack", str)
 # Approximate size (bytes) of a chunk of the file.
 CHUNK = 1 << 17
-# Type of a complete event, which comes first, and the place of its end; number of events between two reports of
-# progress.
+# Type of a complete event, which comes first in its line; length of the line's beginning with it; and number of events
+# between two reports of progress.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
+# Number of rows that are converted at a time.
 _ROWS = 2048
 # Shortest delay (ns) for which a cause is given: the GPU always takes a few microseconds to start work.
 _SHORT_NS = 10_000

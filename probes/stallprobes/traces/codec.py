@@ -29,10 +29,13 @@ from stallprobes.traces.trace import (
 # Largest number of rows of a stored trace: calls, work, tenures and overheads together.
 MOST_ROWS = 20_000
 
-# Latest time (36 years) and longest duration (28 hours) in a stored trace (ns), with which no sum exceeds an int64.
+# Latest time (ns) in a stored trace: 36 years. No sum of it and the longest duration exceeds an int64.
 _LATEST_NS = 1 << 60
+# Longest duration (ns) in a stored trace: 28 hours.
 _LONGEST_NS = 10**14
+# Columns with the operation of a call.
 _CALL = ["probe", "op"]
+# Kinds of records of work on the GPU.
 _KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 

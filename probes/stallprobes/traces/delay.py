@@ -18,8 +18,9 @@ from stallprobes.units import duration_ns
 # Longest change (ns) of the GPU between two contexts, about 80 µs on an H200; a longer gap is another process's
 # time-slice.
 LONGEST_CHANGE_NS = 300_000
-# Record kinds as plain integers: a look-up in an enum is slow, and is made for every piece of work.
+# Kinds of records as plain integers: a look-up in an enum is slow, and is made for every piece of work.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
+# Kinds of records and of copies as plain integers: a look-up in an enum is slow, and is made for every piece of work.
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 

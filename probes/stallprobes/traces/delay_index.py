@@ -25,8 +25,9 @@ from stallprobes.traces.trace import Int64s, Trace
 # Largest number of work rows and tenures beside a piece of work with which all parts of its delay are computed, to name
 # the main cause; with more, a shorter computation must do.
 _MOST_ROWS = 24
-# Columns of the name of work, and columns of the copy engine that it uses.
+# Columns with the name of a piece of work.
 _NAMED = ["kind", "probe", "op"]
+# Columns by which two copies use the same copy engine.
 _ENGINE = ["kind", "subkind", "device"]
 
 

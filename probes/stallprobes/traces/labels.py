@@ -9,12 +9,14 @@ import numpy as np
 from stallprobes.native.layouts.cupti import CopyKind, OverheadKind, RecordKind
 from stallprobes.traces.trace import Int64s, OpenWork, Trace
 
+# Words for kinds of records of work.
 _KINDS: Mapping[int, str] = {
     RecordKind.KERNEL: "kernel",
     RecordKind.MEMSET: "memset",
     RecordKind.COPY: "copy",
     RecordKind.PEER_COPY: "peer copy",
 }
+# Words for the directions of copies.
 _COPIES: Mapping[int, str] = {
     CopyKind.HOST_TO_DEVICE: "H2D",
     CopyKind.DEVICE_TO_HOST: "D2H",
@@ -22,6 +24,7 @@ _COPIES: Mapping[int, str] = {
     CopyKind.HOST_TO_HOST: "H2H",
     CopyKind.PEER: "P2P",
 }
+# Kinds of records of copies.
 _COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
 # Kinds of memory as in CUpti_ActivityMemoryKind.
 _MEMORY: Mapping[int, str] = {

@@ -17,7 +17,9 @@ from stallprobes.traces.trace import Int64s, OpenWork
 _LATE_NS = 20 * MS
 # Largest number of calls of an operation that are kept: the oldest ones.
 _MOST_CALLS = 4_096
+# Columns of the times of calls.
 _BEGAN, _RETURNED = range(2)
+# No calls: their columns without rows.
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
 
 

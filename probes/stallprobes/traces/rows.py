@@ -41,6 +41,7 @@ class RowKind(StrEnum):
         return _GROUPS[self]
 
 
+# Group of rows by the kind of a row.
 _GROUPS = {
     RowKind.CALLS: RowGroup.CALLS,
     RowKind.OVERHEADS: RowGroup.CALLS,

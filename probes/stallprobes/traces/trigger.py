@@ -20,13 +20,14 @@ from stallprobes.verdicts.rules import HOST_SHARE
 
 # Shortest time (s) between two traces of slow calls.
 COOL_DOWN_S = 10.0
-# Shortest and longest time (ns) that a trace shows before a slow call, and after it; between these, the call's
-# duration.
+# Shortest and longest time (ns) that a trace shows before a slow call; between these, the call's duration.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
+# Shortest and longest time (ns) that a trace shows after a slow call; between these, the call's duration.
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 # Percentile of a baseline that stands for its longest call in a limit: one call in 100 000 is longer, since a baseline
 # of hours contains outliers that would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
+# Phases of operations whose calls can be a trigger.
 _TIMED = (Phase.CALL, Phase.WAIT)
 # Columns of latencies above their limits; _LATE is 1 for a start on the GPU.
 _PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)

@@ -14,15 +14,18 @@ from stallprobes.model import Channel, Probe, op_name
 from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
-# Smallest ratio to the baseline of a stall, and of a slowdown.
+# Smallest ratio to the baseline of a stall.
 STALLED = 3.0
+# Smallest ratio to the baseline of a slowdown.
 SLOWER = 1.5
-# Smallest excess (ns) over the baseline of a stall, a slowdown and a tail: less is due to cache misses, not to locks.
+# Smallest excess (ns) over the baseline of a stall: less is due to cache misses, not to locks.
 STALLED_NS = 2_000
+# Smallest excess (ns) over the baseline of a slowdown: less is due to cache misses, not to locks.
 SLOWER_NS = 1_000
+# Smallest excess (ns) over the baseline of a tail (slow calls among many): less is due to cache misses, not to locks.
 TAIL_NS = 20_000
-# Smallest excess (ns) of a tail without an aggressor: on a busy machine, 1 call in 100 is 30 µs late in a second now
-# and then.
+# Smallest excess (ns) of a tail (slow calls among many) without an aggressor: on a busy machine, 1 call in 100 is 30 µs
+# late in a second now and then.
 ALONE_TAIL_NS = 100_000
 # Percentile of the baseline with which the median of calls after idle times is compared: they are few, and on a busy
 # machine 1 call in 50 of a baseline is as slow as they are. The median of three calls of the baseline is above its p95

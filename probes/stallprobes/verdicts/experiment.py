@@ -48,7 +48,9 @@ _CHANGE_S = 0.1
 # the baseline alone, a part of 13 ms of 49 ms would count as none.
 _LEAST_SHARE = 0.1
 
+# Aggressors that run.
 AggressorState = frozenset[str]
+# State in which no aggressor runs.
 ALL_OFF: AggressorState = frozenset()
 
 
@@ -443,6 +445,7 @@ class _Figure:
         return [ns / total for ns in added] if total > 0 else None
 
 
+# Conclusion on an aggressor by two comparisons.
 _CONCLUSION_OF = {
     # (slow with the aggressor alone, slow with only this one off)
     (_Slow.YES, _Slow.NO): Conclusion.CAUSE,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of calls below which a victim is starved, and shortest window (ns) with which this is judged.
+# Number of calls below which a victim is starved.
 STARVED_CALLS = 3
+# Shortest window (ns) with which it is judged whether a victim is starved.
 STARVED_WINDOW_NS = 500_000_000
 # Smallest age (ns) of a call in flight that counts: some call is nearly always in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
-# Results of a comparison that a caller may count as failures, and those that count by default.
+# Results of a comparison that a caller may count as failures.
 FAILURES = ("worse", "starved", "better", "unsure")
+# Results of a comparison that count as failures by default.
 FAIL_ON = ("worse", "starved")
 # Name of the failure of a check against a reference: a cell stalls here and in none of the reference's checks.
 UNUSUAL = "unusual"
@@ -79,6 +81,7 @@ class Look:
     meaning: str = ""
 
 
+# Words and marks of each kind of verdict.
 LOOKS = {
     VerdictKind.QUIET: Look("quiet", style="good"),
     VerdictKind.GPU_TIME: Look("GPU time", "g", style="accent", meaning="GPU time"),
@@ -91,4 +94,5 @@ LOOKS = {
     VerdictKind.STARVED: Look("STARVED", style="bad", meaning="fewer than 3 calls returned in 0.5 s"),
     VerdictKind.FAILED: Look("FAILED", "F", style="bad", meaning="FAILED"),
 }
+# Rank of each kind of verdict, from harmless to severe.
 _SEVERITY = {kind: number for number, kind in enumerate(VerdictKind)}

@@ -26,34 +26,37 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share and smallest number of calls above three times the baseline's p99 with which a tail counts. A median
-# needs as many calls.
+# Smallest share of calls above three times the baseline's p99 with which a tail counts.
 TAIL_SHARE = 0.01
+# Smallest number of calls above three times the baseline's p99 with which a tail counts. A median needs as many calls.
 TAIL_CALLS = 3
 # Smallest share of a victim's excess that the host control must show at the same time to be its cause.
 HOST_SHARE = 0.5
 # Largest ratio of slow calls (TAIL_CALLS apart) to the number that the pauses of the thread explain with which the
 # machine is slow and not the driver: a thread that loses its CPU while it polls the clock loses it in its calls too.
 PAUSE_FACTOR = 3
-# Smallest host time (ns) of a call with short work that can be a wait for earlier work, and smallest share of the
-# difference to the GPU time which that work must take.
+# Smallest host time (ns) of a call with short work that can be a wait for earlier work.
 HIDDEN_NS = 100_000
+# Smallest share of the difference between host and GPU time of a call with short work which earlier work must take, for
+# the call to be a wait for it.
 HIDDEN_SHARE = 0.7
 # Shortest and longest change-over (ns) to another context: 135 us beside a wait of 5 us on an H200; other GPUs are
-# assumed to be within these limits. Then the largest ratio of two waits for it on one GPU, which differ only by the
-# work itself.
+# assumed to be within these limits.
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
+# Largest ratio of two waits for a change-over on one GPU, which differ only by the work itself.
 _MOST_UNEQUAL = 1.25
 
-# Causes of verdicts without an aggressor, each with its short form.
+# Cause of a verdict without an aggressor, with its short form: as slow after the aggressors stopped.
 DRIFT_CAUSE = (
     "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
     "as slow after the aggressors stopped: drift, or a lasting effect",
 )
+# Cause of a verdict without an aggressor, with its short form: the machine varies by as much.
 UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
+# Cause of a verdict without an aggressor, with its short form: too few windows.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",
@@ -62,6 +65,7 @@ TOO_SHORT_CAUSE = (
 # 90th percentile of the normal distribution.
 _Z90 = 1.282
 
+# Channels of the time inside calls, and of waits for their work.
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 

@@ -70,7 +70,7 @@ SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
 # Smallest number of readings for which slow calls are remembered as read: their thread may be missing in some readings,
-# while another thread uses its slot, and come again with the same calls.
+# while another thread uses its slot in the file, and come again with the same calls.
 _FORGET_READINGS = 64
 
 

@@ -13,7 +13,8 @@ from stallprobes.watch.reading.call_stack import CallStack
 
 # Largest number of places that have sums of their own; further places are omitted.
 MOST_SITES = 4096
-# Function, size and blocking of calls; those without a stack are spread over the places of the others.
+# Function, size and blocking of calls; calls without a stack are spread over the places of calls with a stack that have
+# the same key.
 _KindKey = tuple[str, int | None, bool]
 
 

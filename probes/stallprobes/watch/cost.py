@@ -15,15 +15,17 @@ from stallprobes.watch.reading.record_windows import RecordWindows
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
-# Bounds (ns) of what CUPTI itself takes for a call's two callbacks, without the callbacks. Measured on H200s (CUPTI
-# 13.0 and 13.5): 0.1 us in a loop of queries, 0.2 us in one of launches, 0.33 us in launches that are captured.
+# Shortest and longest time (ns) that CUPTI itself takes for the two callbacks of a call, at its begin and its end: it
+# is added to the time inside the callbacks. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of queries, 0.2
+# us in one of launches, 0.33 us in launches that are captured.
 DISPATCH_NS = (50, 350)
 
 
-# Shortest and longest time (ns) by which a call stays longer after a detach: with records of the GPU's work (four
-# processes that launch, H200, CUPTI 13.5: 158 to 1272), and without.
+# Shortest and longest time (ns) by which a call stays longer after a detach, by whether records of GPU work were on.
+# With records: four processes that launch, H200, CUPTI 13.5: 158 to 1272.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Number of graphs instantiated in a second from which what stays of that matters.
+# Number of graphs instantiated in a second above which a report names the cost of their nodes that stays after a
+# detach.
 _FEW_GRAPHS = 1.0
 
 

@@ -14,20 +14,22 @@ from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, Process
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
-# Smallest GPU time of a sequence that is shown, as a share of the longest steady state of all sequences; the threads of
-# other sequences are only counted.
+# Smallest GPU time of a sequence (the threads that call by turns) that is shown, as a share of the longest steady state
+# of all sequences; the threads of other sequences are only counted.
 _LEAST_GPU_SHARE = 0.005
-# Smallest time of a sequence inside calls that block for a cause, as a share of the same time, with which it is shown
-# all the same; and largest number of sequences that are.
+# Smallest time that a sequence (threads that call by turns) with less GPU time must spend inside calls that block for a
+# cause to be shown, as a share of the longest steady state; and largest number of sequences that are shown for it.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
+# Parts of the time that are inside calls which block for a cause.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
-# Smallest share of the cost of waits that a function must have to be named, and largest number of named functions.
+# Smallest share of the cost of waits at which a function is named, and largest number of named functions.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
+# Largest number of other processes on the GPU that are named.
 _MOST_SHARERS = 4
-# Smallest share of a step at which a part is named.
+# Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
-# Smallest share of the time between calls that the threads must be off the CPU, and smallest share of all time that is
-# between calls, for a sentence about it.
+# Smallest share that is worth a sentence about time off the CPU: of the time between calls in which no thread has a
+# CPU, and of all time that is between calls.
 _LEAST_OFF_CPU = 0.1
 # Smallest share that is printed as a percentage, and smallest width of an interval that is: less rounds to 0 %.
 _LEAST_INTERVAL = 0.005

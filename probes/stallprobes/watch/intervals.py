@@ -15,6 +15,7 @@ _MOST = 2**62
 _SHORT = 2**15
 # Largest size of a table that has an entry for every possible code: per code that is used, and in all.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
+# Empty array of times.
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 

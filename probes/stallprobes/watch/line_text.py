@@ -29,9 +29,12 @@ _LEAST_SHOWN = 0.01
 _LEAST_WITH_INNER = 0.1
 # Rate (calls a second) from which no decimal is printed.
 _LEAST_RATE = 9.5
-# Largest possible cost of a wait (share of the time) below which the text says that it costs less than 1 %.
+# Bound of the largest possible cost of a wait (share of the time) below which the text says that it costs less than 1
+# %.
 _LEAST_PRICE = 0.005
+# Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
+# Remedy for time inside calls that submit work, such as launches.
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
 # Remedies for host time of a host that does not compute.
 _HOST_REMEDIES = {
@@ -39,18 +42,23 @@ _HOST_REMEDIES = {
     "waits for requests, it has time to spare.",
     Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
 }
+# Remedy for waits for the GPU.
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
 # Name of a thread of PyTorch's that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
+# Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
-# Causes of waits against which the remedy of the function does not help.
+# Causes of waits which are not the work of the waiting function, so that its remedy does not help.
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# Causes of long calls against which the remedy of the function does not help: the above, and calls of other threads.
+# Causes of long calls for which the remedy of their function does not help: the above, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
+# Remedy for waits in which the GPU only communicates.
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
+# Remedy for waits in which the GPU goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
+# Remedy for waits in which the GPU works.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 
 

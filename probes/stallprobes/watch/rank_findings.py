@@ -35,11 +35,11 @@ from stallprobes.watch.reading.process_rank import Rank
 
 # Smallest share of the time that waits for a rank must take to be reported.
 _LEAST_SHARE = 0.005
-# Smallest share of another rank's time spent waiting for a rank with which the late rank is blamed, and smallest factor
+# Smallest share of a rank's time spent waiting for a late rank with which the late rank is blamed, and smallest factor
 # by which this share must exceed the late rank's own waits for the other.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# Smallest share of a late rank's additional time that a reason must explain, and smallest share of the waits that must
-# be in rounds for which the parts of the time are known.
+# Smallest share of a late rank's additional time that a reason must explain, and smallest share of the waits for it
+# that must be in rounds (collectives of all ranks) for which the parts of the time are known.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of the additional time at which a line or kernel is named.
 _MIN_NAMED_SHARE = 0.3

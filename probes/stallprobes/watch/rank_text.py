@@ -11,8 +11,9 @@ from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, Sequen
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of communication in the time of a sequence with which it is said that its partners are not known.
+# Smallest share of communication in the time of a rank's threads with which it is said that its partners are not known.
 LEAST_COMMUNICATION = 0.05
+# Words behind the reason of a late rank whose threads had no CPU.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"
 
 

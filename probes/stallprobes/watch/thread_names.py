@@ -23,10 +23,13 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 
+# Name of the thread with which a process began.
 MAIN_THREAD = "MainThread"
+# Role of a thread of Python's ThreadPoolExecutor.
 POOL = "ThreadPoolExecutor"
 # Period (ns) at which the system's names are read for threads that have no other name.
 PAUSE_NS = 1_000_000_000
+# Largest number of characters of a function's name as a thread's role.
 _LONGEST_NAME = 64
 # Names of threads in the system, which keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
 # torch/csrc/autograd/engine.cpp; the number is the device's), of data loaders (torch/utils/data/_utils/pin_memory.py
@@ -38,6 +41,7 @@ _SYSTEM_ROLES = (
     (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
+# Roles of threads of PyTorch, as _SYSTEM_ROLES and _FUNCTION_ROLES give them.
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
 # Roles of threads by the function that they run, with the end of the name of the function's file.
 _FUNCTION_ROLES = {
@@ -60,7 +64,9 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 # Names of functions that many threads run; the file is named in their place.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
+# Function name of a Python module's own code.
 _MODULE = "<module>"
+# End of the path of Python's module threading.
 _THREADING = "/threading.py"
 # Id of a thread and its begin, since the system reuses ids.
 _ThreadKey = tuple[int, int]
@@ -77,6 +83,7 @@ class RunFunction:
     certain: bool
 
 
+# Result for a thread whose function is not known.
 _NOTHING = RunFunction("", False)
 
 

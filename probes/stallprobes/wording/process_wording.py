@@ -8,7 +8,9 @@ from itertools import groupby
 from stallprobes.machine.gpu_processes import ContextKind, GpuProcessList, ListedProcess, ProcessSource
 from stallprobes.units import plural, three
 
+# Text in place of an unknown value.
 NOT_KNOWN = "n/a"
+# Letter of each kind of context in a list of processes.
 _LETTERS = {ContextKind.COMPUTE: "C", ContextKind.GRAPHICS: "G", ContextKind.MPS: "M"}
 
 

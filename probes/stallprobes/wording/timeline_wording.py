@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stallprobes.records.timeline_summary import TimelineSummary
     from stallprobes.verdicts.verdict import Verdict
 
+# Word in place of CUPTI's version, for a simulated GPU.
 SIMULATED = "simulated"
 # Words for each kind of loss (singular, plural), in the order of a report.
 _LOSSES = {

@@ -14,6 +14,7 @@ from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
 from stallscope.cli.process.stdout import Output
 
+# File of each kind of fleet.
 FILES = {
     "slurm": "slurm.sh",
     "kubernetes": "kubernetes.yaml",

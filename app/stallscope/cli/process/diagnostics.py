@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# Words for each exit code in the help.
 EXIT_CODE_MEANINGS = {
     ExitCode.SUCCESS: "success",
     ExitCode.REGRESSION: "a regression or a failed expectation",
@@ -104,6 +105,7 @@ def is_terminal(stream: object) -> bool:
         return False
 
 
+# Advice where the terminal cannot show a screen.
 SCREENLESS = "for text and JSON output see: stallscope --help"
 
 
@@ -197,6 +199,7 @@ class StatusLine:
             return written and _write(TerminalText(shown))
 
 
+# The line of progress on stderr, which other output erases first.
 status_line = StatusLine()
 
 

@@ -29,7 +29,9 @@ class WatchExit(IntEnum):
     NOT_FOUND = 127
 
 
+# Exit code, less the signal's number, of a program that a signal ended.
 _SIGNAL_BASE = 128
+# Signal that asks watch for a report while the program runs.
 REPORT_SIGNAL = signal.SIGUSR1
 # Signals that are forwarded to the program. The terminal's are among them: it sends them to its foreground group, which
 # is the group of this process until the program has the terminal.
@@ -44,7 +46,9 @@ _FORWARDED = frozenset(
         signal.SIGWINCH,
     }
 )
+# Signals that stop the program and this process with it.
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+# Signals that are blocked here, and taken one at a time.
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 
 

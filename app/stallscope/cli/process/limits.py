@@ -8,9 +8,11 @@ import gc
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
-# Address space (bytes) of commands, measured with ulimit -v: a command that measures works with 200 MiB, of which
-# Python has 30. A screen has some 15 threads, each with a stack of 8 MiB and a heap of 64 MiB in the C library.
+# Address space (bytes) that a command with NumPy needs, measured with ulimit -v: a command that measures works with 200
+# MiB, of which Python has 30.
 _NUMPY_BYTES = 192 * _MIB
+# Address space (bytes) that a screen needs: it has some 15 threads, each with a stack of 8 MiB and a heap of 64 MiB in
+# the C library.
 _SCREEN_BYTES = 896 * _MIB
 # Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
 _SCREEN_FILES = 24

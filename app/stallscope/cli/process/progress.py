@@ -17,17 +17,21 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# Time (s) that a command must have run, or have left, before a line is drawn.
+# Time (s) that a command must have run, or have left, before the line of progress is drawn.
 _FIRST_S = 1.0
-# Shortest time (s) between two drawings for reports, and period (s) of drawings without a report.
+# Shortest time (s) between two drawings for reports of progress.
 _DRAW_S = 0.1
+# Period (s) of drawings without a report.
 _TICK_S = 0.25
-# Time (s) until the first line, and between two lines, of a terminal that cannot erase lines.
+# Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
+# Time (s) between two further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
-# Shortest time (s) and smallest share of a step from which its rate is estimated.
+# Shortest time (s) and smallest share of a step from which its rate, and with it the time that is left, is estimated.
 _RATE_S, _RATE_SHARE = 1.0, 0.01
+# Number of columns of the bar.
 _BAR_COLUMNS = 24
+# Shortest time (s) that is shown in minutes.
 _MINUTES_FROM_S = 100
 
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+# Exit code of an interrupted command: 128 and the number of SIGINT.
 _INTERRUPTED = 130
+# Sentence on stderr of an interrupted command.
 _MESSAGE = b"stallscope: interrupted\n"
 
 _Handler = Callable[..., object] | int | None

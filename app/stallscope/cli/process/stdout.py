@@ -16,6 +16,7 @@ from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
 # Number of pieces of JSON that are escaped and written together: one at a time takes as long as making them.
 _PIECES = 500
+# The JSON text of a value.
 _encoded = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -109,8 +110,11 @@ def _width(stream: TextIO, terminal: bool) -> int:
     return USUAL_WIDTH
 
 
+# Types of values without items.
 _ATOMS = {str, int, float, bool, type(None)}
+# Types of values without members, the names of an object.
 _WITHOUT_MEMBERS = {*_ATOMS, list, tuple}
+# Types of all values that JSON's encoder knows.
 _PLAIN = {*_WITHOUT_MEMBERS, dict}
 
 

@@ -20,6 +20,7 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
+# Signals that are forwarded to the program while the screen is open.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
 # Number of last lines of the program's output that are printed after the screen if the program failed: its error
 # message is lost with the screen.

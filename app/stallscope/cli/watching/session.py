@@ -48,11 +48,12 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Usual and shortest time (s) between two readings: only a burst overwrites slow calls or records in a ring before they
-# are read.
+# Usual time (s) between two readings of the program's file, which is also the shortest one: only a burst of calls
+# overwrites slow calls or records in a ring before they are read.
 POLL_S = 0.1
 # Longest time (s) until a signal is answered between two readings of a folder.
 _ANSWER_S = 0.05
+# Words for the step in which the last records are read.
 _READING = "reading what the program recorded"
 # Usual ways to end a program: no message names these signals.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)

@@ -14,6 +14,7 @@ from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, 
 STALE_S = 3.0
 # Number of last readings of the utilisation that are drawn.
 _UTILIZATIONS = 8
+# Reasons for a lower clock that are not shown as a warning.
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 

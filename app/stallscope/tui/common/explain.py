@@ -24,7 +24,9 @@ from stallscope.tui.common.screen import ScreenContext
 
 # Width of the terminal below which the box is as wide as the terminal, so that lines of code are not folded.
 NARROW_COLUMNS = 100
+# Blanks before lines of code.
 _INDENT = "  "
+# Explanation of the GPU's values below the heat map.
 UTILISATION = (
     "util: share of the time in which a kernel ran, however small. SM act.: share of the SMs with a warp, in the mean."
 )

@@ -19,12 +19,13 @@ from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 # Columns of a phase's name before its plot.
 LABEL = 6
-# Columns of the figures behind a plot of one line, and of a higher one.
+# Columns of the figures behind a plot of one line, and behind a higher one.
 FIGURES_IN_A_LINE, FIGURES = 22, 30
 # Largest number of lines of a plot, in a usual panel and in a panel of _TALL lines or more.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 # Number of calls below which no p99.9 is shown.
 TAIL_CALLS = 1000
+# Words before the figures of the live histogram, and of the one during the stall before a remedy.
 _LIVE, _WAS = "now", "was"
 # Name of the histograms behind the live ones, beside the plot and in the legend.
 BASELINE = ("base", "baseline")

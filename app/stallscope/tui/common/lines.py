@@ -24,12 +24,16 @@ from stallprobes.units import duration_ns, times
 from stallscope.report.columns import cut_columns, display_width, wrapped
 from stallscope.tui.line_filters import contrast, luminance
 
+# A part of a line: text and its style.
 Run = tuple[str, str]
+# A line of the screen.
 Line = list[Run]
 # What a click on a line selects: (first column, end, target).
 Targets = list[tuple[int, int, Any]]
 
+# Characters of a plot, by height in eighths of a line.
 BLOCKS = " ▁▂▃▄▅▆▇█"
+# Characters of a heat map, by number of calls.
 SHADES = " ░▒▓█"
 # Smallest number of columns and lines of a screen.
 SMALLEST = (60, 18)
@@ -38,7 +42,7 @@ TOO_SMALL = "small"
 # Smallest number of columns to which a part of a line is cut; a shorter part is omitted.
 _SHORTEST_PART = 12
 
-# Smallest contrast ratios: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
+# Smallest contrast ratios to the background: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 # Step (share of the way to black or white) in which a color is shifted until its contrast suffices.
 _STEP = 0.05

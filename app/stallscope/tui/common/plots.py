@@ -16,7 +16,9 @@ from stallscope.tui.common.lines import BLOCKS, Line, runs_of_rows
 _AXIS_LABEL = 6
 # Styles of the letters of a plot, by number.
 STYLES = ("", "baseline", "live", "both", "bad", "ghost")
+# Numbers of the styles of a plot's letters.
 _BASELINE_ONLY, _LIVE, _BOTH, _IN_FLIGHT, _GHOST = 1, 2, 3, 4, 5
+# The characters of a plot as an array.
 _LETTERS = np.array(list(BLOCKS))
 
 Letters = NDArray[np.str_]

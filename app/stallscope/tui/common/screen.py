@@ -43,7 +43,7 @@ from stallscope.tui.sources.source import ScreenSource
 
 # Step (s) of a seek in a recording.
 SEEK_S = 5.0
-# Redraws of tables and headers in a second, as fast as a person reads them.
+# Redraws in a second of tables, and of headers: as fast as a person reads them.
 TABLES_PER_S, HEADERS_PER_S = 2.5, 2.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-# Time (s) after which the view shows the stall itself and not only its first call.
+# Time (s) after the begin of a stall at which the explanation shows the stall itself and not only its first call.
 DELAY_S = 1.5
 
 

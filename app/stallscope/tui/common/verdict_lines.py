@@ -12,6 +12,7 @@ from stallscope.tui.common.lines import Line, cut
 
 # Columns of the word or label at the beginning of a line.
 LABEL = 10
+# Label before a cause by how it is proven; otherwise it is "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
 # Verdict kinds whose head is more than the change of one figure.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)

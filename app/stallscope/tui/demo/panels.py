@@ -14,10 +14,11 @@ from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
 from stallscope.tui.demo.tour import DemoTour
 
+# Number of lines of the caption that explains a step.
 CAPTION_LINES = 3
 # Largest width of a line: longer lines are hard to read.
 _LONGEST_LINE = 120
-# Lines of the finale's head, and of a pattern with the empty line behind it.
+# Lines of the head of the finale (the summary at the end), and of one pattern in it with the empty line behind it.
 _HEAD, _PATTERN = 3, 4 + 1
 
 

@@ -26,11 +26,11 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Lines of a screen from which the panels are placed as on a screen of at least this height; in its compact layout the
-# log and the heat map make room for the caption.
+# Height (lines) of a screen from which the monitor's panels are placed as for at least this height, although the
+# caption takes lines: in the compact layout the log and the heat map make room for it.
 _COMPACT_FROM = 24
-# Lines of the log there (a verdict, its cause and its remedy), and of all panels but table and log: header, histogram,
-# heat map with its time axis, and key bar.
+# Lines of the log in the compact layout (a verdict, its cause and its remedy), and of all panels but table and log:
+# header, histogram, heat map with its time axis, and key bar.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 

@@ -16,18 +16,20 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# Smallest width of a panel that has the selected cell beside the block, and columns of the cell there.
+# Smallest width (columns) of a panel that has the selected cell beside the block, and columns of the cell there.
 _WIDE, _BESIDE = 120, 52
 # Number of columns of a symbol with the space before it, and of the worst ratio.
 _STEP, _WORST = 2, 10
-# Number of rows that have room before the legend and the histogram do.
+# Number of rows of the matrix that get their lines on the screen before the legend and the histogram get theirs.
 _LEAST_ROWS = 6
-# Number of lines of the selected cell beside the block where there is room, and smallest number of them.
+# Number of lines of the selected cell beside the block where there is room, and smallest number of lines for it.
 _CELL, _LEAST_CELL = 16, 8
-# Number of lines below the block: for the cell's cause and remedy, or for its whole text where there is room.
+# Number of lines below the block: for the selected cell's cause and remedy, or for its whole text where there is room.
 _CAUSE, _TEXT = 3, 8
-# Smallest number of lines with the histograms of all phases; with fewer, the judged phase has one line.
+# Smallest number of lines with the histograms of all phases of the selected cell; with fewer, only the judged phase has
+# a line.
 _PANEL = 6
+# Letters of the columns: A to Z, then a to z.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
 

@@ -21,16 +21,19 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.matrix.view_model import CellLabel, Key
 
-# Smallest and largest width (columns) of a cell, and of the names of the rows.
+# Smallest and largest width (columns) of a cell.
 CELL, WIDEST_CELL = 9, 12
+# Smallest and largest width (columns) of the names of the rows.
 LABEL, WIDEST_LABEL = 12, 30
 # Largest number of lines of the names of the columns.
 HEAD_LINES = 4
 # Smallest number of columns to which the title is cut.
 _SHORTEST_TITLE = 10
-# Width of the phase names in the labels of rows with a line for call and one for wait.
+# Width (columns) of the phase names in the labels of rows that have a line for call and one for wait.
 _PHASE = 5
+# Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
+# Pieces of a name between which it may be broken.
 _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
 
 
@@ -181,6 +184,7 @@ def _row_labels(names: tuple[str, ...], width: int) -> list[str]:
     return shortened(names, width)
 
 
+# Styles of cells that have a variant for the selected cell.
 _FOCUSED = ("good", "warn", "bad", "dim")
 
 

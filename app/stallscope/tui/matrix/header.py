@@ -16,10 +16,12 @@ from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
 
+# Words for a matrix that was not measured now.
 _UNMEASURED = {
     Unmeasured.SAVED: "SAVED CHECK",
     Unmeasured.REFERENCE: "REFERENCE",
 }
+# Heights (lines) of the header: usually, and with the whole headline.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
 

@@ -41,6 +41,7 @@ class KnownCheck:
     origin: str = ""
 
 
+# Kind of verdict that stands for a state in a reference.
 _KINDS = {
     CellState.QUIET: VerdictKind.QUIET,
     CellState.SLOWER: VerdictKind.SLOWER,

@@ -35,6 +35,7 @@ from stallscope.tui.matrix.view_model import CellValue, Key
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
 
+# Seed of the order of a check on the screen.
 SEED = 1
 # Width (columns) of a report that is copied.
 _REPORT_COLUMNS = 100
@@ -42,12 +43,14 @@ _REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
 # Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
-# Smallest width (columns) of the screen, and smallest height (lines) of the panel, that have the histograms of the
+# Smallest width (columns) of a screen, and smallest height (lines) of the panel, that have the histograms of the
 # selected cell beside its text.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
-# Number of lines for title, column names and legend.
+# Number of lines of the matrix besides its rows: title, column names and legend.
 _GRID_LINES = 6
+# Extents of a check, as answers to a question.
 _QUICK, _FULL = "quick", "full"
+# Sentence in the question before another check is run or opened, while the present check is not saved.
 _UNSAVED = "The current check is not saved and will be lost."
 
 

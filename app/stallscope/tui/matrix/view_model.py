@@ -29,14 +29,20 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison, QuantileChange
     from stallprobes.matrix.reference import Reference, ReferenceComparison
 
+# Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a stall that only the tail shows, in place of the kind's own.
+# Mark of a stall that only the tail (p99) shows, in place of the mark of its kind.
 TAIL_MARK = "!*"
+# Mark of a stall that only the latency from the due time shows, in place of the mark of its kind.
 DUE_MARK = "!d"
+# Word in place of a percentile, for the p99 from the due time.
 DUE = "due"
+# Kinds of verdicts whose mark the legend explains, besides stalls.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
+# Statuses of cells without a measurement that the legend explains.
 _UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
+# Marks and their words.
 LEGEND = (
     (VerdictKind.STALLED.look.mark, "stalled"),
     (TAIL_MARK, "at p99 only"),
@@ -44,6 +50,7 @@ LEGEND = (
     *((kind.look.mark, kind.look.word) for kind in _MARKED),
     *((status.look.mark, status.look.word) for status in _UNMEASURED),
 )
+# Marks and their words, for a comparison.
 CHANGE_LEGEND = (
     ("STARVES", "it did not before"),
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
@@ -273,6 +280,7 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
 # Styles of symbols, light to dark by severity; other symbols are white.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
+# Style of a cell by the outcome of its comparison; other outcomes are no change.
 _CHANGE_STYLES = {
     CellOutcome.WORSE: "alarm",
     CellOutcome.STARVED: "alarm",

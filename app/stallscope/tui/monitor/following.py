@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 
 # Time (s) without a stall of the chosen victim after which another one is chosen.
 QUIET_S = 3.0
-# Factor in the chosen victim's ratio with which another one is clearly worse, and time (s) for which it must be.
+# Factor in the chosen victim's ratio with which another victim is clearly worse, and time (s) for which it must be,
+# before it is chosen.
 WORSE, WORSE_S = 3.0, 1.0
 
 # Severity of a verdict's kind, and the ratio to the victim's baseline.

@@ -19,24 +19,29 @@ from stallscope.tui.monitor.probe_table import probe_keys
 
 # Columns of the labels before the rows.
 LABEL = 8
-# Columns of the figures beside the rows, and smallest width of a panel with these figures.
+# Columns of the figures beside the rows, and smallest width (columns) of a panel that has such figures.
 FIGURE, _FIGURES_FROM = 8, 64
-# Lowest and highest decade of the latency axis, from 100 ns; the first ones are 1 µs to 100 ms.
+# Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]
+# Decades of the axis at first: 1 µs to 100 ms.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of rows of a decade.
 _MOST_PARTS = 4
 # Smallest heights (lines) of a panel with the GPU's values and a time axis, and of one with a row for power.
 _WITH_AXIS, _WITH_POWER = 8, 16
+# Characters of a cell by number of calls, as an array.
 _LETTERS = np.array(list(SHADES))
+# Styles of a cell by latency.
 _STYLES = ("faint", "heat", "hot", "bad")
 # Styles of the line above the map: switches, names of stretches, and remarks.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
+# Numbers of the styles of the line above the map.
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two movements of the map.
 _MOVES_S = 0.8
 # Smallest number of columns to which a name is cut; of a shorter one only the key remains.
 _SHORTEST_NAME = 3
+# Words in the line above the map: for the stretch of the baseline, and for a recording.
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 

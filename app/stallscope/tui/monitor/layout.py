@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# All heights are numbers of lines. Smallest heights of the panel of histograms and of the heat map.
+# Smallest heights (lines) of the panel of histograms and of the heat map.
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
-# Smallest size of a screen with the histograms of several victims side by side, and height of their panel: two lines
-# for each of two phases.
+# Smallest width (columns) and height (lines) of a screen with the histograms of several victims side by side.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
+# Height (lines) of the panel with the histograms of several victims side by side: two lines for each of two phases.
 _MULTIPLES = 10
-# Height of a screen below which the histograms have no legend.
+# Height (lines) of a screen below which the histograms have no legend.
 _LOW = 20
-# Height of a screen below which the layout is compact.
+# Height (lines) of a screen below which the layout is compact.
 COMPACT_BELOW = 34
-# Heights of the compact layout: smallest height of the heat map with the GPU's values and the time axis, and height
-# beyond which further lines go to the histograms.
+# Heights (lines) of the compact layout: smallest height of the heat map with the GPU's values and the time axis, and
+# height beyond which further lines go to the histograms.
 _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
+# Heights (lines) of the compact layout: smallest number of rows of victims; height of the histograms, and of the log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
 # Additional lines with which the plots of two phases have two lines each and one between them.
 _HIGHER_PLOTS = 3
-# Height of a screen below which the aggressors of the probe table are side by side.
+# Height (lines) of a screen below which the aggressors of the probe table are side by side.
 _TALL = 50
-# Height of the log (title, a verdict with cause and remedy, the next step, another verdict), and height of a screen
-# from which the log has one more line for every eight.
+# Height (lines) of the log (title, a verdict with cause and remedy, the next step, another verdict), and height of a
+# screen from which the log has one more line for every eight.
 _LOG, _LOG_GROWS_FROM = 6, 48
 # Share of the remaining lines that the heat map has.
 _HEAT_MAP_SHARE = 0.6

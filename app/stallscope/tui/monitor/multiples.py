@@ -37,12 +37,13 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Smallest and largest number of columns of a plot; more would show nothing more.
+# Smallest number of columns of a plot, and largest one: more would show nothing more.
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
 # Number of lines of a plot besides its phases (title, figures, axis), and largest number of all its lines.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
 # Number of phases (call, wait and due) from which the smallest height of a plot follows; more are rare.
 _USUAL_PHASES = 3
+# Smallest number of lines of a plot.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
 # Smallest number of lines of a plot that shows its shape.
 _HIGH = 3
@@ -50,6 +51,7 @@ _HIGH = 3
 _LEAST_PLACES = 3
 # Columns of the names of the phases, before the first plot.
 _BEFORE = LABEL + 1
+# Blanks before the note behind the legend.
 _LEGEND_GAP = "   "
 
 

@@ -26,21 +26,28 @@ from stallscope.tui.common.lines import (
     shortened,
 )
 
+# Titles of both parts of the table.
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# Numbers of columns of the last minute, each with equal parts in tenths of a second; and smallest width of a table with
-# them.
+# Numbers of columns that the strip of the last minute can have: each column is a whole number of tenths of a second;
+# and smallest width (columns) of a table with the strip.
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
-# Widths (columns) of a table from which it has all figures, and fewer figures.
+# Smallest width (columns) of a table with all figures, and of one with fewer figures; a narrower one has the narrow
+# columns.
 _WIDE_FROM, _FEWER_FROM = 108, 88
-# Columns of a row beside the last minute, in a usual and in a compact table.
+# Columns of a row besides the strip of the last minute, in a usual and in a compact table.
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
-# Columns of the figures in a compact table, and of a probe's state there.
+# Columns of the figures in a compact table.
 _COMPACT_FIGURES = 30
+# Columns of a probe's state, with a blank.
 _STATE = 11
-# Columns of focus mark, key and box, and smallest number of columns of a name where aggressors are side by side.
+# Columns of focus mark, key and box before a name, and smallest number of columns of a name where aggressors are side
+# by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
+# Titles and widths of the columns with figures, in a wide table.
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
+# Titles and widths of the columns with figures, in a table with fewer figures; a width of 0 hides a column.
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))
+# Titles and widths of the columns with figures, in a narrow table; a width of 0 hides a column.
 _NARROW = (("calls/s", 7), ("", 7), ("base", 0), ("p50", 8), ("p99", 8), ("×", 6))
 
 

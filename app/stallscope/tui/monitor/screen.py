@@ -41,15 +41,16 @@ from stallscope.tui.sources.source import ProbeSource
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# Observations in a second for the analyzer and for a recording, usually and while nobody reads them or only histograms
+# Observations in a second for the analyzer and for a recording: usually, and while nobody reads them or only histograms
 # are drawn.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 5.0, 1.0
 # Frames in a second while only the header moves: each frame costs time, even one that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 # Redraws of the header in a second while the screen is frozen.
 FROZEN_HEADERS_PER_S = 1.0
-# Lengths of the time axis (s).
+# Lengths (s) of the heat map's time axis that a key selects.
 SPANS_S = (20.0, 60.0, 300.0)
+# Keys that switch or select a probe.
 _PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)
 
 

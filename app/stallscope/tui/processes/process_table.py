@@ -12,7 +12,9 @@ from stallprobes.wording import process_wording
 from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.tui.common.lines import Line, RowsWidget, cut, fit
 
+# Word for a process that has ended, in place of whether it can be attached.
 _ENDED_WORD = "ENDED"
+# Styles of the words that say whether a process can be attached.
 _STYLES = {"yes": "good", "no": "warn", "own": "dim", _ENDED_WORD: "warn"}
 
 
@@ -54,6 +56,7 @@ class _ProcessColumn:
     least: int = 0
 
 
+# Columns of the table; a column is left out in a table narrower than its least width.
 _COLUMNS = (
     _ProcessColumn("PID", 9, lambda row: str(row.process.pid), right=True),
     _ProcessColumn("user", 10, lambda row: process_wording.user_text(row.process)),
@@ -63,6 +66,7 @@ _COLUMNS = (
     _ProcessColumn("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
     _ProcessColumn("attach", 8, lambda row: row.word),
 )
+# Columns with a width or style of their own.
 _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
 # Largest number of columns of a user's name in a wide table.
 _WIDE_USER = 24

@@ -20,12 +20,12 @@ from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
-# Lines of the header and of the keys.
+# Lines that the header and the keys take.
 _AROUND = 3
 # Columns of a command in a question.
 _ASKED_COLUMNS = 60
 # Smallest and largest number of lines of the detail (the rule, and a line or more for each paragraph), and smallest
-# number of the table.
+# number of lines of the table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
 
 

@@ -10,7 +10,9 @@ from stallprobes.wording import process_wording
 from stallscope.tui.common.lines import Line, Run
 from stallscope.tui.processes.process_table import ProcessRow, ProcessTableView
 
+# A process: its id and its start time.
 ProcessKey = tuple[int, int]
+# Reason why an ended process cannot be attached.
 _ENDED = "It has ended: select another process."
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from stallprobes.files import atomic
 from stallprobes.machine import processes
 
-# Largest number of lines of output that are kept, and of characters of a line.
+# Largest number of last lines of output that are kept, and largest number of characters of a line.
 MOST_LINES, LONGEST_LINE = 2000, 1000
 # Control sequences (ESC [ …), strings to the terminal (ESC ] … BEL or ESC \), and the shorter escape sequences.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
@@ -32,9 +32,13 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 # Largest number of characters of an escape sequence.
 _LONGEST_ESCAPE = 4096
+# Control characters that move on the line or end it.
 _CONTROLS = re.compile("([\r\n\b\t\a])")
+# Distance (columns) of tab stops.
 _TAB = 8
+# Largest number of bytes of output that are read at a time.
 _READ_BYTES = 1 << 16
+# Longest wait (s), once the program has ended, until all that it wrote is read.
 _DRAIN_S = 1.0
 
 

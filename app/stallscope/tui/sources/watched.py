@@ -25,10 +25,12 @@ from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 
 # Period (s) of the attempts to find the GPU that the program uses.
 _RETRY_S = 2.0
+# Reason why the GPU's values are missing at first.
 NOT_YET = "the program uses no GPU yet"
+# Largest number of traces of frozen views that are kept.
 _MOST_TRACES = 64
-# Usual and shortest time (s) between two readings: only a burst overwrites slow calls or records in a ring before they
-# are read.
+# Usual time (s) between two readings of the program's file, which is also the shortest one: only a burst of calls
+# overwrites slow calls or records in a ring before they are read.
 READ_S = 0.1
 # Longest time (s) from the end of a watched program to its report, after a signal.
 REPORT_S = 10.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
 from stallprobes.traces.trace import Trace
 from stallprobes.traces.trigger import SlowCall, TriggerLimits, slowest_call
-from stallscope.tui.timeline.time_axis import SPANS_NS, Viewport, around, fitting, stepped
+from stallscope.tui.timeline.time_axis import SPANS_NS, USUAL_SPAN_NS, Viewport, around, fitting, stepped
 from stallscope.tui.timeline.view_model import (
     RowBook,
     RowIntervals,
@@ -22,8 +21,7 @@ from stallscope.tui.timeline.view_model import (
     work_span,
 )
 
-USUAL_SPAN_NS = 10 * MS
-# Largest share of the span that a latency takes for which the span is chosen.
+# Largest share of the visible span that the time of a slow call may take when the span is chosen for it.
 _STALL_SHARE = 0.3
 
 

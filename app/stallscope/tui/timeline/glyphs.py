@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from stallscope.tui.timeline.raster import Bools, Raster
 
 # Smallest covered share of a cell with which the whole cell is drawn, and largest distance (share of a cell) from a
-# cell's border that is drawn at the border.
+# cell's border at which an edge is drawn at the border.
 _WHOLE, _EDGE = 0.94, 0.03
+# Share of a cell from which it is mostly covered.
 _HALF = 0.5
 # Smallest drawn part (eighths) of a cell that a call leaves soon after its begin, so that more than a thin line is
 # visible.
 _LEAST_EIGHTHS = 2
+# Names of the styles of cells in the palette, by CellStyle.
 STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
 
@@ -62,6 +64,7 @@ class Glyphs:
     tick: str
 
 
+# Characters of a timeline.
 BLOCK_GLYPHS = Glyphs(
     left="▏▎▍▌▋▊▉█",
     right="▕▐",
@@ -78,6 +81,7 @@ BLOCK_GLYPHS = Glyphs(
     unknown="·",
     tick="╵",
 )
+# Characters of a timeline without Unicode.
 ASCII_GLYPHS = Glyphs(
     left="|||#####",
     right="|#",

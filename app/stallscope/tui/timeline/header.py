@@ -22,7 +22,9 @@ from stallscope.tui.timeline.details import clock_text
 from stallscope.tui.timeline.time_axis import span_text
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture, limit_text
 
+# Sentence while the timeline is off.
 OFF = "No call is recorded now. r records: calls become 1 to 10 µs longer, and on a GPU the start takes some 16 s."
+# Sentence for a recording without traces.
 NO_TRACE = "This recording has no trace. A recording with the timeline on has one around each stall."
 
 

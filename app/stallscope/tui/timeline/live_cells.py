@@ -18,9 +18,11 @@ from stallscope.tui.timeline.time_axis import Viewport
 
 # Columns of intervals: the row's number, the times, whether it waits, and the number of its operation, _NO_OP for none.
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
+# Number of columns of intervals.
 _COLUMNS = 5
+# Number in place of an operation's.
 _NO_OP = -1
-# Bits of CUPTI's numbers of contexts and streams.
+# Number of bits of CUPTI's number of a stream; the bits above have the context's.
 _STREAM_BITS = 32
 
 

@@ -142,9 +142,10 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# Rows and columns of the sums of a cell: a row for its solid and one for its hollow intervals, each with their number
-# and the sums of the distances (units) of their begins and of their ends from the begin of the cell.
+# Rows of the sums of a cell: for its solid and for its hollow intervals.
 _SOLID, _HOLLOW = range(2)
+# Columns of the sums of a cell: number of the intervals, and sums of the distances (units) of their begins and of their
+# ends from the begin of the cell.
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

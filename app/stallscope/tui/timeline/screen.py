@@ -37,6 +37,7 @@ from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
 from stallscope.tui.timeline.view_model import Selection
 
+# Name of a written trace, in the form of strftime, before the end that names its format.
 FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 # Width (columns) of a trace that is written or copied as text.
 _COLUMNS = 120

@@ -12,8 +12,11 @@ Value = TypeVar("Value", int, float)
 SPANS_NS: tuple[int, ...] = tuple(
     digit * 10**power for power in range(4, 11) for digit in (1, 2, 5) if 50_000 <= digit * 10**power <= 10_000_000_000
 )
+# Span (ns) of the axis before the user zooms or selects a call.
+USUAL_SPAN_NS = 10_000_000
 # Smallest distance (columns) of two ticks: a label and a blank.
 _TICK_COLUMNS = 13
+# Units of times with their nanoseconds, the largest first.
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
 
 

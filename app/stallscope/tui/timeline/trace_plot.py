@@ -34,7 +34,7 @@ from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
 
-# Style of the cells of a row by its kind.
+# Style of the cells of a row by its kind, unless they are selected or slow.
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
     RowKind.OVERHEADS: CellStyle.FOREIGN,

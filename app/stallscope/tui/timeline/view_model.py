@@ -16,7 +16,7 @@ from stallprobes.traces.trace import Trace, TracedProbe
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.live_cells import LivePicture
 from stallscope.tui.timeline.raster import Bools, Intervals
-from stallscope.tui.timeline.time_axis import Viewport
+from stallscope.tui.timeline.time_axis import USUAL_SPAN_NS, Viewport
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class TraceView:
 
     trace: Trace | None = None
     rows: Mapping[RowKey, str] = field(default_factory=dict)
-    viewport: Viewport = field(default_factory=lambda: Viewport(0, 10_000_000))
+    viewport: Viewport = field(default_factory=lambda: Viewport(0, USUAL_SPAN_NS))
     zero_ns: int = 0
     selection: Selection | None = None
     limits: TriggerLimits | None = None

@@ -25,8 +25,9 @@ _COLUMNS = (
 )
 # Columns that are left out, in this order, where names of threads and functions have no room.
 _OPTIONAL = ("calls/s", "p99")
+# Title of the column with the thread.
 _THREAD = "thread"
-# Widths (columns) of names: smallest width of a thread's with its blank and of a function's, largest of a thread's.
+# Smallest width (columns) of a thread's name with its blank, and of a function's name; largest width of a thread's.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
 # Width (columns) of a function's name that is usually enough to tell it from others.
 _USUAL_NAME = 16

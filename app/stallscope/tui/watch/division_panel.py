@@ -20,11 +20,12 @@ from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
-# Largest number of further sequences that are shown, with a verdict and a bar each, and of the program lines of the
-# first sequence.
+# Largest number of further sequences (threads that call by turns) that are shown, with a verdict and a bar each, and
+# largest number of program lines of the first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
 # Lines of the panel that the first sequence takes without program lines: verdict, bar, legend and figures.
 _FIRST_LINES = 4
+# Blanks at each side of a bar.
 _BESIDE_BAR = 1
 
 

@@ -15,7 +15,7 @@ from stallscope.report.watch_text import remedies
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
-# Largest numbers of slow calls and of places in the program that are listed.
+# Largest number of slow calls, and of places in the program, that are listed.
 _MOST_CALLS, _MOST_PLACES = 8, 6
 
 

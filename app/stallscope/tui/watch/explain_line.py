@@ -17,6 +17,7 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
+# Largest number of places of waits of a sequence (threads that call by turns) among which those of the line are listed.
 _MOST_WAITS = 6
 
 

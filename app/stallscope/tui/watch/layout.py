@@ -10,7 +10,8 @@ WIDE_COLUMNS = 150
 _AROUND = 3
 # Smallest number of lines of the table of calls.
 _LEAST_TABLE = 4
-# Lines below which a screen is low, without head and keys, and lines from which a whole screen has room for everything.
+# Number of lines, without head and keys, below which a screen is low, and number of all its lines from which it has
+# room for everything.
 _LOW, _ROOMY = 18, 30
 # Largest number of program lines that are shown on a screen with less room.
 _FEW_LINES = 2

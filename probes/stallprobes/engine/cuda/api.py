@@ -10,12 +10,14 @@ from typing import Any
 
 from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
 
+# Versions of the driver's interface, as CUDA numbers them.
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
 # CUDA version of the signature of each function that is not called with that of 12.0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
+# Code of CUDA_ERROR_OUT_OF_MEMORY.
 OUT_OF_MEMORY = 2
 # Code of CUDA_ERROR_DEVICE_UNAVAILABLE: one reason is a GPU that admits one process at a time (CUDA driver API,
 # CUresult).

@@ -10,6 +10,7 @@ from stallprobes.engine.cuda.api import Api, CudaError, setup_error
 from stallprobes.errors import EXIT_NO_GPU, BackendError, Unsupported
 from stallprobes.model import Context
 
+# Flags of a new context: CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST.
 _SCHED_SPIN_MAP_HOST = 0x01 | 0x08
 # Smallest number of SMs of the green context.
 _GREEN_SMS = 16

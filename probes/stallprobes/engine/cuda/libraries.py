@@ -9,6 +9,7 @@ from stallprobes.errors import Unsupported
 from stallprobes.records.libcupti import Cupti, load
 from stallprobes.records.timeline import TimelineUnavailable
 
+# File name of NVML's library.
 _NVML = "libnvidia-ml.so.1"
 
 

@@ -20,17 +20,26 @@ from stallprobes.engine.host_resolver import CACHE_LINE, HostMemory, HostResolve
 from stallprobes.errors import Unsupported
 from stallprobes.native.library import core
 
+# Flags of pinned memory: CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP.
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
+# Flag of an event: a thread that waits for it sleeps.
 _EVENT_BLOCKING_SYNC = 0x01
+# Flag of an event without a time.
 _EVENT_DISABLE_TIMING = 0x02
+# Flag of a new stream that does not wait for the default stream.
 _STREAM_NON_BLOCKING = 0x01
-# Number of words in mapped memory, each with a cache line of its own.
+# Number of words of pinned memory that are allocated together for signals between kernels and the host; each word has a
+# cache line of its own.
 _MAPPED_WORDS = 512
+# Order in which a batch of copies accesses the source: that of the stream (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 _ORDER_STREAM = 1
+# Place of memory in a batch of copies: not given.
 _LOCATION_NONE = 0
+# Flag of a batch of copies that prefers to run beside other work.
 _PREFER_OVERLAP = 1
-# Requirement of a kind of structure: name of the device attribute, and its words in a message.
+# What structures of virtual memory require: name of the device attribute, and its words in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
+# What each kind of structure requires: name of the device attribute, and its words in a message.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -13,12 +13,14 @@ from simpy.events import NORMAL, URGENT
 
 # What a process waits for, one after the other; empty if the time has already been moved.
 Wait = Iterable[Any]
-# A thread of the simulation, and a function that waits in several places.
+# A thread of the simulation.
 Process = Generator[Any, Any, None]
+# A function of the simulation that waits in several places, with its result.
 Call = Generator[Any, Any, int]
 
 # First virtual time (ns); it is not 0, since a clock of 0 on the board stands for no clock.
 EPOCH_NS = 1_000_000_000
+# Virtual time (ns) of an event that does not come.
 NEVER = 1 << 62
 
 

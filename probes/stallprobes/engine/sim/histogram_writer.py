@@ -12,8 +12,9 @@ from stallprobes.latency.histogram import index, indices, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
+# Number of the last bucket, which has all larger values.
 _LAST = BUCKETS - 1
-# Smallest numbers of values that numpy adds faster than a loop: values of passed periods, and any other values.
+# Smallest numbers of values that numpy adds faster than a loop: values of passed periods (due), and any other values.
 _MANY, _MANY_COUNTS = 16, 48
 
 

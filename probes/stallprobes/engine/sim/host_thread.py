@@ -13,6 +13,7 @@ from stallprobes.engine.sim.locks import Lock
 from stallprobes.engine.sim.sampling import LatencyDistribution, RandomStream
 from stallprobes.model import Channel, Op
 
+# Result codes of simulated calls, those of the CUDA driver (CUresult).
 SUCCESS = 0
 INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
@@ -22,6 +23,7 @@ INVALID_HANDLE = 400
 NOT_READY = 600
 PEER_ACCESS_ALREADY_ENABLED = 704
 
+# Name of each code of an error.
 TEXTS = {
     INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
     OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY",
@@ -413,6 +415,7 @@ def _part_ns(most_us: float, away_ns: int, longest_ms: float) -> int:
 
 LoadedFunction = Callable[..., Call]
 
+# Simulated calls by the name of the driver's function; modules of calls fill it.
 CALLS: dict[str, LoadedFunction] = {}
 
 
@@ -435,6 +438,7 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
+# Latencies of calls that only take time, by the name of the driver's function.
 LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
 LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
 

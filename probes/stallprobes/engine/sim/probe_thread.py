@@ -19,11 +19,13 @@ from stallprobes.native.layouts.board import ProbeState
 from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, SLOT_STEP_NS, NextStep, Schedule
 from stallprobes.native.library import core
 
+# Values of ProbeState as plain integers: making them from the enum takes time in every step.
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
 # Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
 _FIRST_OP = 1
+# Values of NextStep as plain integers.
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 

@@ -20,9 +20,11 @@ from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, rea
 from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 
+# Name of the profile without --sim's value.
 DEFAULT = "h200"
-# Largest value of a parameter.
+# Largest value of a parameter of a profile.
 _MOST = 1e9
+# Largest number of characters of a value in an error message.
 _LONGEST_SHOWN = 80
 # Largest size (bytes) of a file; the files of the package have 5 KiB.
 _MOST_BYTES = 1 << 18

@@ -17,6 +17,7 @@ QUANTILES = 4096
 UNIT_BITS = 16
 # Number of random numbers that are generated at a time.
 _BLOCK = 1024
+# 99th percentile of the normal distribution.
 _Z99 = NormalDist().inv_cdf(0.99)
 
 

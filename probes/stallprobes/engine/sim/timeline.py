@@ -40,8 +40,9 @@ class WorkKind:
     target: MemoryKind = MemoryKind.UNKNOWN
 
 
-# Names of the halves of a staged copy to another GPU, and of a copy from the host to another GPU than the stream's.
+# Names (``Job.what``) of the halves of a staged copy to another GPU.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
+# Name (``Job.what``) of a copy from the host to another GPU than the stream's.
 _FOREIGN = "foreign h2d"
 
 # Kinds of work by ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
@@ -59,6 +60,7 @@ WORK_KINDS = {
     _FIRST_HALF: WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _DEVICE),
     _SECOND_HALF: WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _DEVICE, _DEVICE),
 }
+# Kinds of records of the simulated timeline.
 KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
 
 

@@ -24,15 +24,18 @@ from stallprobes.native.library import core
 from stallprobes.records.libcupti import FLUSH_FORCED, Cupti, refusal, without_context_switches
 from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
-# Kinds of records in the order in which they are enabled: those without which there is no timeline, and the others.
+# Kinds of records without which there is no timeline; they are enabled first.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
+# Kinds of records that are enabled after them, if CUPTI has them.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s), with the probes held, for calls and work to end, so that CUPTI can be attached or detached.
+# Longest wait (s) for calls and work to end so that CUPTI can be attached or detached; meanwhile the probes are held
+# and begin no iteration.
 _REST_S = 0.25
 # First and longest time (s) until CUPTI is detached again after a failed try. Each try can hold the probes for _REST_S,
 # so that the time doubles.
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
+# Longest time (s) for which probes are held (begin no iteration) for CUPTI, should the end of the hold not come.
 _LONGEST_HOLD_S = 5.0
 
 # Upper limit of the numbers of driver functions: CUDA 13.0 has 845.

@@ -26,15 +26,17 @@ from stallprobes.records.timeline_summary import TimelineSummary
 # Period (ns) of a victim in a check.
 PACE_NS = 50_000
 
-# Periods (ns) of the host control, in real and in virtual time, and of the probes that wait for the end of aggressors'
-# work.
+# Periods (ns) of the host control in real and in virtual time.
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
+# Period (ns) of the probes that wait until the work of aggressors has ended.
 _DRAIN_PACE_NS = 1_000_000
-# Period (ns) of a simulated control aggressor: it stalls no victim, but simulating each of its calls takes real time.
+# Period (ns) of a simulated aggressor that is a control: it stalls no victim, but simulating each of its calls takes
+# real time.
 _CONTROL_PERIOD_NS = 100_000
 # Period (ns) of bursts that begin together: they last up to 1.3 ms (16 threads on an H200), and with their usual period
 # hardly any call of a window would meet one.
 _ALIGNED_PERIOD_NS = 2_000_000
+# Reasons for a lower clock with which a window does not count.
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 # Period (s) at which the reasons for a lower clock are read.
 _CLOCK_INTERVAL_S = 0.05

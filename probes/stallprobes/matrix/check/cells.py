@@ -28,6 +28,7 @@ from stallprobes.verdicts.verdict import Verdict
 # fewer.
 LEAST_REPEATS = 2
 
+# Channel of latencies from the due time.
 _DUE = Channel(Phase.DUE)
 
 

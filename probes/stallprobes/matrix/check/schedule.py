@@ -14,50 +14,56 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Number of repeats: many short ones, since a machine's calls vary from second to second, but not within a window. On a
-# noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6.
+# Number of repeats of a check: many short ones, since a machine's calls vary from second to second, but not within a
+# window. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6.
 REPEATS = 6
-# Number of repeats that are complete. Later ones leave out slow aggressors, whose windows take half of the time, and
-# end with the budget.
+# Number of repeats that measure all cells. Later ones leave out slow aggressors, whose windows take half of the time,
+# and end with the budget.
 LEAST_REPEATS = 4
+# Number of repeats of a check of a simulated GPU.
 VIRTUAL_REPEATS = 4
+# Number of repeats of a quick check.
 QUICK_REPEATS = 3
 # Time budget (s) of the measurement for each column of a check: a cell keeps its time when a column is added.
 COLUMN_S = 2.25
-# Smallest time budget (s) of a check, and the budget of a quick check: with start and report they are documented to
-# take 70 s and 12 s.
+# Smallest time budget (s) of a check: with start and report it is documented to take 70 s.
 LEAST_BUDGET_S = 58.5
+# Time budget (s) of a quick check: with start and report it is documented to take 12 s.
 QUICK_BUDGET_S = 9.0
-# Share of the budget for additional repeats, which are costly in a quick check: it has few windows per block.
+# Share of the budget for additional repeats.
 ADDITIONAL_SHARE = 0.2
+# Share of the budget of a quick check for additional repeats, which are costly there: it has few windows per block.
 QUICK_ADDITIONAL_SHARE = 0.1
 # Number of rounds of additional repeats; a cell gets at most one per round.
 ROUNDS = 4
 
-# Shortest and longest window (s); between them it follows from the budget.
+# Shortest and longest window (s) in real time; between them it follows from the budget.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # Usual and shortest window (s) of a simulated GPU, in virtual time.
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
-# Length of a baseline window, as a share of a window with the aggressor. Each baseline is used twice: for the window
-# before it and the one after it.
+# Length of a baseline window, as a share of a window with the aggressor, in real and in virtual time. Each baseline is
+# used twice: for the window before it and the one after it.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
-# Number of calls up to which a window is extended, to 60 ms at most (100 ms in virtual time). With 8 calls in place of
-# 20, a check detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
+# Number of calls up to which a window is extended, in real and in virtual time. With 8 calls in place of 20, a check
+# detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
+# Longest window (s) that is extended for its number of calls, in real and in virtual time.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an iteration above which an aggressor is slow.
 _SLOW_S = 0.015
-# Number of blocks that share the baselines before and after them. Baselines take a fifth of a real check. In virtual
-# time the machine does not vary, but every window costs more than its calls.
+# Number of blocks (windows of several victims beside the same aggressors) that share the baselines before and after
+# them, in real and in virtual time. Baselines take a fifth of a real check. In virtual time the machine does not vary,
+# but every window costs more than its calls.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims in each block that only warms up.
+# Number of victims in each block that only warms up, in real and in virtual time.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# Factor in the usual length of a window to which it may be extended for a slow iteration of the aggressor.
+# Factor in the usual length of a window to which it may be extended for a slow iteration of the aggressor, in real and
+# in virtual time.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous estimate in the moving average of a block's overhead.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat, as a multiple of a regular one's: fewer victims share the start of the
-# aggressors and the baselines. Simulating the start takes longer than simulating a window.
+# Estimated time of an additional repeat, as a multiple of a regular one's, in real and in virtual time: fewer victims
+# share the start of the aggressors and the baselines. Simulating the start takes longer than simulating a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 

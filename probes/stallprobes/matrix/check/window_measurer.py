@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 # Time (s) before a window that is not measured: first calls after a pause find cold caches and an idle core.
 _LEAD_IN_S = 0.002
-# First interval (s) at which it is polled whether probes are parked, and time (s) for aggressors to settle.
+# First interval (s) at which it is polled whether probes are parked; each further one is longer by _INTERVAL_GROWTH.
 _PARK_S = 0.001
+# Time (s) after the aggressors of a window are switched on until they count as settled, and period (s) at which it is
+# polled whether they run.
 _SETTLE_S = 0.005
-# The same in virtual time. A simulated core is never cold, but a parked thread takes up to 1 ms to start, and its first
-# call makes the GPU change over to its context. A simulated thread that is switched off stops within microseconds.
+# The lead-in, the first interval for parking, and the time for aggressors to settle (s), in virtual time. A simulated
+# core is never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
+# context. A simulated thread that is switched off stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a simulated call in flight above which its probe is stuck.
 _STUCK_NS = 500_000
@@ -32,18 +35,21 @@ _STUCK_NS = 500_000
 _PARK_AT_MOST_S = 0.05
 # Factor from one polling interval to the next.
 _INTERVAL_GROWTH = 1.5
-# Longest waits (s): until aggressors prove that they run, and until their work has ended.
+# Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
+# Longest wait (s) until aggressors that were switched off have returned, and then until their work has ended.
 _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress and without a call in flight after which an aggressor does not run.
 _NO_PROGRESS_NS = 250_000_000
-# Latency (ns), and multiple of the median latency, above which a call of the host control shows that it lost its core.
+# Shortest call (ns) of the host control that can show that its thread lost the core.
 _SPIKE_NS = 100_000
+# Smallest ratio, to the median call of the host control, of a call that shows that its thread lost the core.
 _SPIKE_TIMES = 10
 # Excess (s) over the planned length of a window from which the terminal and the engine, or the machine, were suspended.
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2
+# Channel of the host control's calls.
 _CALL = Channel(Phase.CALL)
 
 

@@ -63,6 +63,7 @@ _MULTIMODAL = 6.0
 _NEAR = 3.0
 
 
+# Changes of the parts of a cell, in the order in which one of them becomes the cell's.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 

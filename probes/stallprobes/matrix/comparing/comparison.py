@@ -21,6 +21,7 @@ from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
 from stallprobes.verdicts.verdict import Detectable
 
+# Schema of the JSON document, with the number of its version.
 COMPARE_SCHEMA = "stallscope.compare/3"
 # Probability that a comparison of two checks of an unchanged machine reports any cell as worse or better, if calls are
 # independent. Measured: 0 of 110 comparisons of simulated checks (bench_check.py), 2 of the 45 comparisons of ten
@@ -59,6 +60,7 @@ class CellOutcome(StrEnum):
         return OUTCOME_LOOKS[self]
 
 
+# Words and marks of each outcome.
 OUTCOME_LOOKS = {
     CellOutcome.WORSE: Look("WORSE", style="bad"),
     CellOutcome.STARVED: Look(

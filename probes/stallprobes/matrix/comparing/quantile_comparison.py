@@ -23,13 +23,15 @@ from stallprobes.latency.statistics import (
 from stallprobes.matrix.matrix import PHASES, QUIET, Cell, Repeat
 from stallprobes.model import Channel
 
+# The two percentiles that are compared.
 P50, P99 = PERCENTILES
-# Smallest relevant change: a ratio and a difference, by percentile. With an aggressor running, the median takes one of
-# several values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was
-# 4.5 us in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us. BASELINE_RATIO is the ratio for
-# baselines.
+# Smallest relevant ratio of a percentile in two checks. With an aggressor running, the median takes one of several
+# values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us
+# in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.39, P99: 1.3}
+# Smallest relevant ratio of a percentile of baselines in two checks.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
+# Smallest relevant difference (ns) of a percentile in two checks.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in the check with more, with which a percentile is tested.
 CALLS = {P50: 1, P99: 100}
@@ -40,7 +42,9 @@ CALLS = {P50: 1, P99: 100}
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share above the cut for the comparison of repeats, large enough for a count in each.
 _TAIL = 0.02
+# Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]
+# Empty array of logarithms.
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance due to the bucket width of the difference of two means of four log percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4

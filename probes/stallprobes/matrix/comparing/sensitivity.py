@@ -23,10 +23,11 @@ _MISSED = 0.1
 _SLOW, _TAIL = 0.05, 0.01
 # Largest ratio that is stated as detectable.
 _LARGEST = 1e6
-# Number of buckets of a histogram per factor of two.
+# Number of buckets of a histogram per octave (a factor of two).
 _OCTAVE = 64
-# Shares of the calls above the buckets before the first and after the last one in use, for a change of 20 octaves.
+# Number of buckets in the largest change that is considered: 20 octaves.
 _REACH = 20 * _OCTAVE
+# Shares of the calls above the buckets before the first one in use (all calls) and after the last one (none).
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+# Machines (as in ``platform.machine``) for which the libraries can be built.
 MACHINES = ("x86_64", "aarch64")
+# Package with a C compiler, which is required where the system has none.
 ZIG = "ziglang>=0.14"
 # Version of the C library with which zig links.
 _ZIG_GLIBC = "2.17"
+# Longest run (s) of a compiler.
 _TIMEOUT_S = 300.0
 
 

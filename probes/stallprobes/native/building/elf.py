@@ -7,8 +7,11 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+# Layout of a section's header (Elf64_Shdr).
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+# Type of the section with the versions of functions that a file needs.
 _SHT_GNU_VERNEED = 0x6FFF_FFFE
+# Version of glibc that a file needs, in the section with versions of functions.
 _NUMBER = re.compile(r"GLIBC_([\d.]+)$")
 
 

@@ -14,12 +14,14 @@ from stallprobes.native.building.elf import newest_glibc
 from stallprobes.native.layouts import header
 from stallprobes.native.sources import ATTACHER, CORE, INJECTED, NATIVE, RECORD, digest_of_file, digest_of_sources
 
+# Flags of the compiler for all libraries.
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-pedantic", "-fPIC",
     "-fvisibility=hidden",
 )  # fmt: skip
-# Flags of the linker: two libraries with functions of the same names may be in one process.
+# Flags of the linker for a library: two libraries with functions of the same names may be in one process.
 LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-Bsymbolic")
+# Flags of the linker for the attacher, which is a program.
 PROGRAM_LINK_FLAGS = ("-pie", "-Wl,-z,now")
 # Newest glibc that the injected library may need: other people's containers load the library.
 NEWEST_GLIBC = (2, 17)
@@ -68,6 +70,7 @@ class Library:
 
 # Core library; with -O3, the loop takes 0.8 ns less to count a call (gcc).
 CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE", "-O3"))
+# Library that watch loads into programs.
 INJECTED_LIBRARY = Library(
     INJECTED,
     ("inject", "cupti"),
@@ -77,7 +80,9 @@ INJECTED_LIBRARY = Library(
     parts=("pthread.0", "dl.2"),
     is_portable=True,
 )
+# Program that loads the injected library into a running process.
 ATTACHER_PROGRAM = Library(ATTACHER, ("attach",), is_program=True)
+# All that is built.
 LIBRARIES = (CORE_LIBRARY, INJECTED_LIBRARY, ATTACHER_PROGRAM)
 
 

@@ -11,8 +11,11 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, structure
 
+# Version of the layout of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_FORMAT = 3
+# First 8 bytes of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
+# Name of the memfd of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_NAME = "stallscope-control"
 # Beginning of the name of a recording's memfd, before the numbers of the process and of the file.
 RECORDING_NAME = "stallscope-watch-"
@@ -25,6 +28,7 @@ ENTRY = "stallscope_attach_library"
 # Environment variable with which (if it is 1) the library sleeps from the start until a request wakes it.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
+# Size (bytes) of the path of a libcupti in a request, with the final zero.
 CUPTI_TEXT = 1024
 
 

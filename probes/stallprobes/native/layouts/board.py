@@ -11,20 +11,27 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int64, LineInt64, NextLine, structure
 
+# Version of the layout of the board; another version is not read.
 LAYOUT_VERSION = 6
+# First 8 bytes of a board, the shared memory of an engine and its session.
 BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 # Alignment (bytes) of the sections of the board.
 ALIGN = 128
 
-# Numbers of entries of the rings: of measured calls, of host calls for the timeline, and of GPU records.
+# Number of entries in a probe's ring of measured calls.
 SAMPLES = 4_096
+# Number of entries in a probe's ring of host calls for the timeline.
 HOST_CALLS = 8_192
+# Number of entries in the ring of records of GPU work.
 GPU_RECORDS = 16_384
+# Number of words for the sensors of a simulated GPU.
 SENSOR_WORDS = 32
 
-# Bits of ``HostCall.op``: the call was measured, it was of the very first iteration, and the index of the operation.
+# Bit of ``HostCall.op``: the call was measured.
 CALL_MEASURED = 1 << 32
+# Bit of ``HostCall.op``: the call was of the probe's very first iteration.
 CALL_FIRST = 1 << 33
+# Bits of ``HostCall.op`` with the index of the operation.
 CALL_OP_MASK = (1 << 32) - 1
 
 

@@ -33,6 +33,7 @@ class RecordKind(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+# Kinds of records of work on the GPU.
 GPU_WORK = frozenset({RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET})
 
 
@@ -92,10 +93,11 @@ class CuptiCode(IntEnum):
     TAKEN = 39
 
 
-# Versions of CUPTI (``cuptiGetVersion``): of CUDA 12.0, of the first library with a correlation id in overhead records
-# (12.3), and of the first one with records of context switches.
+# Version of CUPTI (``cuptiGetVersion``) in CUDA 12.0, the oldest one that is supported.
 OLDEST_VERSION = 18
+# First version of CUPTI with a correlation id in records of overheads (CUDA 12.3).
 OVERHEAD_CORRELATION_SINCE = 21
+# First version of CUPTI with records of context switches (CUDA 13.1).
 SWITCHES_SINCE = 130_100
 # Kind of a thread (CUpti_ActivityObjectKind) in an overhead record.
 OBJECT_THREAD = 2
@@ -200,6 +202,7 @@ class ContextSwitchRecord(ctypes.Structure):
     subkind: UInt32
 
 
+# Structure of each kind of record.
 RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.COPY: CopyRecord,
     RecordKind.MEMSET: MemsetRecord,
@@ -271,13 +274,14 @@ class BufferState(IntEnum):
     COMPLETED = 2
 
 
-# Size (bytes) of a buffer for CUPTI's records.
+# Size (bytes) of a buffer in which CUPTI writes records.
 BUFFER_BYTES = 64 * 1024
 # Largest number of buffers: enough for some hundred threads, and for one second of the fastest programs.
 MOST_BUFFERS = 512
-# Size (bytes) and number of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100,
-# CUPTI 13.5).
+# Size (bytes) of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI
+# 13.5).
 LARGE_BUFFER_BYTES = 1024 * 1024
+# Number of the large buffers of the injected library.
 LARGE_BUFFERS = 32
 # Size (bytes) of the smallest record.
 LEAST_RECORD = 24

@@ -235,6 +235,7 @@ def _rows() -> Iterator[DriverFunction]:
 
 # Table of driver functions; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
+# Entry for a driver function that is not in the table.
 _UNWATCHED = DriverFunction("", None)
 # Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
 _VARIANTS = ("_ptsz", "_ptds")
@@ -279,6 +280,7 @@ class CallUse(IntEnum):
     CREATES_STREAM = 5
 
 
+# Offset in place of an argument's, of a function without it.
 ABSENT = -1
 # Ways to find the memory at one end of a copy by its address in the list of host memory. ``HOST``: memory that is not
 # in the list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
@@ -419,6 +421,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsMapResources": "i p stream",
     "cuGraphicsUnmapResources": "i p stream",
 }
+# Uses of calls that change the list of host memory or create a stream, by function.
 _USES = {
     "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
     "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,
@@ -431,8 +434,11 @@ _USES = {
     "cuMemHostUnregister": CallUse.FREES,
     "cuMemFree_v2": CallUse.FREES,
 }
+# Number for the memory at one end of a copy, by its word in _PARAMETERS.
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
+# Size (bytes) of what an argument counts, by its word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
+# Dimensions of a copy whose parameter points to a structure, by its word in _PARAMETERS.
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}
 
 

@@ -47,7 +47,9 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
     "USE": driver_calls.CallUse, "CONTROL": attaching.ControlState, "STUB": attaching.StubState,
 }  # fmt: skip
+# Modules whose constants the header has.
 _MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file, attaching)
+# Types in C of the fields.
 _C_TYPES = {
     ctypes.c_int64: "int64_t", ctypes.c_uint64: "uint64_t", ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t",
     ctypes.c_uint16: "uint16_t", ctypes.c_uint8: "uint8_t", ctypes.c_char: "char",

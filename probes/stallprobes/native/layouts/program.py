@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt64, structure
 
-# Largest numbers of arguments of a call, and of codes besides success that it accepts.
+# Largest number of arguments of a call.
 ARGUMENTS = 11
+# Largest number of result codes besides success that a call accepts.
 ACCEPTED = 3
-# Value that stands for no channel, and for no further accepted code.
+# Number that stands for "no channel" and for "no further accepted code".
 NONE = -1
 
 

@@ -11,21 +11,24 @@ from stallprobes.native.layouts.structure import Int64, Pointer, structure
 # an H200 machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with
 # this lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
 LEAD_DEFAULT_NS = 150_000
-# Periods (ns) at which a parked loop polls its RUN word, and a loop behind its guard the guard's word.
+# Period (ns) at which a parked loop polls whether it must run (its RUN word).
 PARKED_STEP_NS = 1_000_000
+# Period (ns) at which a loop with a guard polls the guard's word until it may begin an iteration.
 GUARD_STEP_NS = 100_000
-# Period (ns) at which a loop polls, from the earliest possible time on, whether its slot has opened.
+# Period (ns) at which a loop polls, from the earliest possible time on, whether the slot of its group of victims has
+# opened.
 SLOT_STEP_NS = 100_000
-# Period (ns) at which a held loop polls whether the hold has ended.
+# Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# Longest time (ns) from the first iteration of a slot, which is not measured, to the second one; the probe's period if
-# that is shorter. Otherwise a period longer than a slot would leave no samples.
+# Longest time (ns) from the first iteration of a victim in its slot, which is not measured, to the second one; the
+# probe's period if that is shorter. Otherwise a period longer than a slot would leave no samples.
 RESTART_NS = 1_000_000
 # Time (ns) between two readings of the clock from which the loop is taken to have lost its CPU; a reading takes tens of
 # nanoseconds.
 PAUSE_NS = 20_000
-# Time (ns) before the due time from which a loop does nothing but read the clock, and largest number of such readings.
+# Time (ns) before the due time from which a loop does nothing but read the clock.
 LAST_POLLS_NS = 1_000
+# Largest number of readings of the clock in a row before the due time.
 LAST_READINGS = 100
 # Longest slice (ns) of a wait, so that a probe with a long period notices a stop.
 WAIT_SLICE_NS = 50_000_000

@@ -5,19 +5,23 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Largest number of calls of a track that wait for their records: more than the driver's launch queue holds.
+# Largest number of calls of a track (a stream of a probe) that wait for their records: more than the driver's launch
+# queue holds.
 QUEUE = 4_096
 # Number of correlation ids that are kept; ids count up, so that a new one replaces the oldest.
 IDS = 1 << 16
+# Number in place of a probe's, of a record whose call is not known.
 NO_PROBE = -1
 
-# Largest number of records that the collector decodes in one batch, and of records that may wait for their call.
+# Largest number of records that the collector decodes in one batch.
 BATCH = 8_192
+# Largest number of records that may wait for their call.
 MOST_KEPT = 2_048
 # Largest number of batches in one round of the collector, even if CUPTI keeps returning buffers.
 MOST_BATCHES = 64
-# Number of rounds for which a record waits for its call: 2 s with the usual period (ns) of the rounds.
+# Number of rounds of the collector for which a record waits for its call: 2 s with the usual period.
 USUAL_PATIENCE = 200
+# Usual period (ns) of the collector's rounds.
 PERIOD_NS = 10_000_000
 
 # Largest error (ns) of a time of the GPU on the host's clock.
@@ -27,18 +31,22 @@ TOLERANCE_NS = 1_000
 CLOCK_SAMPLES = 16
 # Time (ns) from the switch to a context to the start of its waiting kernel, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest distance (ns) of a sample from the offset when it was confirmed, and drift (ppm) of the clocks since then.
+# Largest difference (ns) between a sample of the GPU clock's offset and the offset when it was last confirmed; the
+# drift since then is added to it.
 CLOCK_ERROR_NS = 30_000
+# Largest drift (ppm) of the GPU's clock against the host's, since the offset was last confirmed.
 CLOCK_DRIFT_PER_MILLION = 50
-# Largest error (ns) of the offset: half a time-slice, since with more the switch of another time-slice is nearer.
+# Largest error (ns) of the offset of the GPU's clock: half a time-slice, since with more the switch of another
+# time-slice is nearer.
 MOST_CLOCK_ERROR_NS = 1_000_000
 # Largest spread (ns) of the samples from which an offset follows; CUPTI's own conversion is off by a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
-# Longest time (ns) without a confirmation of the offset, after which it is determined anew.
+# Longest time (ns) without a confirmation of the offset of the GPU's clock, after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000
 
 # Number of rows of a probe's histograms that an operation fills: for its phase, and for its label.
 PHASE_ROWS = 2
+# Number in place of a histogram's row, where an operation fills none.
 NO_ROW = -1
 
 
@@ -182,4 +190,5 @@ class Detachment(ctypes.Structure):
     code: Int64
 
 
+# Code in place of cuptiFinalize's result before it has been called.
 NOT_FINALIZED = -1

@@ -12,27 +12,39 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
+# Version of the layout of a process's file; another version is not read.
 FILE_FORMAT = 9
+# First 8 bytes of a process's file.
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
-# Environment variables of the library.
+# Environment variable of the injected library: absolute path of the folder for the files of processes.
 FOLDER_VARIABLE = "STALLSCOPE_WATCH_FOLDER"
+# Environment variable of the injected library: path of the libcupti that it loads.
 CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
+# Environment variable of the injected library: shortest duration (ns) of a call that is kept as a slow call.
 SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
+# Environment variable of the injected library: with 1, it records calls alone, and no GPU work.
 CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
+# Environment variable of the injected library: with 1, it stops recording and gives CUPTI to a profiler that the
+# program starts.
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
+# Environment variable of the injected library: with 1, it records no call stacks.
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
+# Environment variable of the injected library: largest cost of watching (ppm of the program's time).
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
 # Name of the file on which each stallscope that uses the folder holds a shared lock; without a lock on it the folder is
 # in use by none.
 LOCK_FILE = "in-use.lock"
-# Default of SLOW_VARIABLE: shortest duration (ns) of a call that is kept as a slow call.
+# Shortest duration (ns) of a call that is kept as a slow call, without SLOW_VARIABLE.
 DEFAULT_SLOW_NS = 1_000_000
 
+# Size (bytes) of a page, the alignment of the sections of the file.
 PAGE = 4096
-# Largest numbers of driver functions, of threads (a slot each), and of histograms.
+# Largest number of driver functions in a file.
 APIS = 512
+# Largest number of threads in a file: each has a slot with its figures.
 SLOTS = 1024
+# Largest number of histograms in a file, one for each function that a thread calls.
 HISTOGRAMS = 8192
 # Largest depth of driver calls inside driver calls.
 DEPTH = 4
@@ -41,57 +53,70 @@ SLOW_CALLS = 1024
 # Number of slow calls for which memory is taken at a time.
 SLOW_STEP = 128
 # Largest number of records in the ring: several seconds of a program that makes 60 000 in each. A file's header has its
-# own number: a multiple of RECORDS_STEP, the number of records for which memory is taken at a time.
+# own number, a multiple of RECORDS_STEP.
 RECORDS = 1 << 19
+# Number of records for which memory is taken at a time.
 RECORDS_STEP = 1 << 14
-# Largest number of blocks with all calls of all threads: 1.7 s of a program that makes 300 000 in each. A thread takes
-# a block of BLOCK_CALLS entries when it has filled the one before. A file's header has its own number: at least
-# LEAST_BLOCKS, and a multiple of BLOCKS_STEP, the number of blocks for which memory is taken at a time.
+# Largest number of blocks in which all calls of all threads are logged: 1.7 s of a program that makes 300 000 in each.
+# A file's header has its own number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
 CALL_BLOCKS = 1 << 11
+# Smallest number of blocks of logged calls in a file.
 LEAST_BLOCKS = 64
+# Number of calls in a block. A thread takes the next free block when it has filled its own.
 BLOCK_CALLS = 256
+# Number of blocks of logged calls for which memory is taken at a time.
 BLOCKS_STEP = 16
-# Largest size (bytes) of all names of kernels; memory is taken for NAMES_STEP bytes at a time.
+# Largest size (bytes) of all names of kernels.
 NAME_BYTES = 1 << 22
+# Size (bytes) of the memory that is taken at a time for names of kernels.
 NAMES_STEP = 1 << 18
-# Longest name (bytes) that is kept whole, and the same once half of NAME_BYTES is used. Of a longer name, the first and
-# last NAME_ENDS bytes are kept, with NAME_GAP between them.
+# Longest name (bytes) of a kernel that is kept whole, while less than half of NAME_BYTES is used.
 LONGEST_NAME = 4096
+# Longest name (bytes) of a kernel that is kept whole, once half of NAME_BYTES is used.
 LONGEST_LATE_NAME = 512
+# Number of first and of last bytes that are kept of a name of a kernel that is too long.
 NAME_ENDS = 200
+# Text in place of the middle of a name of a kernel that is too long.
 NAME_GAP = "..."
+# Largest number of modules (executable and libraries) in a file.
 MODULES = 512
+# Largest number of different call stacks in a file.
 STACKS = 1024
+# Largest number of native frames (addresses) in a call stack.
 STACK_FRAMES = 64
+# Largest size (bytes) of the Python frames of a call stack, which are text.
 STACK_TEXT = 7664
-# Approximate time (ns) between two samples of a thread: inside calls, and between calls. The ring of TIME_SAMPLES has
-# 80 s of one thread.
+# Approximate time (ns) between two samples of what a thread does, inside calls and between them.
 SAMPLE_NS = 5_000_000
 # Approximate time (ns) between two sampled waits of a thread that waits for the GPU rarely.
 WAIT_SAMPLE_NS = 50_000_000
+# Number of samples in the ring of a file: those of 80 s of one thread.
 TIME_SAMPLES = 1 << 14
 # Size (bytes) of the kept name of an NVTX range, with the final zero.
 RANGE = 64
-# Largest number of names of NVTX ranges whose begins are kept: of one thread, and of all threads. Number of last begins
-# that are kept of each: more than a second of steps of 1 ms.
+# Largest number of names of NVTX ranges in one thread whose begins are kept.
 THREAD_RANGES = 64
+# Largest number of names of NVTX ranges in all threads whose begins are kept.
 RANGES = 256
+# Number of last begins that are kept of each name of NVTX ranges: more than a second of steps of 1 ms.
 RANGE_BEGINS = 1024
-# Divisor of a thread's time that gives the time which may be spent on its stacks: 1 %.
+# Divisor of a thread's time that gives the time which may be spent on its call stacks: 1 %.
 STACK_SHARE = 100
-# Default of the largest cost of watching (ppm of the program's time), and the value with which everything is recorded.
+# Largest cost of watching (ppm of the program's time), without COST_VARIABLE.
 DEFAULT_COST_PPM = 50_000
+# Cost (ppm of the program's time) from which everything is recorded: all of the time.
 EVERYTHING_PPM = 1_000_000
-# Largest cost (ns) of a record for the thread that submits its work. Measured, as upper ends of 95 % intervals: 4.9 us
-# in a ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Largest cost (ns) of a record of GPU work for the thread that submits the work. Measured, as upper ends of 95 %
+# intervals: 4.9 us in a ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
-# The same of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one that was
-# just instantiated (H200, CUPTI 13.5).
+# Largest cost (ns) of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one
+# that was just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
 # Number of graphs instantiated in a second from which their nodes are not recorded within a budget: a program that
 # does little else is 15 to 30 % slower by them (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
-# Number of windows in which records are on or off: half an hour at four switches a second.
+# Largest number of kept windows, stretches of time in which GPU work is recorded or is not: half an hour at four
+# switches a second.
 WINDOWS = 1 << 13
 # Period (in callbacks) of the callbacks that are timed: odd, so that begins and ends of calls are timed alike.
 TIMED_CALLBACKS = 255
@@ -104,8 +129,8 @@ COLLECTED = (
 )  # fmt: skip
 # Kinds of records that a file may have.
 READABLE = (*COLLECTED, RecordKind.SYNCHRONIZATION)
-# Kinds of records of the GPU's work, which are off in some windows. The other kinds are rare, and switching them takes
-# milliseconds.
+# Kinds of records of GPU work, which are switched off in some windows to limit the cost. The other kinds are rare, and
+# switching them takes milliseconds.
 SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)
 
 
@@ -530,6 +555,8 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
+# Offsets (bytes) of the sections of the file (…_AT), distances (bytes) of their entries (…_PITCH), and size of the
+# file.
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
 BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))

@@ -20,14 +20,15 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest wait (s) until the borrowed thread has returned to its system call.
+# Longest wait (s) until the thread of the process that was borrowed for loading has returned to its system call.
 _BACK_S = 0.1
-# Longest wait (s) for the library's answer; after it the caller shows what the attach waits for: a first subscription
-# can take seconds on a busy GPU.
+# Longest wait (s) for the library's answer to a request; after it the caller shows what the attach waits for: a first
+# subscription to CUPTI can take seconds on a busy GPU.
 ANSWER_S = 1.5
-# Longest wait (s) of a detach for the library: a call that hangs may hold CUPTI's lock.
+# Longest wait (s) until the library has detached from CUPTI: a call that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
-# Longest wait (s) until the loaded library has its control.
+# Longest wait (s) until the library that was loaded into the process has created its control, the shared memory in
+# which stallscope writes requests to it.
 _CONTROL_S = 2.0
 # Additional wait (s) for the answer where a libcupti is sent to the process.
 _SENDING_S = 10.0

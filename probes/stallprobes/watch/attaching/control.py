@@ -24,15 +24,20 @@ from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.lack_text import lack_of
 
+# Number of the system call futex by machine.
 _FUTEX = {"x86_64": 202, "aarch64": 98}
+# Operation FUTEX_WAKE of futex, which wakes the library's thread.
 _FUTEX_WAKE = 1
-# Number of attempts to get the lock, and pause (s) between them: the library itself holds it for short times.
+# Number of attempts to get the lock of the control (the memory for requests to the library), and pause (s) between
+# them: the library itself holds it for short times.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
-# Period (s) at which the answer is polled.
+# Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002
 # Period (s) of the checks whether the process executes another program.
 _REPLACED_S = 0.1
+# Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)
+# Name of the function that the library calls; other text is none.
 _FUNCTION = re.compile(r"\w+")
 
 

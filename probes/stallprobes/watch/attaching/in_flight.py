@@ -18,6 +18,7 @@ from stallprobes.watch.reading.kernel_wait import kernel_wait
 _STACK_BYTES = 1 << 14
 # Largest number of threads whose stacks are searched.
 MAX_THREADS = 4096
+# Beginnings of the names of libcuda's and stallscope's own threads, whose calls are not searched.
 _OWN_THREADS = ("cuda", "stallscope-")
 
 

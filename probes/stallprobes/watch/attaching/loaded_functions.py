@@ -10,16 +10,23 @@ from stallprobes.errors import WatchError
 from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_rights
 
+# Functions of the process that the attacher calls to load the library.
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
 # Names of the libraries that have the functions: before glibc 2.34, dlopen is in libdl.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
-# Code of "syscall; ret", and of "mov $15, %rax; syscall", by which the C library returns from a signal.
+# Machine code (x86-64) of "syscall; ret".
 _SYSCALL = b"\x0f\x05\xc3"
+# Machine code (x86-64) of "mov $15, %rax; syscall", by which the C library returns from a signal.
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+# Type of the segment with the dynamic section of a module (ELF).
 _PT_DYNAMIC = 2
+# Tags in the dynamic section: hash table, strings, symbols, size of the strings, GNU hash table.
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
+# Type of a symbol that is a function (STT_FUNC).
 _FUNCTION = 2
+# Layout of a symbol (Elf64_Sym).
 _SYMBOL = struct.Struct("<IBBHQQ")
+# Largest size (bytes) of a mapping with code that is searched, and of the strings that are read.
 _MOST_BYTES = 1 << 24
 
 

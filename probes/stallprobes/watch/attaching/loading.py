@@ -17,7 +17,9 @@ from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 
 # Longest run (s) of the attacher, which itself waits 5 s for its stub.
 ATTACHER_S = 30.0
+# Largest number of characters of the attacher's reason for a failure.
 _MAX_REASON = 300
+# Text of EPERM in the attacher's reason for a failure.
 _NOT_PERMITTED = os.strerror(1)
 
 

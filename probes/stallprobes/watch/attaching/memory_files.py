@@ -19,6 +19,7 @@ from stallprobes.watch.attaching.target import Target
 
 # Largest number of descriptors of a process that is searched: as many as Linux allows a process by default.
 MAX_DESCRIPTORS = 1 << 20
+# Beginning of a link in /proc/PID/fd to a memfd, before its name.
 _PREFIX = "/memfd:"
 
 

@@ -8,8 +8,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Size (bytes) of the largest message, and largest number of descriptors in one.
+# Largest size (bytes) of a message between stallscope and its helper.
 MAX_BYTES = 1 << 17
+# Largest number of descriptors in a message between stallscope and its helper.
 MAX_DESCRIPTORS = 8
 
 

@@ -12,11 +12,13 @@ import os
 import stat
 from contextlib import suppress
 
-# Number of the system call openat2 (from Linux 5.6, the same on all machines), and its flags RESOLVE_NO_MAGICLINKS and
-# RESOLVE_IN_ROOT.
+# Number of the system call openat2 (from Linux 5.6, the same on all machines).
 _OPENAT2 = 437
+# Flags RESOLVE_NO_MAGICLINKS and RESOLVE_IN_ROOT of openat2.
 _NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10
+# Flags with which a module's file is opened for reading.
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# Largest number of characters of a module's path (PATH_MAX).
 _MAX_PATH = 4096
 
 

@@ -27,7 +27,9 @@ from stallprobes.watch.attaching.target import (
 
 # Remedy for a process that can never be attached.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
+# File with Yama's limit of ptrace (kernel.yama.ptrace_scope).
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+# Mode of seccomp in /proc/PID/status with which a process may only read, write and end (SECCOMP_MODE_STRICT).
 _STRICT_SECCOMP = "1"
 # Longest time (s) for which a process that ends has no memory and still exists.
 _ENDING_S = 0.5

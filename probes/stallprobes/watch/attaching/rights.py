@@ -12,8 +12,11 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+# Numbers of capabilities (linux/capability.h).
 CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE = 6, 7, 19
+# Operations of prctl(2).
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 8, 38, 47
+# Argument of PR_CAP_AMBIENT that adds a capability.
 _PR_CAP_AMBIENT_RAISE = 2
 # Version of capset(2) with two words of 32 bits for each set: _LINUX_CAPABILITY_VERSION_3.
 _CAPABILITY_VERSION = 0x20080522

@@ -19,12 +19,14 @@ from stallprobes.watch.attaching.rights import Identity
 
 # Name of libcuda's own thread, which sleeps in poll and holds no lock.
 EVENT_THREAD = "cuda-EvtHandlr"
+# Largest number of characters of the process's name.
 _LONGEST_NAME = 64
 # Numbers of the system calls (x86-64) in which a thread sleeps and holds no lock: poll, ppoll, epoll_wait, epoll_pwait,
 # select, pselect6, accept, accept4, clock_nanosleep.
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
 # Number of searches for a thread that sleeps, and pause (s) between them.
 _LOOKS, _LOOK_PAUSE_S = 20, 0.005
+# A line of /proc/PID/maps, with names of its fields.
 _MAPPING = re.compile(
     r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) (?P<offset>[0-9a-f]+) \S+ (?P<inode>\d+)\s*(?P<path>.*)"
 )

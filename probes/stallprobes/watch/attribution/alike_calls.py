@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# Smallest number of alike calls with records from which the cause of a call without records follows, and smallest share
-# of their excess that must have this cause.
+# Smallest number of calls of one sort (by function, size and place) with records from which the cause of a call without
+# records follows, and smallest share of their excess that must have this cause.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
 # Largest number of sorts of calls with sums.
 _MOST_KEYS = 8192
@@ -48,6 +48,7 @@ class AlikeSum:
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
+# Sum of no calls.
 _NONE = AlikeSum()
 
 
@@ -79,6 +80,7 @@ class AlikeCalls:
         return None
 
 
+# Empty sums of alike calls.
 NO_CALLS = AlikeCalls()
 
 

@@ -26,6 +26,7 @@ from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 MOST_PIECES = 4096
 # Largest number of groups of equal work that are kept as evidence of a call: those with the longest time.
 MOST_GROUPS = 8
+# Kinds of records of copies, the only ones with a direction.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 

@@ -9,12 +9,14 @@ from stallprobes.watch.reading.words import Direction, Memory
 
 # Largest number of pieces of evidence that a sentence names.
 MOST_NAMED = 3
+# Name of a copy by its direction.
 _DIRECTIONS = {
     Direction.HOST_TO_DEVICE: "H2D copy",
     Direction.DEVICE_TO_HOST: "D2H copy",
     Direction.DEVICE_TO_DEVICE: "D2D copy",
     Direction.PEER: "peer copy",
 }
+# Units of sizes (bytes), the largest first.
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 

@@ -35,11 +35,13 @@ from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedC
 from stallprobes.watch.reading.process_rank import Rank
 from stallprobes.watch.reading.words import Direction, GpuWork
 
-# Cause, and id and name of the culprit.
+# Cause of lost time, with the id and the name of the culprit (a thread or process; None and "" without one).
 LossKey = tuple[WaitCause, int | None, str]
-# Number of calls, their time (ns), and its proven or known part (ns).
+# Number of calls that lost time to a cause, the lost time (ns), and its proven or known part (ns).
 LossSum = tuple[int, int, int]
+# Key of lost time without a known cause.
 _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
+# Certainties with which lost time counts as proven.
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
 # Shortest time (ns) over which a rate of calls is given.
 LEAST_RATE_NS = 1_000_000_000
@@ -95,6 +97,7 @@ class WaitEvidence(PlainDocument):
     alike: Annotated[Unsigned, about("Calls like it, with records, by which the cause is known; 0 if otherwise.")] = 0
 
 
+# Evidence of a wait without a known cause.
 NO_EVIDENCE = WaitEvidence()
 
 

@@ -20,15 +20,16 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Smallest share of a slow call's excess that a cause must explain: one in the call's own records, and an event that is
-# only simultaneous.
+# Smallest share of a slow call's excess that GPU work in the call's own records must cover to be its cause.
 DIRECT_SHARE = 0.5
+# Smallest share of a slow call's excess that an event which is only simultaneous must cover to be its cause.
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
 SAME_END_NS = 50_000
 # Longest time (ns) from the end of another thread's event to that of the call that waited for it: the thread has to
 # wake up, which took 60 to 350 µs in launches beside pageable copies on an H200's virtual machine.
 WAKE_UP_NS = 500_000
+# Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 

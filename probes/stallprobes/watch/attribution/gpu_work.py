@@ -24,6 +24,7 @@ from stallprobes.watch.intervals import (
 )
 
 Flags = NDArray[np.bool_]
+# Kinds of records of work on the GPU.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 
 

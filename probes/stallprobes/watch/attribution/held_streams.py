@@ -13,6 +13,8 @@ from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.intervals import Int64s, int64s
 
+# Roles of calls that can make a stream wait for something other than GPU work: a wait for an event, a host function, or
+# a launch of a graph.
 _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 

@@ -23,19 +23,22 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Largest number of records of work that are kept, and of records of switches.
+# Largest number of records of work that are kept, and largest number of records of context switches.
 MOST_RECORDS = 1 << 20
-# Numbers of records of work and of switches that are kept however old they are, to find the offset of the clocks.
+# Number of last records of work that are kept however old they are, to find the offset of the clocks.
 LEAST_WORK = 4096
+# Number of last records of context switches that are kept however old they are, to find the offset of the clocks.
 LEAST_SWITCHES = 512
-# Time (ns) before and after a call whose records may explain it, and number of last records that are kept besides.
+# Time (ns) before and after a call whose records may explain it.
 BESIDE_NS = 20_000_000
+# Number of last records that are kept however old they are, to explain calls.
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
 # Limit of a record's time (ns), above every time of a real program.
 _MOST_NS = 2**62
+# Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings after which switches that could not be placed are tried again.
+# Largest number of readings between two attempts to place switches that have no place on the host's clock yet.
 _MOST_PAUSE = 7
 
 
@@ -93,6 +96,7 @@ class _EngineWork(NamedTuple):
         return _EngineWork(*(column[order] for column in self))
 
 
+# Work of a GPU's engine: none.
 _NO_WORK = _EngineWork(NONE, NONE, NONE, NONE)
 
 

@@ -16,10 +16,11 @@ from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Memory
 
-# Number of correlation numbers: they have 32 bits and wrap around. Two calls whose records are compared differ by less
-# than half of it.
+# Number of different correlation numbers: they have 32 bits and wrap around.
 _WRAP = 1 << 32
+# Half of the number of correlation numbers: two calls whose records are compared differ by less.
 _HALF = 1 << 31
+# Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 

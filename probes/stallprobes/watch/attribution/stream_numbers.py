@@ -20,20 +20,25 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# Handles of the default stream of all threads (CU_STREAM_LEGACY is 1), and CU_STREAM_PER_THREAD.
+# Handles of the default stream of all threads: 0 and CU_STREAM_LEGACY.
 LEGACY = (0, 1)
+# Handle of the default stream of each thread: CU_STREAM_PER_THREAD.
 _PER_THREAD = 2
+# Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Number of calls of each stream in a reading that are matched with records: records have the number of the stream.
+# Number of calls of each stream in a reading that are matched with records to find the stream's number.
 _CALLS_OF_STREAM = 4
 # Age (ns) at which a call without a record is given up: records come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in a reading whose stream differs from that of the call before; the last ones are kept.
+# Largest number of calls in a reading that are kept because their stream differs from that of the call before: the last
+# ones.
 _MOST_CHANGES = 1 << 14
-# Number of last calls in which such changes are searched first: where threads alternate, these have enough.
+# Number of last calls in which changes from stream to stream are searched first: where threads alternate, these calls
+# have enough changes.
 _LAST_LOOKED_AT = 1 << 15
 # Largest number of calls that wait for a record; the last ones are kept.
 _MOST_LOOKED_FOR = 1 << 15
+# Largest number of streams whose numbers are kept.
 _MOST_STREAMS = 1 << 16
 # Largest number of streams of a handle that are kept: it is used again once its stream is destroyed.
 _NUMBERS_OF_HANDLE = 8

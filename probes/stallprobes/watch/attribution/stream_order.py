@@ -17,15 +17,17 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# Largest age (ns) and largest number of ordering calls that are kept: a slow call mostly waits for what was submitted
-# just before.
+# Largest age (ns) of the calls that order streams (records of events, waits for them, …) that are kept: a slow call
+# mostly waits for what was submitted just before.
 KEPT_NS = 10_000_000_000
+# Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
-# Largest number of dependencies of a stream that are followed (the last ones), and largest depth of the search.
+# Largest number of dependencies of a stream that are searched for what a call waits for: the last ones.
 MOST_OF_STREAM = 4
+# Largest depth of the search for what a call waits for: streams that wait for streams that wait, and so on.
 DEEPEST = 8
-# Largest number of known streams that wait for the legacy default stream, and of those that are followed for a call:
-# the last created ones.
+# Largest number of known streams that wait for the legacy default stream, and largest number of them that are searched
+# for what a call waits for: the last created ones.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First role of the calls that say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS
@@ -47,6 +49,7 @@ class Behind:
     functions: tuple[str, ...] = ()
 
 
+# Result of the search for a call that waits for nothing.
 NOTHING_BEHIND = Behind()
 
 

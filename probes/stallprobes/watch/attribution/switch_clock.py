@@ -24,27 +24,33 @@ SWITCH_TO_WORK_NS = 3_840
 MOST_SPREAD_NS = 8_000
 # Largest drift (ppm) of two clocks of one machine.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) of a start of work from its place by the last known offset: as long as the clocks have not
-# drifted, and whatever they may have drifted.
+# Largest distance (ns) of a start of work from its place by the last known offset, if the clocks have not drifted
+# since.
 ERROR_NS = 30_000
+# Largest distance (ns) of a start of work from its place by the last known offset, whatever the clocks may have drifted
+# since.
 MOST_ERROR_NS = 1_000_000
 # Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
 LEAST_SAMPLES = 16
-# Largest numbers of switches and of starts of work that are compared for that (the last ones), and of pieces of work
-# that are compared where the offset is expected near a known value.
+# Largest number of switches (the last ones) from which an offset is estimated for the first time.
 COMPARED = 128
+# Largest number of starts of work (the last ones) from which an offset is estimated for the first time.
 COMPARED_STARTS = 2_048
+# Largest number of pieces of work (the last ones) that are compared where the offset is expected near a known value.
 COMPARED_NEAR = 8_192
-# Smallest number of matching switches of a candidate offset, as a share of the best candidate's, and largest number of
-# candidates that are examined.
+# Smallest number of matching switches with which a candidate offset is examined, as a share of the best candidate's
+# number.
 LEAST_RIVAL = 0.25
+# Largest number of candidate offsets that are examined.
 MOST_RIVALS = 64
-# Share of the best candidate's matching switches above which another candidate is as possible.
+# Share of the best candidate's matching switches above which another candidate is as possible: the most even lags then
+# decide.
 MOST_RIVAL = 0.75
 # Smallest share of the starts of work that must lie in tenures of their context: the records of switches may have gaps.
 CONSISTENT = 0.95
-# Number of switches with which an offset is confirmed at a time, and smallest number of them that must match.
+# Number of switches by which an offset is confirmed at a time.
 FOLLOWED = 32
+# Smallest number of matching switches with which an offset is confirmed.
 LEAST_FOLLOWED = 8
 # Time (ns) for which an offset is valid after it was confirmed.
 VALID_NS = 20_000_000_000
@@ -68,7 +74,9 @@ MORE_EVEN = 4
 # Largest number of pieces of work for which, among offsets that fit alike, the one with the fewest idle tenures is
 # right; with more work, some tenures are idle by chance.
 MOST_WITH_IDLE = 128
+# Time (ns) beyond all others, for a tenure without an end or a begin.
 _NEVER = 2**61
+# Number of the operation of a switch with which a context gets the GPU.
 _START = int(SwitchOperation.START)
 
 

@@ -80,7 +80,9 @@ Sureness = Annotated[
         "like it whose work was recorded have the cause. beside: by overlap in time alone. Null without a cause."
     ),
 ]
+# Cause of a wait for another thread, by what that thread does (HostTask); both have the same name.
 _OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
+# Causes that are a call of another thread of the process, such as a pageable copy or the loading of a module.
 OTHER_THREAD = frozenset(_OF_TASKS.values())
 Cause = Annotated[
     WaitCause,
@@ -91,6 +93,7 @@ Cause = Annotated[
 ]
 # Rank of each cause: stronger evidence comes first.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
+# Cause of each rank.
 CAUSES_BY_RANK = tuple(WaitCause)
 
 

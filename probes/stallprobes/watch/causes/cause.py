@@ -28,6 +28,7 @@ class Answer(NamedTuple):
 
 # Remedy as a sentence, or as a function that asks the catalogue once it is shown: loading that takes time.
 Remedy = str | Callable[[], str]
+# Answer for a call without a known cause.
 UNKNOWN = Answer(WaitCause.UNATTRIBUTED, None, 0, NO_EVIDENCE)
 
 

@@ -41,6 +41,7 @@ from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 Flags = NDArray[np.bool_]
 # Correlation number of the first launch of each kernel, by context and name.
 FirstLaunches = Mapping[tuple[int, int], int]
+# Cause of a call by the kind of its overhead record; other kinds explain nothing.
 _OVERHEADS = {
     OverheadKind.MODULE_LOADING: WaitCause.MODULE_LOADING,
     OverheadKind.LAZY_FUNCTION_LOADING: WaitCause.LAZY_LOADING,
@@ -51,16 +52,20 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Limit of calls per reading whose streams are followed: each takes a search of all calls that order streams.
+# Largest number of slow calls per reading whose stream is followed to the work of other streams that it waits for: each
+# takes a search of all calls that order streams.
 MOST_FOLLOWED = 256
 # Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
 HOLDS_NS = 10_000_000
+# Ranks of the causes that are work of the GPU, in the order in which a call's wait is split between them.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
+# Causes (by overhead records) with which a call counts as loading a module, for whose end calls of other threads may
+# wait.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

@@ -39,6 +39,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
     yield f"no work of its context ran for {duration_ns(call.evidence.overlap_ns)}"
 
 
+# End of the remedies for waits for the program's own GPU work.
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
 CAUSES = (
     CallCause(
@@ -139,6 +140,7 @@ def _followed(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
 
 
+# Rule: the call waits for work of other streams, by the calls that order streams.
 FOLLOWED = Rule(_follows, _followed)
 
 
@@ -157,7 +159,9 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
+# Rule: the call waits for an event, and work of only one other stream ends with it and covers most of it: a proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
+# Rule: work of other streams ends with the call and covers most of it: no proof.
 NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))
 
 

@@ -15,7 +15,7 @@ from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
-# Smallest count of alike calls that show how long such a call takes.
+# Smallest count of calls of the same function and size that show how long such a call takes.
 MIN_ALIKE = 5
 
 
@@ -59,6 +59,7 @@ def _lacked_cpu(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
 
 
+# Rule: the thread was ready to run and had no CPU for most of the call.
 NO_CPU = Rule(_lacks_cpu, _lacked_cpu)
 
 
@@ -105,5 +106,7 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
     return len(took) >= MIN_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
 
 
+# Rule: the call is known to load device code.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
+# Rule: calls of the function and size usually take as long.
 ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

@@ -6,6 +6,7 @@ from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.causes import gpu, host, other_threads, overheads, unrecorded
 from stallprobes.watch.causes.cause import CallCause, Rule
 
+# All causes of slow calls, the one with the strongest evidence first.
 CAUSES: tuple[CallCause, ...] = tuple(
     sorted(
         (*overheads.CAUSES, *gpu.CAUSES, *other_threads.CAUSES, *host.CAUSES, *unrecorded.CAUSES),
@@ -13,8 +14,9 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# Rules that also apply to calls without an excess.
+# Rules by the overhead records of a call. They alone also apply to calls that are not longer than their median.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
+# Rules by records of GPU work and by the order of streams, for all calls.
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
     *map(gpu.gpu_wait, (
@@ -23,7 +25,8 @@ RECORDED: tuple[Rule, ...] = (
     # What the calls say of the order of streams.
     gpu.FOLLOWED, gpu.MANY_IN_FRONT,
 )  # fmt: skip
-# Rules for calls that were made while work was recorded: no record is evidence that the GPU did nothing.
+# Rules for calls that RECORDED leaves without a cause although GPU work was recorded meanwhile: what was not recorded
+# then did not happen. The first rule that holds gives the cause.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
     gpu.EVENT_OF_NEIGHBOUR, *map(other_threads.other_thread, other_threads.CAUSES), gpu.NEIGHBOUR,
@@ -31,8 +34,9 @@ BESIDE: tuple[Rule, ...] = (
     # What the call does.
     overheads.FIRST_LAUNCH, gpu.DESTRUCTION, host.LOADS, host.ITSELF,
 )  # fmt: skip
-# Rules for the other calls, once the causes of the recorded ones are known.
+# Rules for calls during which GPU work was not recorded, once the causes of the other calls are known.
 UNRECORDED: tuple[Rule, ...] = (host.NO_CPU, unrecorded.ALIKE, unrecorded.RECORDS_OFF)
+# Causes by their names.
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 

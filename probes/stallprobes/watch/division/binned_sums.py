@@ -8,8 +8,9 @@ from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
+# Width (ns) of a bin of the sums, at first.
 BIN_NS = 1_000_000_000
-# Largest number of bins: with bins of a second, more than an hour. With more, pairs of bins are merged.
+# Largest number of bins: with bins of a second, more than an hour. Beyond it, pairs of bins are merged.
 MOST_BINS = 4096
 # Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96

@@ -17,6 +17,7 @@ from stallprobes.watch.intervals import Int64s, distinct, int64s
 
 # Largest number of slices whose collectives wait for the analysis of ranks; older ones are dropped where none is made.
 _MOST_BATCHES = 64
+# Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
 # Row of a kernel of a collective. ``name`` is the place of its name in the file. ``parts`` are the sums (ns) of each
 # part of the time from the first slice with such kernels to its end: the difference of two rows is what the sequence

@@ -68,6 +68,8 @@ class Limits:
     launch_ns: int = 5_000
 
 
+# Default limits (ns): from which duration a call that submits counts as blocked, and for how long after the end of its
+# work a wait counts as waking up.
 LIMITS = Limits()
 
 
@@ -153,6 +155,7 @@ class Holding(NamedTuple):
         return Spans.united(self.begins[chosen], self.ends[chosen])
 
 
+# Empty table: no calls that may hold up calls of other threads.
 NO_HOLDING = Holding(NONE, NONE, NONE, NONE)
 
 

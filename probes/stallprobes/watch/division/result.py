@@ -12,9 +12,9 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# Smallest share of the time at which a cause bounds the program; below it, the same for all copies, for the GPU and for
-# communication.
+# Smallest share of the time that calls which block for a cause must take to bound the program.
 CAUSE_LIMIT = 0.15
+# Smallest shares of the time at which copies on the GPU, the GPU's work, and communication bound the program.
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
 # Smallest share of the time in which the GPU waits for a host that sleeps, from which that comes before waits.
 ASLEEP_LIMIT = 0.5
@@ -22,6 +22,7 @@ ASLEEP_LIMIT = 0.5
 CLOSE = 0.05
 # Largest unknown share of the time with which there is a verdict.
 MOST_UNKNOWN = 0.05
+# Parts of the time that count together for the verdict "allocation-bound".
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
@@ -53,7 +54,7 @@ class WaitShare(Document, kw_only=True):
     ]
 
 
-# Figures of a time without records.
+# Figures of a time without records: none of it is known.
 NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
 

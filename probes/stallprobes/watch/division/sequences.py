@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Largest overlap of the calls of two threads of one sequence, as a share of the time inside calls of the less busy
-# thread. Above twice as much, they are two sequences again.
+# Largest overlap of the calls of two threads that call by turns and therefore count as one sequence, as a share of the
+# time inside calls of the less busy thread. Above twice as much, they are two sequences again.
 MOST_OVERLAP = 0.05
 # Largest number of threads that are compared: the last ones that made calls.
 MOST_THREADS = 64

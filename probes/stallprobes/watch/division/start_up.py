@@ -13,7 +13,9 @@ SECOND_NS = 1_000_000_000
 QUIET_SECONDS = 3
 # Latest second of a program in which the steady state may begin.
 MOST_SECONDS = 60
+# Kinds of calls that submit work.
 _SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
+# Limit (ns) of a call's duration in the sums: all of the time in which the start-up is judged.
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 

@@ -19,8 +19,8 @@ from stallprobes.watch.reading.process import CallBatch, NamedRange
 
 # Smallest number of steps from which the regularity of a call is judged.
 LEAST_STEPS = 20
-# Largest distance of a step from the median step (as a share of it), and smallest share of steps within it, for a call
-# to be regular.
+# Largest distance of a step from the median step (as a share of it) within which it is near, and smallest share of near
+# steps with which a call is regular.
 NEAR, LEAST_NEAR = 0.25, 0.75
 # Shortest step (ns): shorter intervals are parts of a step.
 LEAST_NS = 100_000
@@ -29,9 +29,11 @@ LEAST_NS = 100_000
 LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared: the first ones of a program.
 MOST_CALLS = 64
-# Number of buckets of durations in each octave (a bucket is 4 % wide), and in all.
+# Number of buckets of durations in each octave: a bucket is 4 % wide.
 _IN_OCTAVE = 16
+# Number of all buckets of durations.
 _BUCKETS = _IN_OCTAVE * 48
+# Kinds of calls that block until work has ended, of which a step of the program often has one.
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
 

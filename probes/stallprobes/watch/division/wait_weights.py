@@ -10,6 +10,7 @@ from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import Int64s, int64s
 
+# Kinds of calls that wait for the GPU's work.
 _WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 
 

@@ -16,10 +16,11 @@ from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
-# Kind of the time between calls, in place of a CallKind.
+# Number in place of a CallKind for the time between calls.
 BETWEEN = -1
 # Largest share of the time between its calls that a thread may be off the CPU without counting as asleep.
 _MOST_ASLEEP = 0.5
+# No calls in flight: when each began (ns), by thread.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Largest number of threads whose last call is kept: the last ones that made calls.
 _MOST_THREADS = 1024

@@ -21,12 +21,13 @@ _UNUSUAL = 10
 _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to have held it up.
 _LEAST_COVERED = 0.5
-# Smallest number of long calls beside calls of another function that is evidence, and smallest factor by which calls
-# beside it are long more often than other calls.
+# Smallest number of long calls beside calls of another function that is evidence that it holds them up, and smallest
+# factor by which calls beside it are long more often than other calls.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Largest numbers of long calls and of holding calls in a reading that are compared: the longest ones.
+# Largest numbers of long calls, and of calls of other threads that may hold them up, in a reading that are compared:
+# the longest ones.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of sums in a second: of pairs of held and holding calls, and of holding calls.
+# Largest number of sums in a second: of pairs of a held and a holding function, and of holding functions.
 _MOST_PAIRS = 1024
 
 

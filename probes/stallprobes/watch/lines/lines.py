@@ -21,19 +21,21 @@ from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
-# Largest number of lines of a sequence that are kept, the most expensive ones.
+# Largest number of program lines of a sequence (threads that call by turns) that are kept, the most expensive ones.
 MOST_LINES = 50
 # Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96
-# Sorts of time at a line.
+# Sorts of time at a line, as columns: inside calls that wait for the GPU, inside other calls, between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
 # Bounds for which lines are ordered by all of their time, not by their cost: the GPU or its other users are the limit,
 # so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a stack from which the places of samples without one are estimated.
 _LEAST_KNOWN = 10
-# Largest number of inner places of a line that are kept, and smallest share of the line's cost that each must have.
+# Largest number of inner places of a line (in the functions that it calls) that are kept, and smallest share of the
+# line's cost that each must have.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
+# Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
 

@@ -19,9 +19,12 @@ from stallprobes.watch.division.instants import LIMITS, Flags
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
+# Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
 # Whether a CallKind waits, by its number; the last one is for the time between calls, whose number is -1.
 _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
+# Whether a call of a CallKind ends when work of the GPU has ended, by its number; the last one is for the time between
+# calls.
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
 
 
@@ -98,6 +101,7 @@ class LoggedCalls:
         return self.places.get(thread, NONE)
 
 
+# Empty table of calls.
 NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, NONE, NONE, np.zeros(0, dtype=np.bool_))
 
 

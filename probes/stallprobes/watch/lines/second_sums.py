@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys in the sums of a second, and in the sums of all time after the last second in which a steady
-# state may begin. Samples with further keys are added without their stack, and dropped at twice as many keys.
+# Largest number of keys (line, function, kind, …) in the sums of a second, and in the sums of all time after the last
+# second in which a steady state may begin. Samples with further keys are added without their stack, and dropped at
+# twice as many keys.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences with a tail.
+# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
+# own.
 _MOST_TAILS = 256
-# Limit of the number of kinds, which begin at -1.
+# Limit of the number of a CallKind; with BETWEEN they begin at -1.
 _KINDS = 16
 
 
@@ -75,9 +77,11 @@ class KeyedTimes(NamedTuple):
         return KeyedTimes(*(column[chosen] for column in self))
 
 
+# Sum of no samples.
 NO_SUM = SampleSum()
+# Sums of samples by their keys.
 _Sums = dict[SampleKey, SampleSum]
-# Whether it follows the last work, the second, and what is added.
+# Sum that is added: whether it follows the last work of its sequence, its second, key and value.
 _Made = tuple[bool, int, SampleKey, SampleSum]
 
 

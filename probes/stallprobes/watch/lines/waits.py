@@ -13,6 +13,7 @@ from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
 # Largest number of places of waits that are kept: those with the largest cost.
 MOST_WAITS = 20
+# Place of waits: the line, the inner place in the functions that it calls, and the waiting function.
 _PlaceKey = tuple[StackFrame | None, StackFrame | None, str]
 
 

@@ -25,10 +25,11 @@ _ANALYSIS_SHARE = 0.1
 # Factor in the duration of a reading for the pause after it: with the library's threads, the readings then take less
 # than a tenth of a core.
 _REST = 11
-# Shortest and longest time (ns) that a trace shows before and after a slow call; between these, the call's duration.
+# Shortest and longest time (ns) that a trace shows before a slow call; between these, the call's duration.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
+# Shortest and longest time (ns) that a trace shows after a slow call; between these, the call's duration.
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
-# Length (ns) of the present trace.
+# Length (ns) of the trace of the present, which ends now.
 PRESENT_NS = 2_000_000_000
 
 

@@ -99,6 +99,7 @@ class WatchMoment:
         return self.findings.duration_ns / 1e9
 
 
+# Findings before the first analysis.
 NO_FINDINGS = WatchFindings(began_at_ns=0, began_ns=0, duration_ns=0, processes=())
 
 

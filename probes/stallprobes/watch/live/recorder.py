@@ -25,11 +25,13 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 
 # Longest time (ns) after a call's end in which its cause may change.
 CHANGES_NS = 10_000_000_000
-# Largest contents of a line of a recording: slow calls, lines of output, characters of such a line, and words of the
-# program's command.
+# Largest number of slow calls in a line of a recording.
 _MOST_CALLS_IN_LINE = 2000
+# Largest number of lines of the program's output in a line of a recording.
 _MOST_OUTPUT_IN_LINE = 500
+# Largest number of characters of a line of the program's output in a recording.
 _LONGEST_OUTPUT = 1000
+# Largest number of words of the program's command in a recording.
 MOST_WORDS = 20_000
 # Shortest time (ns) between two traces of slow calls.
 TRACE_EVERY_NS = 10_000_000_000

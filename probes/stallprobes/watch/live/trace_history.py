@@ -33,14 +33,17 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Largest age (ns) of calls and records that are kept for traces on the screen.
 KEEP_NS = 12_000_000_000
-# Largest numbers of records and calls of each process that are kept.
+# Largest number of records, and of calls, of each process that are kept.
 MOST_RECORDS = MOST_CALLS = 500_000
-# Largest numbers of threads and functions of a trace: the codec's limits.
+# Largest number of threads, and of functions, of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
 # Distance between the context numbers of two processes in a trace: each process counts its contexts from 1.
 _CONTEXTS = 1_000_000
+# Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
+# Limit of the bytes of a record; a larger value is set to it.
 _MOST_BYTES = 1 << 53
+# A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]
 
 

@@ -18,19 +18,20 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
 # Largest distance (ns) of the ends of one collective in the records of two processes, their clocks' error included.
 CLOCK_ERROR_NS = 1_000_000
-# Largest deviation (ns) of such distances from the offset of the two clocks, for the same offset to hold.
+# Largest deviation (ns) of the distance of the ends of one collective from the offset of the two clocks, for the same
+# offset to hold.
 _CLUSTER_NS = 50_000
 # Largest distance of the ends of one collective on two ranks, as a share of the shorter kernel; _CLUSTER_NS if longer.
 _DISTANCE_SHARE = 0.1
-# Factor in the spread of the distances from the offset above which a rank is late, and smallest delay (ns) that counts
-# as late.
+# Factor in the spread of the distances from the offset of two clocks above which a rank is late, and smallest delay
+# (ns) that counts as late.
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# Largest number of candidate pairs; among more of them no offset stands out.
+# Largest number of candidate pairs of kernels; among more of them no offset stands out.
 _MOST_PAIRS = 1 << 19
-# The second best offset is as possible as the best if it leaves fewer kernels without a partner than _FEW plus
-# _FEW_TIMES the best one's number.
+# The second best offset of two clocks is as possible as the best if it leaves fewer kernels without a partner than _FEW
+# plus _FEW_TIMES the best one's number.
 _FEW, _FEW_TIMES = 3, 3
-# Percentile of the distances from the offset that is their spread.
+# Percentile of the distances from the offset of two clocks that is their spread.
 _SPREAD = 95
 
 

@@ -13,6 +13,7 @@ from stallprobes.watch.division.instants import CoveredTime
 from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import Int64s, int64s
 
+# Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
 # Time that stands for a rank that is not in a round.
 _NEVER = -(2**62)

@@ -19,13 +19,14 @@ _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"
 )
-# Modules between a program's call and the driver, and functions that a program may contain: those of the CUDA runtime,
-# and the stubs of kernels.
+# Modules between a program's call and the driver.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
 # Modules of the Python interpreter, and those through which it calls C functions.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
 # Modules of the C and C++ libraries, and the dynamic linker.
 _RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")
+# Functions between a program's call and the driver that a program itself may contain: those of the CUDA runtime, and
+# the stubs of kernels.
 _CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*|__device_stub__.*")
 
 
@@ -76,6 +77,7 @@ class StackFrame(PlainDocument):
         return self.kind is FrameKind.NATIVE and _CUDA_MODULE.fullmatch(os.path.basename(self.file)) is not None
 
 
+# Frame of Python code whose frames were not recorded.
 UNKNOWN_PYTHON = StackFrame(FrameKind.PYTHON, "", "")
 
 

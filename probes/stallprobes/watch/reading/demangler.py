@@ -15,6 +15,7 @@ from stallprobes.foreign_text import printable
 
 # Longest demangled name (bytes): those of templates in CUTLASS have some thousand.
 LONGEST_DEMANGLED = 1 << 14
+# Libraries with __cxa_demangle, the most frequent one first.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
 # Status of __cxa_demangle: the name is not a mangled one.
 _INVALID_NAME = -2

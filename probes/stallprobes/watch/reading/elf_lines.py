@@ -22,17 +22,24 @@ MAX_LINE_BYTES = 1 << 20
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address; a damaged table can have longer ones, which would make all sums slow.
 _ADDRESS_BYTES = 8
-# Largest address and line number; larger ones of a damaged table are set to these.
+# Largest address; a larger one of a damaged table is set to it.
 _LAST_ADDRESS = (1 << 63) - 1
+# Largest line number; a larger one of a damaged table is set to it.
 _LAST_LINE = 1 << 31
 # Paths of files that come with the compiler or CUDA: their lines are none of the program, also where they are inlined
 # into its functions.
 _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
+# Kinds of content in a table of files: DW_LNCT_path, DW_LNCT_directory_index.
 _PATH, _DIRECTORY = 1, 2
+# Standard operations of a line table (DW_LNS_…).
 _COPY, _ADVANCE, _ADD_LINE, _SET_FILE = 1, 2, 3, 4
+# Further standard operations: DW_LNS_const_add_pc, DW_LNS_fixed_advance_pc.
 _ADD_CONSTANT, _ADVANCE_FIXED = 8, 9
+# Extended operations: DW_LNE_end_sequence, DW_LNE_set_address.
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
+# Oldest and newest version of DWARF whose line tables are read.
 _FIRST_VERSION, _LAST_VERSION = 2, 5
+# Length that stands for a table in the 64-bit format; the real length follows.
 _LARGE = 0xFFFFFFFF
 
 
@@ -79,6 +86,7 @@ class LineRow(NamedTuple):
 
 # Address and line of a row of a table, with its file; line 0 where a sequence ends.
 _Row = tuple[int, int, FilePlace]
+# Row in place of one before the first.
 _NO_ROW: _Row = (-1, 0, FilePlace())
 
 

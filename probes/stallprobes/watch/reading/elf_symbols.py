@@ -31,20 +31,30 @@ LONGEST_SYMBOL = 4096
 LONGEST_WITHOUT_SIZE = 1 << 14
 # Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15
+# First bytes of an ELF file of 64 bits with little-endian numbers.
 _MAGIC = b"\x7fELF\x02\x01"
+# Layout of the file's header (Elf64_Ehdr).
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+# Layout of a section's header (Elf64_Shdr).
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-# Name, info, section, address, size.
+# Layout of a symbol (Elf64_Sym): name, info, section, address, size.
 _SYMBOL = struct.Struct("<IBxHQQ")
+# Layout of a note's header: sizes of name and description, type.
 _NOTE = struct.Struct("<III")
+# Types of sections: SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM.
 _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
+# Type of the note with the build id (NT_GNU_BUILD_ID).
 _BUILD_ID = 3
+# Flag of a compressed section (SHF_COMPRESSED), and type of its compression (ELFCOMPRESS_ZLIB).
 _COMPRESSED, _ZLIB = 1 << 11, 1
+# Layout of the header of a compressed section (Elf64_Chdr).
 _COMPRESSION = struct.Struct("<IIQQ")
 # Types of symbols of functions: STT_FUNC, and STT_GNU_IFUNC, which is resolved when it is first called.
 _FUNCTIONS = (2, 10)
+# Sections that a line table needs, by name.
 _LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
 _LINE_SECTIONS[b".debug_line_str"] = StringTable.LINE_STRINGS
+# Number of bytes that are read of a section's name.
 _LONGEST_SECTION_NAME = 16
 
 
@@ -54,6 +64,7 @@ class ElfLimitExceeded(Exception):
 
 # Address and size of a function, and the place of its name in the file.
 Function = tuple[int, int, int]
+# Function in place of one before the first.
 _NO_FUNCTION = (-1, -1, 0)
 
 

@@ -19,8 +19,11 @@ from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.reading.folder import PREFIX, memory_folders
 from stallprobes.watch.reading.map_reader import FILE_NAME
 
+# End of the lock file's name until it is locked.
 _NEW = ".new"
+# Flags with which a private folder is opened: no symbolic link.
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Flags with which the lock file is opened: no symbolic link, and no wait on a pipe.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

@@ -9,11 +9,13 @@ from functools import lru_cache
 
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_parser
 
+# Names in the form of the C++ ABI that are demangled.
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
 # Longest part (characters) that is shown of a mangled name that cannot be demangled within limits.
 LONGEST_MANGLED = 200
 # Largest number of characters of all names that are kept; with more, the oldest half is dropped.
 _MAX_KEPT = 1 << 24
+# Words of the demangler for an unnamed namespace; their parentheses would look like parameters.
 _ANONYMOUS = "(anonymous namespace)"
 # Return type before a function's name, once template arguments and parameters are left out.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
@@ -62,6 +64,7 @@ class _DemangledNames:
         return texts
 
 
+# The demangled names of this process.
 _names = _DemangledNames()
 
 

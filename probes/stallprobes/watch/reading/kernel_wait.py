@@ -9,6 +9,7 @@ from stallprobes.foreign_text import printable
 
 # Text in place of a function of the kernel for a thread that is on a CPU.
 RUNNING = "running"
+# Largest number of characters of the name of a function of the kernel.
 _LONGEST_FUNCTION = 64
 # Names of the system calls in which threads of a CUDA program wait, by architecture and number.
 _SYSTEM_CALLS = {

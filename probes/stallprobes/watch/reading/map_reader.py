@@ -71,7 +71,9 @@ MOST_IN_RECORD = 2**45
 _OPEN_SAMPLES = 16
 # Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
 MOST_OF_SAMPLE = 2**55
+# Layout of the first bytes of a file: magic number and version.
 _BEGINNING = struct.Struct("<QI")
+# Types of the structures in a file, as NumPy reads them.
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
@@ -623,8 +625,11 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
+# Part of a thread's slot in the file that is read again and again while a call changes it.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
+# Part of a thread's slot in the file that is read again to see whether slow calls were overwritten meanwhile.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
+# Part of an NVTX range that is read again to see whether begins were overwritten meanwhile.
 _RANGE_HEAD = _part(_RANGE, "begun")
 
 

@@ -12,12 +12,15 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 
+# Layout of the beginning of a message: its kind and its size.
 HEADER = struct.Struct("<II")
-# Largest size (bytes) of a request and of an answer. The answer about a file has two texts for each address.
+# Largest size (bytes) of a request to the parser process.
 MAX_REQUEST_BYTES = 1 << 20
+# Largest size (bytes) of an answer of the parser process: one about a file has two texts for each address.
 MAX_ANSWER_BYTES = 1 << 22
-# Largest number of names, and of addresses of one file, in a request.
+# Largest number of names in a request.
 MAX_NAMES = 256
+# Largest number of addresses of one file in a request.
 MAX_ADDRESSES = 256
 # Largest size (bytes) of data memory of the process: files and names that need more are not read.
 MAX_DATA_BYTES = 256 << 20

@@ -32,14 +32,17 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest CPU time (s) for a name, which usually takes microseconds, and for a file.
+# Longest CPU time (s) for demangling a name, which usually takes microseconds, and for parsing a file.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
 # Limit of the numbers of file descriptors: the connection has one below it, and a file that is parsed another.
 _MAX_DESCRIPTORS = 4
+# Operations of prctl(2).
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+# Largest number of a capability that is dropped.
 _LAST_CAPABILITY = 63
-# Header and data of capset(2): version 3, this thread, and two words each of no capability.
+# Header of capset(2): version 3, this thread.
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)
+# Data of capset(2): two words for each of three sets, without any capability.
 _NO_CAPABILITIES = bytes(24)
 # User and group that own no file.
 _NOBODY = 65534

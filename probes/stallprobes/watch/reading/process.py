@@ -93,6 +93,7 @@ class CallFigures(Document, kw_only=True):
     failed: Annotated[Unsigned, about("Calls that gave an error.")]
 
 
+# Figures of a function that a thread has not called.
 NO_FIGURES = CallFigures(total=Histogram.empty(), total_ns=0, slow=0, failed=0)
 
 
@@ -326,4 +327,5 @@ class OutsideReading:
     problems: tuple[str, ...] = ()
 
 
+# Reading without call stacks and kernel waits: the calls in flight of a process were not inspected from outside.
 NOTHING_READ = OutsideReading()

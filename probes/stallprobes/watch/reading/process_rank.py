@@ -18,9 +18,11 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
-# Names of all these variables.
+# Names of all variables with the rank or the number of ranks.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
+# Largest rank; a larger number is none.
 _MOST_RANKS = 1 << 24
+# Largest size (bytes) of a process's environment that is read.
 _MOST_BYTES = 1 << 21
 
 

@@ -24,16 +24,21 @@ from stallprobes.errors import WatchError
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 
+# Name of py-spy's program.
 PROGRAM = "py-spy"
 # Longest run (s) of py-spy.
 TIMEOUT_S = 10.0
 # Longest time (s) from the end of py-spy's output to the end of its process.
 _ENDING_S = 1.0
-# Largest size (bytes) of the output that is read, and largest number of frames of a thread.
+# Largest size (bytes) of py-spy's output that is read.
 MOST_BYTES = 16 << 20
+# Largest number of frames of a thread that are kept.
 MOST_FRAMES = 256
+# Largest number of characters of a thread's name.
 _LONGEST_NAME = 64
+# Largest number of characters of a function's name and of a file's path.
 _LONGEST_TEXT = 4096
+# Largest number of characters of py-spy's error message.
 _LONGEST_PROBLEM = 200
 
 

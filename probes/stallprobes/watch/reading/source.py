@@ -18,6 +18,7 @@ from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy, started_here
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
+# Reason why there are no call stacks by py-spy.
 NO_PY_SPY = "py-spy is not installed (pip install py-spy)"
 
 

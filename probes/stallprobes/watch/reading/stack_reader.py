@@ -18,8 +18,11 @@ from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
 # Frame of a Python stack. A file's name may contain the separators; the last ones on the line separate the parts.
 _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
+# Escapes in the text of a Python stack.
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+# Line of a Python stack in place of further frames.
 _MORE = "  ..."
+# Largest code point.
 _LAST_CHARACTER = 0x10FFFF
 
 

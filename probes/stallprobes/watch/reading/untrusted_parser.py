@@ -46,8 +46,8 @@ from stallprobes.watch.reading.parser_messages import (
 
 # Longest time (s) until the parser process has answered a request.
 REQUEST_S = 5.0
-# Number of failures in a row, and time (s) spent in failed and slow requests, after which no more requests of that kind
-# are made.
+# Largest number of failed requests in a row, and largest time (s) spent in failed and slow requests; beyond it no more
+# requests of that kind are made.
 MAX_FAILURES, MAX_LOST_S = 8, 30.0
 # Time (s) from which an answered request counts as slow: the symbols of the largest libraries take a fifth of it.
 _SLOW_S = 1.0
@@ -66,7 +66,7 @@ _Kind = TypeVar("_Kind", bound=IntEnum)
 _Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LineNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _Symbol = Annotated[str, Meta(max_length=LONGEST_SYMBOL)]
-# With its folder, and a slash between them.
+# Path of a source file in an answer: its folder, a slash and its name.
 _Path = Annotated[str, Meta(max_length=2 * LONGEST_SYMBOL + 1)]
 _Demangled = Annotated[str, Meta(max_length=LONGEST_DEMANGLED)]
 

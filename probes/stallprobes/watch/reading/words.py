@@ -62,6 +62,9 @@ def _by_number(layout: type[IntEnum], words: type[_Word]) -> dict[int, _Word]:
 
 # Kind of memory by its number in the layout; other numbers are unknown kinds.
 MEMORY = _by_number(MemoryKind, Memory)
+# Kind of GPU work by its number in the layout.
 GPU_WORK = _by_number(RecordKind, GpuWork)
+# Direction of a copy by its number in the layout.
 DIRECTIONS = _by_number(CopyKind, Direction)
+# State of a process by its number in the layout.
 STATES = _by_number(WatchState, ProcessState)

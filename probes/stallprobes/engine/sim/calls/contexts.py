@@ -10,6 +10,7 @@ from stallprobes.engine.sim.device import GpuContext, HostWord, us
 from stallprobes.engine.sim.jobs import Job
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
+# Numbers in the names of contexts that probes create.
 _numbers = count(1)
 
 

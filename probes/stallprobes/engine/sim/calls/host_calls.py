@@ -13,12 +13,15 @@ from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
 _MIB = 1 << 20
+# Result of a native helper whose word did not change in time.
 _TIMED_OUT = 1
 # Period (ns) at which a native helper polls its word.
 _STEP_NS = 20_000
 # Shortest munmap (ns) that slows other calls down.
 _HEAVY_NS = 50_000
+# Beginning of the names of NVML's functions in the profile.
 _NVML = "nvml:"
+# Name of the host function that occupies its thread.
 _BUSY = "busy"
 
 

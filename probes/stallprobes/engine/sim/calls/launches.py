@@ -9,7 +9,9 @@ from stallprobes.engine.sim.device import GraphHandle, HostWord, LoadedFunction,
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, SUCCESS, HostThread, call
 from stallprobes.model import Image, Text
 
+# Number of threads in a warp: a block of a simulated kernel occupies at least as many threads of the GPU.
 _WARP = 32
+# Number of blocks in a launch that stands for as many as the GPU runs at a time (FILL_GPU of the catalogue).
 _FILL = 0
 
 

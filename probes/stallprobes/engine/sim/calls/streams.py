@@ -9,6 +9,7 @@ from stallprobes.engine.sim.jobs import UNCONTENDED, Job, staging_delay_ns
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import StreamKind
 
+# Flag of a new stream that does not wait for the default stream.
 _NON_BLOCKING = 1
 
 
