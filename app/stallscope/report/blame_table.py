@@ -35,7 +35,7 @@ class _Width:
 
 # Arrangements of the columns with whole names, the widest first.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
-# Arrangements with shortened names, for a width into which none of the others fits.
+# Arrangements of the columns with names cut to the room left, the widest first; used where none of _WIDTHS fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))
 
 

@@ -46,7 +46,7 @@ THREADS = 256
 SPIN_NS = 50 * MS
 # Duration (ns) of the kernel that keeps the GPU awake.
 KEEP_ALIVE_NS = 20 * US
-# Period (ns) of the kernel that keeps the GPU awake.
+# Period (ns) of the launches of the aggressor keep-alive, whose short kernels keep the GPU from being idle for long.
 KEEP_ALIVE_PERIOD_NS = 10 * MS
 # Number of launches that fill the launch queue of a stream, which holds some 1000.
 QUEUE_DEPTH = 1_100

@@ -37,7 +37,7 @@ from stallprobes.model import (
 
 # Duration (ns) of the kernel ahead of a transfer to another GPU.
 KERNEL_NS = 96 * MS
-# Largest size (bytes) that is relayed through host memory at a time; a larger transfer has several parts.
+# Largest size (bytes) of a chunk that the chunked relay to another GPU copies through host memory at a time.
 CHUNK = 4 * MIB
 # Period (ns) of the victims that copy to another GPU.
 PERIOD_NS = 5 * MS

@@ -37,7 +37,7 @@ _MISSING = 3
 _WITH_SWITCH_NS = 3_000 * MS
 # Largest number of last switches of aggressors that are kept.
 _SWITCHES = 64
-# Largest number of entries in the log.
+# Largest number of entries in the log of verdicts; the oldest are dropped.
 MOST_ENTRIES = 200
 # Factor by which the range of an unsteady victim must grow for its entry to be updated.
 _WIDER = 1.05

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from stallprobes.errors import kind_and_text
 from stallprobes.machine.gpu_processes import GpuProcessList
 
-# Usual period (s) of the readings.
+# Usual period (s) at which the list of the processes on the GPU is read from NVML.
 PERIOD_S = 1.0
 # Largest share of a core for the readings; the period is longer where one takes more.
 _SHARE = 0.1

@@ -10,7 +10,7 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Rounded, Text, about
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# Largest number of snapshots that are kept; over a longer time every second, fourth, … snapshot is.
+# Largest number of telemetry snapshots kept for a GPU's state; beyond it, only every second (fourth, …) is kept.
 _MOST_SNAPSHOTS = 4096
 # Names of the readings of which a state has not the median, but the range or all values.
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"

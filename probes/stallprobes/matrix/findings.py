@@ -18,7 +18,7 @@ KIND_ORDER: tuple[CellKind, ...] = (
     Status.UNSUPPORTED,
     Status.MISSING,
 )
-# Meaning of the mark behind a figure that is no median.
+# Meaning of each mark that is printed behind a ratio to the baseline, unless the ratio is one of medians.
 PERCENTILE_MARKS = {
     "'": "at p99",
     '"': "from the due time, at p99",

@@ -49,7 +49,8 @@ from stallprobes.verdicts.verdict import Verdict
 _DRAIN_S = 2.0
 # Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
-# Longest wait (s) for records: usually 10 ms, but half a second on an H200 behind back-to-back pageable copies.
+# Longest wait (s) for the timeline's records of all work so far. They usually arrive within 10 ms, but on an H200
+# behind back-to-back pageable copies only after half a second.
 _RECORDS_AT_MOST_S = 2.0
 # Excess (s) over the planned length of a step from which the run or the machine was suspended.
 _GAP_S = 1.0

@@ -69,8 +69,8 @@ SETTLED_NS = 2_000_000_000
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# Smallest number of readings for which slow calls are remembered as read: their thread may be missing in some readings,
-# while another thread uses its slot in the file, and come again with the same calls.
+# A slow call is remembered as read for at least this many readings: its thread may lose its slot in the file to another
+# thread, and return some readings later with the same calls, which must not count again.
 _FORGET_READINGS = 64
 
 

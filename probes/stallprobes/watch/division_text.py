@@ -28,8 +28,8 @@ _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 _MOST_SHARERS = 4
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
-# Smallest share that is worth a sentence about time off the CPU: of the time between calls in which no thread has a
-# CPU, and of all time that is between calls.
+# Smallest shares for the sentence about the host off the CPU: time between calls (of all time), time off the CPU (of
+# the time between calls); and for naming the time ready to run without a CPU.
 _LEAST_OFF_CPU = 0.1
 # Smallest share that is printed as a percentage, and smallest width of an interval that is: less rounds to 0 %.
 _LEAST_INTERVAL = 0.005

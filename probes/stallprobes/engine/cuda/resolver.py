@@ -37,7 +37,8 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of a batch of copies that prefers to run beside other work.
 _PREFER_OVERLAP = 1
-# What structures of virtual memory require: name of the device attribute, and its words in a message.
+# What the driver's structures for virtual memory (CUmemAllocationProp, CUmemAccessDesc) require: name of the device
+# attribute, and its words in a message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 # What each kind of structure requires: name of the device attribute, and its words in a message.
 _NEEDED = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) for the start, settling and end of the aggressors of a block (windows of several victims beside the
-# same aggressors).
+# Estimated time (s) that a block costs besides its windows: its aggressors start, settle and end. A block is the
+# windows of several victims beside the same aggressors.
 _SWITCH_S = 0.03
 # Estimated number of baseline windows of a victim per window with the aggressors; several blocks of windows share
 # baselines.

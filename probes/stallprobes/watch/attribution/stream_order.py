@@ -29,7 +29,7 @@ DEEPEST = 8
 # Largest number of known streams that wait for the legacy default stream, and largest number of them that are searched
 # for what a call waits for: the last created ones.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# First role of the calls that say what a stream or a thread waits for.
+# Calls whose role is this one or a later one of StreamRole say what a stream or a thread waits for.
 _ORDERING = StreamRole.RECORDS
 
 

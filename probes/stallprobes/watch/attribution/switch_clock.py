@@ -24,15 +24,15 @@ SWITCH_TO_WORK_NS = 3_840
 MOST_SPREAD_NS = 8_000
 # Largest drift (ppm) of two clocks of one machine.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) of a start of work from its place by the last known offset, if the clocks have not drifted
-# since.
+# Largest distance (ns) of a start of work from where the last known offset expects it; what the clocks may have drifted
+# since is added, up to MOST_ERROR_NS.
 ERROR_NS = 30_000
 # Largest distance (ns) of a start of work from its place by the last known offset, whatever the clocks may have drifted
 # since.
 MOST_ERROR_NS = 1_000_000
 # Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
 LEAST_SAMPLES = 16
-# Largest number of switches (the last ones) from which an offset is estimated for the first time.
+# The first estimate of the offset of the GPU's clock uses the last switches to a context, at most this many.
 COMPARED = 128
 # Largest number of starts of work (the last ones) from which an offset is estimated for the first time.
 COMPARED_STARTS = 2_048

@@ -68,7 +68,8 @@ LAG_NS = 1_000_000_000
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns), except for the last one of a process.
 LEAST_SLICE_NS = 900_000_000
-# Longest wait (ns) for the operation that ends a gap; a longer gap is divided without it.
+# Largest length (ns) of a gap between a sequence's operations on the GPU that stays undivided until the operation that
+# ends it has a record; a longer gap is divided without it.
 MAX_OPEN_GAP_NS = 10_000_000_000
 # Largest age (ns) of calls and work of other threads that are kept while a gap of a sequence is open.
 KEPT_NS = 1_000_000_000

@@ -27,7 +27,7 @@ _AMOUNTS = {
         "raise the limit before it starts",
     ),
 }
-# Parts of the sentence about each lack without figures: the cause, the remedy.
+# Parts of the sentence about a lack whose figures (bytes) are not known: the cause, the remedy.
 _CAUSES = {
     Lack.MEMORY: ("the kernel has no memory for it", "end other programs"),
     Lack.CGROUP: ("its container's memory limit (cgroup) is reached", "raise the limit"),
