@@ -104,7 +104,7 @@ def test_a_stall_appears_and_its_remedy_ends_it(drawn: dict[str, Path], maker: M
     file = drawn["stall-appears"]
     remedied, quiet = moments(maker)
     assert "NVIDIA H200 (GPU 0) · driver 580.159.04 · CUDA 13.0" in words(file, 0)
-    assert "STALLED a d2d@secondary wait 5.66 µs → 1.42 ms ×250" in words(file, 0)
+    assert "STALLED a d2d@secondary wait 5.66 µs → 1.88 ms ×331" in words(file, 0)
     assert "Kernel and copy both in the primary context." in words(file, remedied)
     assert "as without it" in words(file, remedied)
     assert "STALLED" not in words(file, quiet)
