@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 1
 # Largest number of characters of a host name, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
-# Largest number of cells that a sentence names.
+# Largest number of lost matrix cells that the error message names; it only counts the others.
 _NAMED_CELLS = 8
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options, besides those for files, whose second use on a command line is an error: each names one thing.
+# Options (besides options for files) that may be given only once: each selects one GPU or one process, so that a second
+# value would be ignored.
 _NAME_ONE = ("--gpu", "--pid")
 
 

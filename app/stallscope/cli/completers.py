@@ -15,9 +15,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Type of an item for which the shell completes file names.
+# Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Value of an option that selects no item.
+# Completed value that selects no reference, or no result that counts as a failure.
 NONE = "none"
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 # Exit code of an interrupted command: 128 and the number of SIGINT.
 _INTERRUPTED = 130
-# Variables with the number of threads that NumPy's linear algebra starts.
+# Environment variables that set how many threads NumPy's linear algebra starts; stallscope sets one only if none is
+# set.
 _BLAS_THREADS = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}
 
 

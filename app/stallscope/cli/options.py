@@ -27,22 +27,22 @@ DEFAULT_SEED = 1
 # Largest seed: it fits into 64 bits with a sign.
 MAX_SEED = 2**63 - 1
 
-# Shortest window (s): "starved" means fewer than 3 calls in half a second or more, so that a shorter one cannot show
-# it.
+# Smallest value (s) of --seconds. The verdict "starved" means fewer than 3 calls in at least half a second, so that a
+# shorter measurement cannot show it.
 MIN_SECONDS = 0.5
-# Longest window (s): an hour.
+# Largest value (s) of --seconds: an hour.
 MAX_SECONDS = 3600
 
-# Default of --trace-seconds: time (s) of each variant that is written.
+# Default of --trace-seconds: how much of each variant (s) --trace writes, up to the moment when aggressors go off.
 DEFAULT_TRACE_SECONDS = 10.0
 # Smallest value (s) of --trace-seconds.
 MIN_TRACE_SECONDS = 0.01
 # Largest value (s) of --trace-seconds.
 MAX_TRACE_SECONDS = 60
-# Words for what an option with seconds expects.
+# Words for the expected value in the error message of an option that takes seconds.
 _SECONDS = "a number of seconds"
 
-# Words for the values of --gpu.
+# Words for the values that --gpu accepts, in its help and error messages.
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -11,15 +11,15 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 
 # Text and its style.
 Run = tuple[str, str]
-# Number of columns of a bar.
+# Width (columns) of a full bar in the table of blame.
 BAR = 6
-# Glyph of a bar that is shorter than a column.
+# Glyph of a bar that would round to no column.
 _NO_BAR = "▏"
-# Order of the victims by their outcomes.
+# Order of the outcomes by which the table of blame sorts the victims.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 # Shorter words for some conclusions, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
-# Smallest width of a shortened name.
+# Smallest width (columns) to which the table of blame cuts a name; with less room it tries a narrower layout.
 _LEAST_NAME = 12
 
 
@@ -33,9 +33,9 @@ class _Width:
     brief: bool = False
 
 
-# Arrangements of the columns with whole names, the widest first.
+# Layouts of the table of blame that show whole names, the widest first; the first that fits the terminal is used.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
-# Arrangements of the columns with names cut to the room left, the widest first; used where none of _WIDTHS fits.
+# Layouts of the table of blame that cut names to the room left, the widest first; used if no layout of _WIDTHS fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
     from stallprobes.engine.sim.profile import Profile
 
-# Smallest width of the text beside the names of patterns; with less room the text is below them.
+# Smallest width (columns) left beside the pattern names at which the list shows titles beside the names and not below.
 _LEAST_BESIDE_NAMES = 30
 # Words for the kinds of variants.
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
@@ -144,7 +144,7 @@ def _affected(cause: Cause) -> str:
     return " ".join(["victims", *words]) if words else "all victims"
 
 
-# Words for the relation of two probes (process, context, stream).
+# Words for where the cause of a pattern acts: in the same or another process, context or stream.
 _RELATIONS = {"same": "the same", "other": "another"}
 
 

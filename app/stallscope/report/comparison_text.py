@@ -15,7 +15,7 @@ from stallscope.report.text import TextWriter
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
 
-# Largest number of unsure cells that are listed.
+# Largest number of unsure cells (neither better nor worse for certain) that a comparison lists; it counts all of them.
 _MOST_UNSURE = 12
 
 

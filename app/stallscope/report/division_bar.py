@@ -9,7 +9,7 @@ from stallscope.report.columns import display_width
 
 # Text and its style.
 Run = tuple[str, str]
-# Smallest share at which a part of the time is in the legend; smaller parts are in the bar alone.
+# Smallest share of a sequence's time from which a part is named in the legend of the bar; the bar shows all parts.
 _LEAST_NAMED = 0.005
 # Blanks between two entries of the legend.
 _GAP = "  "

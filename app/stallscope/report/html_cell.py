@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-# CSS classes of the outcomes whose class has another name.
+# CSS class of an outcome in the HTML report, for outcomes whose class differs from the outcome's own name.
 _OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 

@@ -41,9 +41,9 @@ _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."
 )
-# CSS class of a stalled cell by the smallest ratio that has it, the darkest first.
+# CSS classes that darken a stalled cell, each with the smallest ratio to the baseline that gets it, largest first.
 _SHADES = ((300, "most"), (30, "much"))
-# Number of causes in view; the others are folded.
+# Number of causes that the HTML report shows unfolded; the reader unfolds the others.
 _CAUSES_IN_VIEW = 8
 
 

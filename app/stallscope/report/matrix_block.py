@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from stallprobes.matrix.matrix import Cell, Matrix
 
-# Symbol of a stall by the smallest ratio to the baseline that has it, the largest first.
+# Symbols of a stalled cell, each with the smallest ratio to the baseline that gets it, largest first.
 _STALLS = ((1000.0, "█"), (100.0, "▓"), (10.0, "▒"), (0.0, "░"))
-# Symbols of kinds of cells other than stalls; the remaining kinds have their letter.
+# Symbols of cells that are not stalled; a kind that is not in this table gets its letter.
 _SYMBOLS: dict[CellKind, str] = {
     VerdictKind.QUIET: "·",
     VerdictKind.STARVED: "X",

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallscope.report.text import TextWriter
 
-# Words of the legend for symbols whose kind has no short ones.
+# Legend texts for symbols; a kind that is not in this table gets the short text of its own.
 _WORDS: dict[CellKind, str] = {
     VerdictKind.QUIET: "quiet",
     VerdictKind.STARVED: "STARVED: fewer than 3 calls returned in 0.5 s",
     Status.INVALID: "invalid",
     Status.UNSUPPORTED: "not supported",
 }
-# Number of columns of a symbol and the space behind it.
+# Width (columns) of a cell: its symbol and one space.
 _STEP = 2
 # Largest number of columns of a row's name.
 _LONGEST_NAME = 30
-# Number of columns of the worst ratio beside the cells of a block.
+# Width (columns) of the row's worst ratio, at the right of its symbols.
 _RATIO = 7
 
 

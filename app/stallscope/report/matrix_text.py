@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.model import Phase
 
-# Number of victims of one aggressor whose figures are all in the findings; the matrix has the figures of the others.
+# Number of victims of one aggressor for which the findings give full figures; other victims get one short figure.
 _VICTIMS_IN_FULL = 2
-# Number of unusual cells of each kind in a short report.
+# Largest number of cells that a short report lists for each way in which cells differ from the reference.
 _UNUSUAL_CELLS = 6
 # Largest width (columns) of an aggressor's name at the left; a longer name has several lines.
 _NAME_WIDTH = 22
@@ -41,11 +41,12 @@ _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 # Number of blanks between two columns.
 _GAP = 2
-# Number of lines to which a short report is limited by leaving out causes.
+# Largest number of lines of a short report; it leaves out causes to stay below this, but never below _LEAST_CAUSES.
 _MOST_LINES = 75
 # Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3
-# Smallest number of columns of a remedy in the line of its cause; with less room the remedy has a line of its own.
+# Smallest width (columns) left for a remedy at which it stands in the line of its cause; otherwise it gets its own
+# line.
 _REMEDY_WIDTH = 60
 # Name of the row with the baselines of the victims.
 _BASELINE = "baseline, µs"

@@ -18,7 +18,8 @@ _COLUMNS = (
     TableColumn("ATTACH"),
     TableColumn("COMMAND"),
 )
-# Largest widths (columns) of a user's name and of the list of GPUs, and smallest width of a command.
+# _LONGEST_USER and _LONGEST_GPUS: widths (columns) to which a user name and a list of GPUs are cut. _LEAST_COMMAND:
+# smallest width (columns) to which a command is cut.
 _LONGEST_USER, _LONGEST_GPUS, _LEAST_COMMAND = 12, 8, 12
 # Style of the word that says whether a process can be attached.
 _STYLES = {"yes": "good", "no": "warn", "own": "dim"}

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 # Style of a finding of the doctor by its level.
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
-# Phases in the tables of a run.
+# Phases of a call (inside the driver, and the wait after it) with columns in the tables of a run.
 _SHOWN = (Phase.CALL, Phase.WAIT)
 _BLAME_INDENT = "  "
-# Phases in the tables of a run with the timeline; a note tells of work that started early.
+# Phases with columns in the tables of a run with --timeline. Work that started before its call returned gets a note.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 
@@ -121,9 +121,9 @@ def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence
         out.table(_NARROW_COLUMNS, below)
 
 
-# Last columns of the table, in both widths.
+# Last columns of the table of latencies; its wide and its narrow form share them.
 _LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
-# Columns for a terminal in which the phases do not fit side by side.
+# Columns of the table of latencies on a narrow terminal, where each phase has a line of its own.
 _NARROW_COLUMNS = (
     TableColumn("probe"),
     TableColumn("where", optional=True),

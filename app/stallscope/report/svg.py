@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.units import duration_ns
 
-# Number of bins in a decade of the time axis.
+# Number of histogram bins for each factor of 10 on the time axis.
 _PER_DECADE = 20
-# Smallest number of decades of an axis: with fewer, a page would show larger letters than other pages.
+# Smallest length of the time axis in factors of 10. A shorter axis would be stretched to the page width, and its
+# letters would be larger than those on other pages.
 _MIN_DECADES = 5
 # Width (user units of the SVG) of a bin.
 _BIN_WIDTH = 4

@@ -14,8 +14,8 @@ from stallscope.report.columns import display_width, name_parts, name_pieces, wr
 
 # Number of blanks between two columns.
 GAP = 2
-# Limits of the width (columns) to which a column of text can be folded: it is that of the longest word, but within
-# these.
+# A column of text may be folded to the width of its longest word, but this width is at least _LEAST and at most
+# _LEAST_OF_WORD columns.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.

@@ -13,7 +13,7 @@ from stallscope.report.table import Run, Table, TableColumn, TableRow
 
 # Largest width of a paragraph: longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
-# Smallest width for which text is laid out; a narrower terminal wraps it.
+# Smallest width (columns) for which reports are laid out; a narrower terminal wraps their lines itself.
 NARROWEST = 40
 # Width of a file, a pipe, and a terminal of unknown width: a pager shows it in any terminal.
 USUAL_WIDTH = 80

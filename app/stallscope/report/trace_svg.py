@@ -19,13 +19,13 @@ from stallscope.report.columns import wrapped
 NARROWEST = 800
 # Margin of the image, and heights of a row, of its bars, and of a line of text; all in pixels.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
-# Width (pixels) of the font's letters.
+# Width (pixels) of a letter of the image's font; the room for labels is computed with it.
 _LETTER = 7.23
 # Largest width (pixels) of a letter, in renderers that round to whole pixels.
 _WIDEST_LETTER = 7.7
 # Smallest distance (pixels) of two ticks of the axis.
 _TICK_EVERY = 90
-# Largest gap between spans that are drawn as one, and smallest width of a span; both in pixels.
+# _MERGED: largest gap (pixels) between two spans that are drawn as one bar. _LEAST: smallest width (pixels) of a bar.
 _MERGED, _LEAST = 0.3, 1.0
 
 # Colors of the image on a light ground.

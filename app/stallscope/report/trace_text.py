@@ -22,11 +22,11 @@ from stallscope.report.text import NARROWEST, TextWriter
 
 # Default number of slowest calls that are listed.
 _SLOWEST = 5
-# Largest share of the width for the labels of rows.
+# Largest share of the text's width that the labels of the trace's rows take.
 _LABELS = 0.34
 # Smallest distance (columns) of two ticks of the axis.
 _TICK_EVERY = 10
-# Smallest width (columns) of the details of a moment in a table; with less room they are a list.
+# Smallest width (columns) left for the details of each moment at which the moments are a table; otherwise, a list.
 _DETAIL = 24
 
 

@@ -66,19 +66,19 @@ from stallscope.report.text import TextWriter
 
 # Largest number of columns of the program's command in the title.
 _LONGEST_TITLE = 100
-# Largest number of headlines about threads, and about ranks.
+# Largest number of headlines in the report of watch, for each of: threads, sequences, processes and MPI ranks.
 _MOST_HEADLINES = 5
 # Largest width (columns) of a bar.
 _WIDEST_BAR = 80
-# Largest number of entries of a list, and of rows of a table.
+# _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of (program lines, places of waits) that are reported of the first sequence (threads that call by
-# turns), and of each other sequence.
+# Largest numbers of (program lines, places of waits) that the report shows for a sequence (threads that call by turns):
+# _MOST_OF_FIRST for the first sequence, _MOST_OF_OTHERS for each other one.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
-# Largest number of sentences about calls that hold up calls of other threads.
+# Largest number of sentences in the report that name a call which blocks calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines of text about the program lines of a sequence (threads that call by turns): a report about one
-# sequence then fits a screen of 40 lines.
+# Lines of the report for the program lines of one sequence (threads that call by turns); further ones are left out, so
+# that a report on one sequence fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
 # Smallest share of its time that a thread must have lost to be named in a headline.
 _LEAST_SHARE = 0.005

@@ -14,8 +14,8 @@ AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfiz"
 # Key that selects the host control.
 HOST_KEY = "h"
-# Pairs of actions that go one step back and one step forward: a pair has one method, which takes -1 or 1, and one line
-# of the help.
+# Pairs of actions that step back and forward, and the method of each pair. The method takes -1 or 1, and the help shows
+# both actions in one line.
 _STEPS = {
     ("back", "forward"): "seek",
     ("focus_up", "focus_down"): "focus_row",
@@ -50,7 +50,7 @@ _PAIRS = {
     "trace_page_left": "trace_page_right",
     "all_off": "all_on",
 }
-# Methods that actions call, with their arguments, where they have not the action's name.
+# Method call for each action whose method is not called action_NAME.
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
     "check_up": "check_move(-1, 0)",
@@ -69,7 +69,7 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
-# Actions that need no data of their screen; all other actions wait until the screen has read its data.
+# Actions that run at once: they need no data of their screen. All other actions wait until the screen has its data.
 _AT_ONCE = frozenset(
     {
         *("theme", "help", "quit", "screenshot", "restart", "go_back", "next_view", "previous_view"),
@@ -79,7 +79,7 @@ _AT_ONCE = frozenset(
     }
 )
 
-# Words of the help for actions whose title says less.
+# Texts in the help for actions whose title is too short to explain them.
 _WORDS = {
     "all_off": "all off, all on",
     "remedy": "measure a remedy",
@@ -224,7 +224,7 @@ _VIEWS = (
 )
 # Actions of the group "go to" of every screen.
 _GO_TO = _in(Group.GO_TO, _BACK, *_VIEWS)
-# Rank of the help in the key bar, in which low ranks come first.
+# Rank of the help key in the key bar, which shows low ranks first and leaves out high ranks on a narrow screen.
 HELP_RANK = 3
 _HELP = Action("help", "question_mark", "help", "Show all keys and explain the screen.", HELP_RANK)
 _QUIT = Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 2)
@@ -238,9 +238,9 @@ _EVERYWHERE = (
 _COPY = Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16)
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
-# Actions of the screens with probes, besides those that go to another one.
+# Actions that the screens with probes share, except the actions that open another view.
 _PROBE_KEYS = (_COPY, _RESTART, *_EVERYWHERE)
-# Description of the key that selects the worst victim.
+# Description of the key that selects the victim with the worst stall.
 _WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
 # Actions of the first screen.
 MONITOR_ACTIONS = (
@@ -457,7 +457,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
-# Actions of the monitor that the demo has too.
+# Names of the monitor's actions that the demo has too.
 _DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     *_in(

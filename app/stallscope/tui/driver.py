@@ -27,20 +27,21 @@ _POLL_S = 0.1
 _FLOOD_STEP_S = 0.005
 # Notice after input was dropped.
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Largest number of input events in the app's message queue: the others stay in the input queue, from which they can be
-# dropped.
+# Largest number of input events in the app's message queue. Further events stay in the input queue, from which they can
+# be dropped when input arrives too fast.
 _MOST_DELIVERED = 8
-# Period (s) at which further input events are delivered.
+# Period (s) at which events go from the input queue to the app's message queue.
 _DELIVERY_S = 0.002
-# Largest number of writes that wait for the terminal; at MAX_QUEUED_WRITES the base class would block the event loop.
+# Largest number of writes that wait for a slow terminal. It is below MAX_QUEUED_WRITES, at which Textual's writer would
+# block the event loop.
 _MOST_WRITES = MAX_QUEUED_WRITES - 4
 # Control sequences that switch mouse, paste and focus reports off and line wrap on, and restore the terminal's screen
 # and cursor.
 _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
-# Longest time (s) until the kernel stops the process: it may deliver the signal to another thread, a moment after the
-# call that sent it.
+# Time (s) to sleep after this process has stopped itself by a signal: the kernel may deliver the signal to another
+# thread, a moment after the call that sent it.
 _STOP_S = 0.05
-# Period (s) of the checks for signals and for the return to the foreground.
+# Period (s) of the checks for signals and for the return of the suspended screen to the foreground.
 _SIGNALS_S = 0.1
 
 

@@ -21,14 +21,14 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Time (s) after which a widget that has not answered to a key is examined: it may be removed.
+# Period (s) of the checks on a widget that has a key and has not answered: a removed widget never answers.
 _LOST_S = 0.02
-# Longest time (s) for which further keys wait until the action of a key has ended.
+# Longest time (s) that later keys wait for the action of a key; then they are handled although the action still runs.
 _LONGEST_S = 0.5
-# Longest time (s) for which a screen holds keys: a saved check is read in half a second, and an answer after much
-# longer may never come.
+# Longest time (s) for which a screen may hold back keys while it loads. A saved check loads in half a second; an answer
+# that takes much longer may never come.
 _LONGEST_HELD_S = 2.0
-# Number, of no key, of the message by which held keys are examined again.
+# Message number that asks for another look at the keys held back. The numbers of keys begin at 1.
 _LOOK = 0
 
 

@@ -16,8 +16,8 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
-# Numbers of black and white in the palette of 16 colors, and number of steps in which a color is shifted to one of
-# them.
+# Indices of black and white in the palette of 16 colors, and number of steps in which a color is shifted to one of them
+# until its contrast suffices.
 _BLACK, _WHITE, _STEPS = 0, 15, 16
 # Smallest contrast of text to its background. Light grey on white, which terminals make lighter than Rich assumes, has
 # 2.3; dark grey on black has 2.8.

@@ -15,17 +15,18 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# Time (s) after which a paste whose end has not come is ended, if nothing but typed text has come meanwhile.
+# A paste whose end sequence is missing counts as ended after this time (s) without any input but typed text.
 PASTE_S = 1.0
-# Smallest number of bytes of one read that are no typed text.
+# A read of at least this number of bytes is no typed text, and may belong to a paste.
 _TYPED_BYTES = 16
 # Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"
 # Largest coordinate; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
-# Characters that are no text.
+# Surrogate characters: a key event with one is dropped, because they cannot be written to a terminal.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Largest number of waiting keys, more than a person types ahead, and than a path that a terminal pastes as keys.
+# Number of waiting input events above which all of them are dropped as a flood. A person types fewer ahead, and a path
+# that a terminal pastes as keys is shorter.
 MOST_WAITING = 512
 
 

@@ -14,7 +14,7 @@ from stallscope.cli import completers
 from stallscope.cli.command import CliCommand
 from stallscope.cli.process.stdout import Output
 
-# File of each kind of fleet.
+# Template file that `stallscope fleet KIND` prints, by KIND.
 FILES = {
     "slurm": "slurm.sh",
     "kubernetes": "kubernetes.yaml",

@@ -33,8 +33,8 @@ class WatchExit(IntEnum):
 _SIGNAL_BASE = 128
 # Signal that asks watch for a report while the program runs.
 REPORT_SIGNAL = signal.SIGUSR1
-# Signals that are forwarded to the program. The terminal's are among them: it sends them to its foreground group, which
-# is the group of this process until the program has the terminal.
+# Signals that this process forwards to the program. They include the signals of terminal keys: the terminal sends them
+# to its foreground process group, which is the group of this process until the program gets the terminal.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,
@@ -46,9 +46,9 @@ _FORWARDED = frozenset(
         signal.SIGWINCH,
     }
 )
-# Signals that stop the program and this process with it.
+# Signals that suspend the program; this process then suspends itself too.
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-# Signals that are blocked here, and taken one at a time.
+# Signals that this process blocks while the program runs, and takes one at a time from the pending ones.
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import signal
 
-# Signals that Python ignores, although the program that it starts should not.
+# Signals that Python ignores at its start; they are reset for a program that watch starts, unless the parent shell
+# ignored them too.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# Names of shells that pass SIGPIPE on; fish ignores it and resets it for its commands.
+# Executable names of shells that pass ignored signals on to their children. fish is missing: it ignores SIGPIPE itself,
+# but resets it for its commands.
 _SHELLS = frozenset({"sh", "ash", "bash", "busybox", "dash", "ksh", "ksh93", "mksh", "yash", "zsh"})
 # Field of /proc/PID/status with the ignored signals.
 _IGNORED_FIELD = "SigIgn:"

@@ -8,15 +8,16 @@ import gc
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
-# Address space (bytes) that a command with NumPy needs, measured with ulimit -v: a command that measures works with 200
-# MiB, of which Python has 30.
+# Address space (bytes) that must be free before NumPy is imported; with less, the command ends with an error. Under
+# ulimit -v, a measuring command needs 200 MiB in all, 30 MiB of them for Python itself.
 _NUMPY_BYTES = 192 * _MIB
-# Address space (bytes) that a screen needs: it has some 15 threads, each with a stack of 8 MiB and a heap of 64 MiB in
-# the C library.
+# Address space (bytes) that must be free before a screen opens: a screen has some 15 threads, each with a stack of 8
+# MiB and a heap of 64 MiB in the C library.
 _SCREEN_BYTES = 896 * _MIB
 # Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
 _SCREEN_FILES = 24
-# Number of new objects after which the garbage collector examines them: as many as a check has, which has no cycles.
+# Threshold of Python's garbage collector: it runs after this number of new objects. A check has as many objects, none
+# of them in cycles, so that frequent collections would only cost time.
 _COLLECTION_OBJECTS = 50_000
 
 

@@ -17,21 +17,22 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# Time (s) that a command must have run, or have left, before the line of progress is drawn.
+# The progress line appears once the command has run for this time (s), or is estimated to run for so long yet.
 _FIRST_S = 1.0
-# Shortest time (s) between two drawings for reports of progress.
+# Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1
-# Period (s) of drawings without a report.
+# Period (s) at which the progress line is redrawn when no step reports progress.
 _TICK_S = 0.25
 # Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
 # Time (s) between two further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
-# Shortest time (s) and smallest share of a step from which its rate, and with it the time that is left, is estimated.
+# The time left of a step is shown once the step has run for _RATE_S (s) and has done _RATE_SHARE of its work: an
+# estimate made earlier would be wrong.
 _RATE_S, _RATE_SHARE = 1.0, 0.01
-# Number of columns of the bar.
+# Width (columns) of the progress bar between its brackets.
 _BAR_COLUMNS = 24
-# Shortest time (s) that is shown in minutes.
+# Times from this value (s) on are written in minutes in the progress line.
 _MINUTES_FROM_S = 100
 
 

@@ -14,7 +14,8 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_termin
 from stallscope.cli.process.streams import guarded
 from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
-# Number of pieces of JSON that are escaped and written together: one at a time takes as long as making them.
+# Number of small pieces of JSON text that are joined before they are escaped and written: one write for each piece
+# would take as long as making the pieces.
 _PIECES = 500
 # The JSON text of a value.
 _encoded = json.JSONEncoder(allow_nan=False).encode
@@ -110,11 +111,11 @@ def _width(stream: TextIO, terminal: bool) -> int:
     return USUAL_WIDTH
 
 
-# Types of values without items.
+# Types of JSON values that contain no other value; they are written at once.
 _ATOMS = {str, int, float, bool, type(None)}
-# Types of values without members, the names of an object.
+# Types of JSON values that are not objects with named members.
 _WITHOUT_MEMBERS = {*_ATOMS, list, tuple}
-# Types of all values that JSON's encoder knows.
+# Types of all values that Python's JSON encoder accepts by itself.
 _PLAIN = {*_WITHOUT_MEMBERS, dict}
 
 

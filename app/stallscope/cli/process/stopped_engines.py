@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from stallscope.cli.process import diagnostics
 
-# Period (s) of the checks for stopped engines. An engine is named when two checks in a row find it stopped: a
-# suspension of the command stops its engines shortly before the command itself.
+# Period (s) of the checks for engines that a signal has stopped. An engine is reported only if two successive checks
+# find it stopped: when the user suspends the command, its engines stop shortly before the command does.
 _POLL_S = 0.3
 
 

@@ -38,13 +38,14 @@ from stallscope.cli.watching.session import POLL_S, kept, read_new, read_to_the_
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
-# Longest time (s) until a signal is answered.
+# Longest sleep (s) between two checks for ctrl+c or another signal while watch --pid waits.
 _ANSWER_S = 0.05
 # Period (s) of the searches for descendants of the process.
 _CHILDREN_S = 1.0
-# Largest number of threads with a call in flight that are named.
+# Largest number of threads that the report names because their call was in flight before watch attached and has not
+# returned; it counts the others.
 _MOST_NAMED = 8
-# Longest wait (s) for py-spy at the end.
+# Longest wait (s) for py-spy's stacks at the end of watch --pid.
 _PY_SPY_S = 5.0
 
 

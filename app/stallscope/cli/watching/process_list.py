@@ -14,7 +14,7 @@ from stallscope.report.process_text import show_processes
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
-# Longest survey (s) of the GPUs: the first call loads the driver's libraries.
+# Longest wait (s) for NVML's list of processes: the first call to NVML loads the driver's libraries.
 _ANSWER_S = 20.0
 # Longest wait (s) for NVML, after which the screen opens and says that NVML does not answer.
 _OPEN_S = 2.0

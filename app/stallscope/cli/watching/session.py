@@ -48,14 +48,14 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Usual time (s) between two readings of the program's file, which is also the shortest one: only a burst of calls
-# overwrites slow calls or records in a ring before they are read.
+# Shortest, and usual, time (s) between two reads of the file into which the program records its calls. In this time
+# only a burst of calls overwrites records in the file before they are read.
 POLL_S = 0.1
-# Longest time (s) until a signal is answered between two readings of a folder.
+# Longest sleep (s) between two checks for ctrl+c while watch waits for its next read of the record files.
 _ANSWER_S = 0.05
-# Words for the step in which the last records are read.
+# Text of the progress line while the program's last recorded calls are read.
 _READING = "reading what the program recorded"
-# Usual ways to end a program: no message names these signals.
+# Signals that usually end a program; watch prints no message when one of these has ended the program.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 

@@ -10,11 +10,11 @@ from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, fit, length
 
-# Age (s) above which a reading is shown as outdated.
+# Age (s) above which a value from NVML is shown as outdated, with its age.
 STALE_S = 3.0
-# Number of last readings of the utilisation that are drawn.
+# Number of latest values of the GPU's utilisation that the header draws as a small bar chart.
 _UTILIZATIONS = 8
-# Reasons for a lower clock that are not shown as a warning.
+# Reasons why the GPU's clock is lower that are normal, so that the header shows no warning for them.
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 

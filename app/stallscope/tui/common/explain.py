@@ -22,7 +22,7 @@ from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext
 
-# Width of the terminal below which the box is as wide as the terminal, so that lines of code are not folded.
+# Terminal width (columns) below which the explanation takes the whole width, so that its lines of code are not folded.
 NARROW_COLUMNS = 100
 # Blanks before lines of code.
 _INDENT = "  "

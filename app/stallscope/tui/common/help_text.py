@@ -86,7 +86,7 @@ _MATRIX = (
         "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
     ),
 )
-# Sentences on the timeline; the sentences on the letters of its cells come first.
+# Help texts of the timeline. The help shows them after its texts on the letters of the timeline's cells.
 _TIMELINE = (
     (
         "Delay",

@@ -19,15 +19,16 @@ from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 # Columns of a phase's name before its plot.
 LABEL = 6
-# Columns of the figures behind a plot of one line, and behind a higher one.
+# Widths (columns) of the figures at the right of a plot: FIGURES_IN_A_LINE for a plot of one line, FIGURES for a higher
+# plot.
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# Largest number of lines of a plot, in a usual panel and in a panel of _TALL lines or more.
+# Largest height (lines) of one plot: MOST_TALL_LINES in a panel of at least _TALL lines, else MOST_LINES.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
-# Number of calls below which no p99.9 is shown.
+# Smallest number of calls for which p99.9 is shown: fewer have no call beyond it.
 TAIL_CALLS = 1000
-# Words before the figures of the live histogram, and of the one during the stall before a remedy.
+# Words before the figures beside a plot: _LIVE for the calls of now, _WAS for the stall before a remedy was on.
 _LIVE, _WAS = "now", "was"
-# Name of the histograms behind the live ones, beside the plot and in the legend.
+# Names of the histogram that is drawn behind the live one: short beside the plot, long in the legend.
 BASELINE = ("base", "baseline")
 
 

@@ -37,9 +37,9 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
 # Smallest number of columns and lines of a screen.
 SMALLEST = (60, 18)
-# Class of a smaller screen, whose first panel shows only a notice.
+# CSS class of a screen that is smaller than SMALLEST; its first panel then shows a notice, and nothing else is shown.
 TOO_SMALL = "small"
-# Smallest number of columns to which a part of a line is cut; a shorter part is omitted.
+# Smallest width (columns) to which a part of a header line is cut; with less room the part is left out.
 _SHORTEST_PART = 12
 
 # Smallest contrast ratios to the background: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
@@ -48,18 +48,18 @@ READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 _STEP = 0.05
 # Names of the variables of a theme on which the styles depend.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
-# Colors that replace those of the default themes, by the theme's background and primary color: Okabe and Ito's, which
-# color-blind people can tell apart in one plot. Other themes keep their colors.
+# Colors that replace the colors of Textual's two default themes; the key is (background, primary color). They are Okabe
+# and Ito's, which color-blind people can tell apart in one plot. Other themes keep their own colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
 }
-# Colors of the stall before a remedy and of SM activity, for which no theme has a variable. On a light ground, yellow
-# and orange would be as dark as the color of slow calls, and look like it: there the ink's color replaces them.
+# Colors that no theme has: _GHOST for the stall before a remedy, _ACTIVE for SM activity. A light theme uses the text
+# color in place of _ACTIVE, since yellow darkened for contrast would look like the color of slow calls.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
-# Luminance above which a background is light.
+# Relative luminance (0 to 1) above which a theme's background counts as light.
 _LIGHT = 0.5
-# Styles with a background of their own, which makes a blank visible.
+# Styles that color the background too, so that blanks in them must be drawn.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
 

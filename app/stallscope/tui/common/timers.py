@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-# Time (s) after the begin of a stall at which the explanation shows the stall itself and not only its first call.
+# Delay (s) from the first slow call until an armed freeze stops the view, so that the view shows the stall and not only
+# its first call.
 DELAY_S = 1.5
 
 

@@ -10,11 +10,11 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.tui.common.lines import Line, cut
 
-# Columns of the word or label at the beginning of a line.
+# Width (columns) of the label at the beginning of a line of a verdict.
 LABEL = 10
-# Label before a cause by how it is proven; otherwise it is "because".
+# Label of the line that gives a verdict's cause, by how well the cause is proven; any other proof has "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Verdict kinds whose head is more than the change of one figure.
+# Kinds of verdicts for which the line repeats the verdict's headline: they are more than the change of one figure.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 

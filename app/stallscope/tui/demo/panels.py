@@ -18,7 +18,8 @@ from stallscope.tui.demo.tour import DemoTour
 CAPTION_LINES = 3
 # Largest width of a line: longer lines are hard to read.
 _LONGEST_LINE = 120
-# Lines of the head of the finale (the summary at the end), and of one pattern in it with the empty line behind it.
+# Heights (lines) on the finale, the demo's summary page: _HEAD for its heading, _PATTERN for each pattern with the
+# empty line after it.
 _HEAD, _PATTERN = 3, 4 + 1
 
 

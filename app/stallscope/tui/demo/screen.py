@@ -26,11 +26,11 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Height (lines) of a screen from which the monitor's panels are placed as for at least this height, although the
-# caption takes lines: in the compact layout the log and the heat map make room for it.
+# Smallest screen height (lines) at which the caption does not shrink the monitor's panels into a smaller layout: they
+# are placed as for this height, and the log and the heat map give up the caption's lines.
 _COMPACT_FROM = 24
-# Lines of the log in the compact layout (a verdict, its cause and its remedy), and of all panels but table and log:
-# header, histogram, heat map with its time axis, and key bar.
+# Heights (lines) in the compact layout. _LOG: the log with a verdict, its cause and its remedy. _WITHOUT_LISTS: header,
+# histogram, heat map with its time axis, and key bar, that is all but the probe table and the log.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 

@@ -14,12 +14,12 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Longest time (s), in addition to that of a step, until the engine has answered and the baseline of rare calls is
-# complete.
+# Longest time (s), beyond the length of a step, that the demo waits for the engine's answer and for the baseline of
+# rare calls; then the step fails.
 PATIENCE_S = 30.0
-# Length of the finale in steps; it shows all its pages.
+# Length of the finale, the demo's summary, as a multiple of a step's length; its pages share this time.
 FINALE_STEPS = 3
-# Longest time (s) between two ticks; a longer one is a suspension.
+# Largest time (s) that one tick adds to the demo's clock: a longer gap between ticks means that the demo was suspended.
 _LONGEST_TICK_S = 1.0
 
 

@@ -16,15 +16,18 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# Smallest width (columns) of a panel that has the selected cell beside the block, and columns of the cell there.
+# _WIDE: smallest panel width (columns) at which the selected cell is shown beside the block of symbols. _BESIDE: width
+# (columns) of the selected cell there.
 _WIDE, _BESIDE = 120, 52
-# Number of columns of a symbol with the space before it, and of the worst ratio.
+# Widths (columns) in the block: _STEP of a symbol and the space before it, _WORST of a row's worst ratio.
 _STEP, _WORST = 2, 10
-# Number of rows of the matrix that get their lines on the screen before the legend and the histogram get theirs.
+# Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Number of lines of the selected cell beside the block where there is room, and smallest number of lines for it.
+# Heights (lines) of the selected cell beside the block: _CELL is what it wants, _LEAST_CELL the least with which it is
+# placed there.
 _CELL, _LEAST_CELL = 16, 8
-# Number of lines below the block: for the selected cell's cause and remedy, or for its whole text where there is room.
+# Heights (lines) of the area below the block: _CAUSE shows the selected cell's cause and remedy; _TEXT, if there is
+# room, shows its whole text.
 _CAUSE, _TEXT = 3, 8
 # Smallest number of lines with the histograms of all phases of the selected cell; with fewer, only the judged phase has
 # a line.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Longest wait (s) for the end of the check's thread when the screen is left.
 _LEAVE_S = 0.2
-# Period (s) at which a check that waits for the GPU looks whether it was stopped.
+# Period (s) at which a check that waits for the GPU asks whether the user has stopped it.
 _ASK_S = 0.05
 
 

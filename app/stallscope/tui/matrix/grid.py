@@ -29,7 +29,7 @@ LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 # Smallest number of columns to which the title is cut.
 _SHORTEST_TITLE = 10
-# Width (columns) of the phase names in the labels of rows that have a line for call and one for wait.
+# Width (columns) that row labels get for "call" or "wait" if each phase has a line of its own.
 _PHASE = 5
 # Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
@@ -184,7 +184,7 @@ def _row_labels(names: tuple[str, ...], width: int) -> list[str]:
     return shortened(names, width)
 
 
-# Styles of cells that have a variant for the selected cell.
+# Styles of cells that have a variant "focus-STYLE" for the selected cell; the others use "focus".
 _FOCUSED = ("good", "warn", "bad", "dim")
 
 

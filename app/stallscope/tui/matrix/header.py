@@ -16,12 +16,12 @@ from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
 
-# Words for a matrix that was not measured now.
+# Words and style in the header for a matrix that this screen has loaded and not measured.
 _UNMEASURED = {
     Unmeasured.SAVED: "SAVED CHECK",
     Unmeasured.REFERENCE: "REFERENCE",
 }
-# Heights (lines) of the header: usually, and with the whole headline.
+# Heights (lines) of the header: HEAD_HEIGHT usually, TALL_HEAD_HEIGHT on a high screen, where the headline is not cut.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
 

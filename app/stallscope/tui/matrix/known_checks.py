@@ -41,7 +41,7 @@ class KnownCheck:
     origin: str = ""
 
 
-# Kind of verdict that stands for a state in a reference.
+# Kind of verdict with which the screen shows a cell of a reference, by the cell's recorded state.
 _KINDS = {
     CellState.QUIET: VerdictKind.QUIET,
     CellState.SLOWER: VerdictKind.SLOWER,
@@ -49,7 +49,7 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# Stand-in (ns) for a baseline's percentiles other than the median, unknown in a reference: only ratios are shown.
+# Stand-in (ns) for a baseline's percentiles other than the median, which a reference lacks; only ratios are shown.
 _UNKNOWN_NS = 1e6
 
 

@@ -43,12 +43,12 @@ _REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
 # Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
-# Smallest width (columns) of a screen, and smallest height (lines) of the panel, that have the histograms of the
-# selected cell beside its text.
+# The histograms of the selected cell are beside its text on a screen of at least WIDE_COLUMNS columns with a panel of
+# at least HISTOGRAM_LINES lines.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Number of lines of the matrix besides its rows: title, column names and legend.
 _GRID_LINES = 6
-# Extents of a check, as answers to a question.
+# Answers to the question how much a check measures.
 _QUICK, _FULL = "quick", "full"
 # Sentence in the question before another check is run or opened, while the present check is not saved.
 _UNSAVED = "The current check is not saved and will be lost."

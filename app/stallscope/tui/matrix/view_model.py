@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a stall that only the tail (p99) shows, in place of the mark of its kind.
+# Mark of a cell whose stall shows only in p99 and not in the median; it replaces the mark of its kind.
 TAIL_MARK = "!*"
-# Mark of a stall that only the latency from the due time shows, in place of the mark of its kind.
+# Mark of a cell whose stall shows only in the time since the call was due; it replaces the mark of its kind.
 DUE_MARK = "!d"
-# Word in place of a percentile, for the p99 from the due time.
+# Word that stands where a percentile is named, for the p99 of the time since the call was due.
 DUE = "due"
-# Kinds of verdicts whose mark the legend explains, besides stalls.
+# Kinds of verdicts, besides stalls, whose marks the legend explains.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
-# Statuses of cells without a measurement that the legend explains.
+# Reasons why a cell was not measured whose marks the legend explains.
 _UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
 # Marks and their words.
 LEGEND = (
@@ -56,7 +56,7 @@ CHANGE_LEGEND = (
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
     (Status.MISSING.look.mark, "not in both"),
 )
-# Letter behind a ratio that names its phase, where one line of a cell shows the worse of both phases.
+# Letter after a ratio that names its phase, used where one line of a cell shows only the worse of call and wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
 # Outcomes from harmless to severe.
 _OUTCOME_ORDER = (
@@ -280,7 +280,7 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
 # Styles of symbols, light to dark by severity; other symbols are white.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
-# Style of a cell by the outcome of its comparison; other outcomes are no change.
+# Style of a cell by the outcome of its comparison; an outcome that is not in this table counts as no change.
 _CHANGE_STYLES = {
     CellOutcome.WORSE: "alarm",
     CellOutcome.STARVED: "alarm",

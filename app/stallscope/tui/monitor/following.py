@@ -17,10 +17,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-# Time (s) without a stall of the chosen victim after which another one is chosen.
+# Time (s) without a stall of the shown victim after which the monitor shows another victim that stalls.
 QUIET_S = 3.0
-# Factor in the chosen victim's ratio with which another victim is clearly worse, and time (s) for which it must be,
-# before it is chosen.
+# While the shown victim stalls, the monitor switches to another victim only after that one has been clearly worse for
+# WORSE_S (s): its verdict is of a more severe kind, or its ratio to its baseline is WORSE times as large.
 WORSE, WORSE_S = 3.0, 1.0
 
 # Severity of a verdict's kind, and the ratio to the victim's baseline.

@@ -19,7 +19,7 @@ from stallscope.tui import probe_sets
 from stallscope.tui.monitor.probe_table import probe_keys
 from stallscope.tui.monitor.state import MonitorState
 
-# Words that explain a baseline.
+# Words for the baseline in the monitor's explanations.
 _BASELINE = "how long the calls of each victim take while no aggressor runs"
 
 

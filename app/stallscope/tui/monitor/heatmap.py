@@ -17,31 +17,36 @@ from stallscope.tui.common.plots import decade_label
 from stallscope.tui.common.verdict_lines import keyed
 from stallscope.tui.monitor.probe_table import probe_keys
 
-# Columns of the labels before the rows.
+# Width (columns) of the row labels of the heat map.
 LABEL = 8
-# Columns of the figures beside the rows, and smallest width (columns) of a panel that has such figures.
+# FIGURE: width (columns) of the figures at the right of the heat map. _FIGURES_FROM: smallest panel width (columns)
+# that has them.
 FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]
-# Decades of the axis at first: 1 µs to 100 ms.
+# Decades of the latency axis before any slower or faster call: 1 µs to 100 ms.
 FIRST_DECADES: Decades = (1, 6)
-# Largest number of rows of a decade.
+# Largest number of heat map rows that a factor of 10 of latency is divided into.
 _MOST_PARTS = 4
-# Smallest heights (lines) of a panel with the GPU's values and a time axis, and of one with a row for power.
+# Smallest heights (lines) of the heat map's panel: _WITH_AXIS with the GPU's values and the time axis, _WITH_POWER with
+# a row for the GPU's power too.
 _WITH_AXIS, _WITH_POWER = 8, 16
-# Characters of a cell by number of calls, as an array.
+# Letters of a heat map cell, from no calls to many, as an array.
 _LETTERS = np.array(list(SHADES))
 # Styles of a cell by latency.
 _STYLES = ("faint", "heat", "hot", "bad")
-# Styles of the line above the map: switches, names of stretches, and remarks.
+# Styles of the line above the heat map, which has switch marks, names of aggressors, and remarks; index 0 is for
+# blanks.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
-# Numbers of the styles of the line above the map.
+# Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
-# Shortest time (s) between two movements of the map.
+# Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# Smallest number of columns to which a name is cut; of a shorter one only the key remains.
+# An aggressor's name above the heat map is cut to the room left; with this number of columns or fewer, only its key is
+# shown.
 _SHORTEST_NAME = 3
-# Words in the line above the map: for the stretch of the baseline, and for a recording.
+# Remarks in the line above the heat map: _BASELINE over the time in which the baseline is measured, _RECORDED while the
+# timeline records calls, which makes them longer.
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 
@@ -234,8 +239,8 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"
 
 
-# Name, style, text of a figure, and the value of a full block (None: the power limit) of each of GPU_VALUES but that
-# limit.
+# Rows of the GPU's values, one for each of GPU_VALUES except the power limit: name, style, text of the latest value,
+# and the value that fills the bar (None: the power limit).
 _GPU_ROWS: tuple[tuple[str, str, Callable[[float], str], float | None], ...] = (
     ("util", "heat", _percent, 100.0),
     ("SM act.", "active", _percent, 100.0),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # Smallest heights (lines) of the panel of histograms and of the heat map.
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
-# Smallest width (columns) and height (lines) of a screen with the histograms of several victims side by side.
+# Smallest screen width (columns) and height (lines) that show the histograms of several victims side by side.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 # Height (lines) of the panel with the histograms of several victims side by side: two lines for each of two phases.
 _MULTIPLES = 10
@@ -14,21 +14,22 @@ _MULTIPLES = 10
 _LOW = 20
 # Height (lines) of a screen below which the layout is compact.
 COMPACT_BELOW = 34
-# Heights (lines) of the compact layout: smallest height of the heat map with the GPU's values and the time axis, and
-# height beyond which further lines go to the histograms.
+# Heights (lines) of the heat map in the compact layout: it needs _LEAST_WITH_GPU to show the GPU's values and the time
+# axis; above _ENOUGH_HEAT_MAP, further lines go to the histograms.
 _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
-# Heights (lines) of the compact layout: smallest number of rows of victims; height of the histograms, and of the log.
+# Heights (lines) in the compact layout: smallest number of rows of victims, height of the histograms, height of the
+# log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Additional lines with which the plots of two phases have two lines each and one between them.
+# Lines that the histograms need in addition, so that each of two plots has two lines, with an empty one between them.
 _HIGHER_PLOTS = 3
-# Height (lines) of a screen below which the aggressors of the probe table are side by side.
+# Screen height (lines) below which the probe table shows all aggressors side by side in one row.
 _TALL = 50
-# Height (lines) of the log (title, a verdict with cause and remedy, the next step, another verdict), and height of a
-# screen from which the log has one more line for every eight.
+# _LOG: height (lines) of the log, for a title, a verdict with cause and remedy, the next step, another verdict. Above a
+# screen height of _LOG_GROWS_FROM lines, the log gets one more line for every eight.
 _LOG, _LOG_GROWS_FROM = 6, 48
-# Share of the remaining lines that the heat map has.
+# Share of the heat map in the lines that the probe table and the log leave; the histograms get the rest.
 _HEAT_MAP_SHARE = 0.6
-# Lines of the heat map without its map: marks, utilisation, SM activity, time axis.
+# Lines of the heat map's panel that stay when the map is hidden: marks, utilisation, SM activity, time axis.
 _WITHOUT_MAP = 4
 
 

@@ -37,19 +37,20 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Smallest number of columns of a plot, and largest one: more would show nothing more.
+# Width (columns) of a plot: below _LEAST_COLUMNS it is not drawn; above _ENOUGH_COLUMNS it shows nothing more.
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
-# Number of lines of a plot besides its phases (title, figures, axis), and largest number of all its lines.
+# _HEAD_LINES: lines of a plot for title, figures and axis. _ENOUGH_LINES: height (lines) above which a plot shows
+# nothing more.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
-# Number of phases (call, wait and due) from which the smallest height of a plot follows; more are rare.
+# Number of phases (call, wait, due) for which a plot's smallest height has room; a victim seldom has more.
 _USUAL_PHASES = 3
-# Smallest number of lines of a plot.
+# Smallest height (lines) of a plot in the grid of victims.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Smallest number of lines of a plot that shows its shape.
+# Smallest height (lines) of a plot at which its shape can be seen.
 _HIGH = 3
-# Smallest number of plots side by side; with room for fewer, one histogram with all its figures is drawn.
+# Smallest number of plots that must fit; with room for fewer, the panel draws one victim's histogram with all figures.
 _LEAST_PLACES = 3
-# Columns of the names of the phases, before the first plot.
+# Width (columns) of the phase names at the left of the first plot.
 _BEFORE = LABEL + 1
 # Blanks before the note behind the legend.
 _LEGEND_GAP = "   "

@@ -22,7 +22,7 @@ from stallscope.tui.probe_sets import gpu_label
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# States of the engine with the last known values, in the words of the probe table.
+# States of an engine that gives no new values, with their words in the probe table, which keeps the last values.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
 
 

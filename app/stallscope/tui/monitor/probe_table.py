@@ -28,13 +28,12 @@ from stallscope.tui.common.lines import (
 
 # Titles of both parts of the table.
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# Numbers of columns that the strip of the last minute can have: each column is a whole number of tenths of a second;
-# and smallest width (columns) of a table with the strip.
+# _STRIPS: widths (columns) that the strip of the last minute may have, so that a column is a whole number of tenths of
+# a second. _STRIP_FROM: smallest table width (columns) that has the strip.
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
-# Smallest width (columns) of a table with all figures, and of one with fewer figures; a narrower one has the narrow
-# columns.
+# Smallest table width (columns) with all figures (_WIDE_FROM) and with fewer (_FEWER_FROM); below, _NARROW is used.
 _WIDE_FROM, _FEWER_FROM = 108, 88
-# Columns of a row besides the strip of the last minute, in a usual and in a compact table.
+# Width (columns) of a row without the strip of the last minute, in a usual table and in a compact one.
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
 # Columns of the figures in a compact table.
 _COMPACT_FIGURES = 30

@@ -14,8 +14,8 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# Smallest height (lines) of the log in which the expected result is shown above current verdicts; in a lower log,
-# verdicts have all lines.
+# Smallest height (lines) of the log at which it shows the pattern's expected result above the verdicts; in a lower log
+# the verdicts get all lines.
 _ROOMY = 7
 
 

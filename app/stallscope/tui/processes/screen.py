@@ -20,12 +20,12 @@ from stallscope.tui.processes.process_table import ProcessTable
 from stallscope.tui.processes.state import ProcessesState, detail_paragraphs, header_view, table_view
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
-# Lines that the header and the keys take.
+# Lines of the screen for the header and the key bar.
 _AROUND = 3
 # Columns of a command in a question.
 _ASKED_COLUMNS = 60
-# Smallest and largest number of lines of the detail (the rule, and a line or more for each paragraph), and smallest
-# number of lines of the table.
+# Heights (lines): smallest and largest of the detail of a process (a rule, then one line or more for each paragraph),
+# and smallest of the process table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
 
 

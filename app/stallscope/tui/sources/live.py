@@ -27,9 +27,10 @@ from stallscope.tui.sources.engine_thread import ENDED, EngineTarget, EngineThre
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
-# Time (s) without an answer of the engine after which the screen says so.
+# Time (s) without an answer from the engine after which the screen calls the engine silent.
 SILENT_AFTER_S = 0.5
-# Longest wait (s) for the end of the engine's thread: before the engine is killed, and once more after it.
+# Longest wait (s) for the engine's thread to end when the screen closes; waited once before the engine is killed, and
+# once after.
 _CLOSE_S = 0.5
 
 

@@ -11,7 +11,8 @@ from stallprobes.recording.observation import Observation
 from stallprobes.recording.recording import Recording
 from stallscope.tui.sources.playback import Playback
 
-# Time (s) before the target of a seek that is read again, so that the view has a history.
+# Time (s) of the recording before the target of a seek that is read again, so that the heat map and histograms have a
+# past.
 LEAD_S = 20.0
 
 

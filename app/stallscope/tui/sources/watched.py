@@ -23,18 +23,18 @@ from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 
-# Period (s) of the attempts to find the GPU that the program uses.
+# Period (s) at which the screen looks again for the GPU that the watched program uses.
 _RETRY_S = 2.0
-# Reason why the GPU's values are missing at first.
+# Reason why the header has no GPU values until the watched program uses a GPU.
 NOT_YET = "the program uses no GPU yet"
-# Largest number of traces of frozen views that are kept.
+# Largest number of traces of slow calls that are kept for frozen views; an older trace is forgotten.
 _MOST_TRACES = 64
-# Usual time (s) between two readings of the program's file, which is also the shortest one: only a burst of calls
-# overwrites slow calls or records in a ring before they are read.
+# Shortest, and usual, time (s) between two reads of the file into which the program records its calls. In this time
+# only a burst of calls overwrites records in the file before they are read.
 READ_S = 0.1
-# Longest time (s) from the end of a watched program to its report, after a signal.
+# Longest time (s) that a watched program's report may take after a signal; then stallscope ends without it.
 REPORT_S = 10.0
-# Period (s) of the readings after the end of the program: processes that it left may still write.
+# Period (s) of the reads of the record files after the program has ended: processes that it started may still write.
 _ENDED_READ_S = 1.0
 
 

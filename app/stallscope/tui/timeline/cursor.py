@@ -21,7 +21,7 @@ from stallscope.tui.timeline.view_model import (
     work_span,
 )
 
-# Largest share of the visible span that the time of a slow call may take when the span is chosen for it.
+# Largest share of the time axis that a slow call takes when the timeline zooms to it; the rest shows what surrounds it.
 _STALL_SHARE = 0.3
 
 

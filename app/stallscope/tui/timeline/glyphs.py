@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from stallscope.tui.timeline.raster import Bools, Raster
 
-# Smallest covered share of a cell with which the whole cell is drawn, and largest distance (share of a cell) from a
-# cell's border at which an edge is drawn at the border.
+# A call that covers the share _WHOLE of a cell fills the cell. An end of a call that is within the share _EDGE of the
+# cell's border is drawn at the border.
 _WHOLE, _EDGE = 0.94, 0.03
-# Share of a cell from which it is mostly covered.
+# Share of a cell's width above which the cell counts as mostly covered by calls or waits.
 _HALF = 0.5
-# Smallest drawn part (eighths) of a cell that a call leaves soon after its begin, so that more than a thin line is
-# visible.
+# Smallest width (eighths of a cell) that is drawn of a call at the left border of a cell: one eighth would look like a
+# line.
 _LEAST_EIGHTHS = 2
 # Names of the styles of cells in the palette, by CellStyle.
 STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")

@@ -16,13 +16,14 @@ from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, CellValues, Raster
 from stallscope.tui.timeline.time_axis import Viewport
 
-# Columns of intervals: the row's number, the times, whether it waits, and the number of its operation, _NO_OP for none.
+# Columns of the array of intervals: number of the row, start and end (ns), whether the interval is a wait, and number
+# of its operation (_NO_OP for none).
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
-# Number of columns of intervals.
+# Number of columns of the array of intervals.
 _COLUMNS = 5
-# Number in place of an operation's.
+# Operation number of an interval that has no operation.
 _NO_OP = -1
-# Number of bits of CUPTI's number of a stream; the bits above have the context's.
+# Number of low bits of a row's number for CUPTI's number of the stream; the higher bits have the context's number.
 _STREAM_BITS = 32
 
 

@@ -142,10 +142,10 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# Rows of the sums of a cell: for its solid and for its hollow intervals.
+# Indices of a cell's two groups of sums: _SOLID for intervals of work, _HOLLOW for intervals of waiting.
 _SOLID, _HOLLOW = range(2)
-# Columns of the sums of a cell: number of the intervals, and sums of the distances (units) of their begins and of their
-# ends from the begin of the cell.
+# Indices of the sums of a cell: the number of its intervals, and the sums of the distances of their begins and of their
+# ends from the begin of the cell (in the grid's units).
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

@@ -37,18 +37,18 @@ from stallscope.tui.timeline.trace_plot import TracePlot, rows_height
 from stallscope.tui.timeline.traces import LiveTrace, RecordedTraces
 from stallscope.tui.timeline.view_model import Selection
 
-# Name of a written trace, in the form of strftime, before the end that names its format.
+# File name of a saved trace, as a format for strftime; the ending for the file format follows.
 FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 # Width (columns) of a trace that is written or copied as text.
 _COLUMNS = 120
-# Readings of the records in a second.
+# Number of times per second that the timeline reads the records of calls.
 READS_PER_S = 10.0
-# Largest share of the time for drawing on a slow machine. A single draw may take longer: after a zoom the cells are
-# computed from everything.
+# Largest average share of the time that the timeline spends on drawing: on a slow machine it draws less often. One
+# redraw may take longer, since after a zoom all cells are computed again.
 _DRAW_SHARE = 0.1
-# Frames in a second while the trace is frozen: the records are still read.
+# Redraws per second while the trace is frozen: new records are still read at this rate.
 FROZEN_FRAMES_PER_S = 4.0
-# Lines that the header and the keys take, and smallest and largest number of lines of the details.
+# _AROUND: lines of the screen for header and key bar. _DETAILS: smallest and largest height (lines) of the details.
 _AROUND, _DETAILS = 3, (5, 10)
 
 

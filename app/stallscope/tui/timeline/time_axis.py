@@ -14,7 +14,7 @@ SPANS_NS: tuple[int, ...] = tuple(
 )
 # Span (ns) of the axis before the user zooms or selects a call.
 USUAL_SPAN_NS = 10_000_000
-# Smallest distance (columns) of two ticks: a label and a blank.
+# Smallest distance (columns) between two ticks of the time axis: a label and a blank.
 _TICK_COLUMNS = 13
 # Units of times with their nanoseconds, the largest first.
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))

@@ -14,15 +14,15 @@ from stallprobes.traces.trigger import CallTrigger, SlowCall, TriggerLimits, slo
 from stallprobes.units import duration_ns
 from stallscope.tui.timeline.time_axis import stepped
 
-# Limits (ns) of the trigger between which the keys step: 10 µs to 1 s.
+# Durations (ns), 10 µs to 1 s, that the keys can choose as the trigger: a longer call freezes the trace.
 LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)), 10**9)
-# Time (ns) after the first slow call of a stall that the monitor shows, of which the worst call becomes the trigger.
+# Time (ns) that is recorded after the first slow call of a stall of the monitor; the slowest call becomes the trigger.
 WORST_WITHIN_NS = 300 * MS
-# Shortest recorded time (ns) after the trigger.
+# Shortest time (ns) that is recorded after the slow call that freezes the trace, whatever the chosen position.
 _LEAST_AFTER_NS = 20 * MS
-# Shortest recorded time (ns) before a slow call that can be the trigger of a stall that the monitor shows.
+# For a stall of the monitor, only a call with at least this time (ns) of records before it can freeze the trace.
 _LEAST_BEFORE_NS = 50 * MS
-# Shares of the span before the trigger between which the keys step.
+# Shares of the visible time before the slow call that freezes the trace; keys step through them.
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 

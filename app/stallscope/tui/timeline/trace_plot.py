@@ -42,7 +42,7 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Key and label of the line with the delay.
+# Entry of the list of rows that stands for the line that draws the delay; it is no row of the trace.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
 # Smallest and largest width (columns) of the names of rows.
 _NAMES = (14, 40)

@@ -29,7 +29,7 @@ from stallscope.tui.timeline.live_cells import LiveCells
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
-# Kinds of verdicts for which the monitor's victim has a stall to show.
+# Kinds of verdicts on the monitor's selected victim for which the timeline waits by itself for a slow call of it.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 

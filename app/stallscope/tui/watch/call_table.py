@@ -13,7 +13,7 @@ from stallprobes.watch.live.live_view import WatchRow, WatchRowKey
 from stallscope.report.columns import padded
 from stallscope.tui.common.lines import Line, RowsWidget, cut, fit, short_duration, shortened
 
-# Title, largest width (columns), and smallest width of the panel in which the column is shown.
+# Columns of figures: title, width (columns), and smallest panel width (columns) that shows the column.
 _COLUMNS = (
     ("calls", 9, 0),
     ("calls/s", 9, 88),
@@ -23,11 +23,12 @@ _COLUMNS = (
     ("in flight", 10, 0),
     ("lost", 8, 72),
 )
-# Columns that are left out, in this order, where names of threads and functions have no room.
+# Columns that are left out, in this order, where the names of threads and functions would have too little room.
 _OPTIONAL = ("calls/s", "p99")
 # Title of the column with the thread.
 _THREAD = "thread"
-# Smallest width (columns) of a thread's name with its blank, and of a function's name; largest width of a thread's.
+# _LEAST_THREAD, _LONGEST_THREAD: smallest and largest width (columns) of a thread's name, with a blank. _LEAST_NAME:
+# smallest width (columns) of a function's name.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
 # Width (columns) of a function's name that is usually enough to tell it from others.
 _USUAL_NAME = 16

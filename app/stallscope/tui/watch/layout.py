@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Columns of a screen from which histogram and output are beside the tables.
+# Smallest screen width (columns) at which the histogram and the output stand beside the tables and not below them.
 WIDE_COLUMNS = 150
 # Lines of the screen that its head and the keys take.
 _AROUND = 3
 # Smallest number of lines of the table of calls.
 _LEAST_TABLE = 4
-# Number of lines, without head and keys, below which a screen is low, and number of all its lines from which it has
-# room for everything.
+# A screen with fewer than _LOW lines, without head and keys, shows only the essentials; one with at least _ROOMY lines
+# in all shows everything.
 _LOW, _ROOMY = 18, 30
 # Largest number of program lines that are shown on a screen with less room.
 _FEW_LINES = 2

@@ -20,11 +20,11 @@ from stallscope.report.columns import by_column, display_width, wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 from stallscope.tui.sources.pane_program import ShownOutput
 
-# Smallest share of its time that a thread must have lost to be named.
+# Smallest share of its time that a thread must have lost for a headline to name it.
 _LEAST_SHARE = 0.005
-# Columns of the head of an entry, before its text.
+# Width (columns) of the label at the beginning of an entry; the text follows.
 _HEAD = 12
-# Largest number of slow calls that are drawn; no screen has more lines.
+# Largest number of slow calls that the list draws: no screen has more lines.
 _MOST = 200
 # Number of newest calls that are drawn bright.
 _BRIGHT = 3
