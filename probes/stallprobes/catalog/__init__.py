@@ -104,7 +104,8 @@ _AFTER_WAIT = Cause(
     "inside the call, on the host.",
     remedy="Shorten the wait: it has a verdict of its own.",
 )
-# Names of the contexts that share one time-slice: a green context has SMs of the primary context.
+# Contexts whose work shares time-slices of the GPU: the green context has SMs of the primary context, so that the GPU
+# need not change over from one to the other.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 

@@ -22,12 +22,14 @@ from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role,
 
 # Duration (ns) of a long host function.
 LONG_NS = 10 * MS
-# Time (ns) for which the mutex of a host function is held by another thread.
+# Time (ns) for which the aggressor mutex-holder holds the mutex that the host function of callback-mutex takes.
 HOLD_NS = 5 * MS
-# Pause (ns) between two times in which another thread holds the mutex of a host function.
+# Pause (ns) between the release of that mutex by the aggressor mutex-holder and its next lock.
 _PAUSE_NS = 1 * MS
 
+# Memory words that a host function increments: each time that it ran, and each time that its wait timed out.
 _CALLS, _FORCED = Word("calls"), Word("forced")
+# Mutex that the aggressor mutex-holder and the host function of callback-mutex take in turn.
 _MUTEX = Word("mutex", shared=True)
 
 

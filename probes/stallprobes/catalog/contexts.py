@@ -19,6 +19,7 @@ from stallprobes.model import Device, Load, Op, Role, Word
 SCHED_SPIN_MAP_HOST = 0x01 | 0x08
 
 
+# Memory word that receives the handle of the created context, for the call that destroys it.
 _CONTEXT = Word("context")
 
 ENTRIES = (

@@ -59,7 +59,7 @@ SCALAR_BYTES = 4
 # Hardware that the read-back of a scalar may use.
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
-# Remedy of the causes that staging a pageable copy has.
+# Remedy of all causes that come from the staging of pageable copies.
 _PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,

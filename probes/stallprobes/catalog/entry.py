@@ -27,11 +27,11 @@ from stallprobes.model import (
 
 # Usual period (ns) of a victim.
 VICTIM_PERIOD_NS = 1 * MS
-# Position in the default check of a probe without a position of its own: after all others.
+# Position in the default check of an entry that has no position of its own: it comes after all others.
 LAST = 1_000_000
-# Label of a stream that only one probe uses.
+# Name of a stream that only one probe uses, behind / in the names of probes.
 OWN = "own"
-# Name of the primary context of the second process, in names of probes and in documents.
+# Name of the second process and its primary context, behind @ in the names of probes and in documents.
 SECOND_PROCESS = "second-process"
 
 
@@ -113,16 +113,16 @@ HARDWARE_LABELS = {
 }
 
 
-# Largest H2D copy (bytes) that is sent in the command stream. The graphics engine writes it, so that it waits for a
-# change-over of the GPU to another context, as kernels do; the copy engines serve all contexts without a change-over.
+# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes its data, so that the
+# copy waits, as kernels do, until the GPU changes over to its context. Copy engines need no change-over.
 _INLINE_BYTES = 65_536
 
 
-# Phases that a cause with a lock explains: it holds up calls.
+# Phases of a victim that a lock in the driver delays: its calls.
 CALLS = frozenset({Phase.CALL})
-# Phases that a cause with a queue explains: it holds up the work behind calls.
+# Phases of a victim that a queue delays: the start of its GPU work, and the wait for the work's end.
 WAITS = frozenset({Phase.WAIT, Phase.START})
-# Phases that a cause with a lock and a queue explains.
+# Phases of a victim that a lock and a queue together delay.
 BOTH = CALLS | WAITS
 
 

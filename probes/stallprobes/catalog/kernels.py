@@ -36,7 +36,7 @@ from stallprobes.model import (
     Word,
 )
 
-# Number of blocks in a launch that stands for as many as the GPU runs at a time.
+# Number of blocks that stands for "fill the GPU": the launch gets as many blocks as the GPU runs at a time.
 FILL_GPU = 0
 # Number of blocks of a kernel that leaves SMs free.
 FEW_BLOCKS = 16
@@ -46,9 +46,9 @@ THREADS = 256
 SPIN_NS = 50 * MS
 # Duration (ns) of the kernel that keeps the GPU awake.
 KEEP_ALIVE_NS = 20 * US
-# Period (ns) of the launches of the aggressor keep-alive, whose short kernels keep the GPU from being idle for long.
+# Period (ns) at which the aggressor keep-alive launches its short kernel, so that the GPU is never idle for long.
 KEEP_ALIVE_PERIOD_NS = 10 * MS
-# Number of launches that fill the launch queue of a stream, which holds some 1000.
+# Number of launches with which an aggressor fills the launch queue of a stream; the queue holds about 1000.
 QUEUE_DEPTH = 1_100
 
 _TWO_PROCESSES = Cause(
@@ -83,7 +83,7 @@ INLINE = Cause(
     "time-slice like a kernel. A pinned D2H of the same 4 KiB uses a copy engine and does not wait (on an H200).",
     remedy="Copy in the context whose kernels run, or combine small copies: a copy of 1 MiB uses a copy engine.",
 )
-# Causes of an aggressor that occupies the graphics engine, for victims of other contexts.
+# Causes of the delays that an aggressor on the graphics engine adds to victims in other contexts.
 TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
 _LOADING = Cause(
     context=Relation.OTHER,
@@ -106,6 +106,7 @@ _NO_FREE_SM = Cause(
 )
 
 
+# Memory words that receive the handles of an instantiated graph and a loaded module, for the calls that destroy them.
 _EXECUTABLE, _MODULE = Word("exec"), Word("module")
 
 

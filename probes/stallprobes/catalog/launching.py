@@ -20,14 +20,15 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
-# Period (ns) of the bursts, no multiple of a victim's period: otherwise they would always or never meet its calls.
+# Period (ns) of the bursts of launches. It is no multiple of a victim's period: with a multiple, either all bursts or
+# none would meet a victim's calls.
 BURST_PERIOD_NS = 40_900 * US
 # Number of launches in a burst.
 BURST = 64
-# Number of streams of the aggressor that launches on many.
+# Number of streams on which the aggressor with many streams launches.
 STREAMS = 16
-# Number of launches in a series: with fewer, more than a tenth of them would be the first after a pause, with cold
-# caches.
+# Number of launches in a series. The first launch follows a pause and finds cold caches; with fewer launches in a
+# series, more than a tenth of all would be first ones.
 SERIES = 10
 
 

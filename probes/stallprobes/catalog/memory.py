@@ -36,12 +36,13 @@ from stallprobes.model import (
 
 # Duration (ns) of the kernel beside which memory is freed.
 FREE_BESIDE_KERNEL_NS = 20 * MS
-# Number of pieces in which memory is mapped and unmapped.
+# Number of equal pieces in which an aggressor maps and unmaps its memory.
 PIECES = 16
-# Structures that calls of virtual memory and of pools have as arguments.
+# Kinds of the structures that calls for virtual memory and for memory pools take as arguments.
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
 # Attribute CU_MEMPOOL_ATTR_RELEASE_THRESHOLD of a pool.
 _RELEASE_THRESHOLD = 4
+# Memory words that receive the address or the handle of new memory, for the call that frees it.
 _ADDRESS, _HANDLE = Word("address"), Word("handle")
 
 

@@ -35,11 +35,11 @@ from stallprobes.model import (
     Word,
 )
 
-# Duration (ns) of the kernel ahead of a transfer to another GPU.
+# Duration (ns) of the kernel behind which a transfer to another GPU is queued.
 KERNEL_NS = 96 * MS
-# Largest size (bytes) of a chunk that the chunked relay to another GPU copies through host memory at a time.
+# Largest part (bytes) that the chunked relay to another GPU copies through host memory at a time.
 CHUNK = 4 * MIB
-# Period (ns) of the victims that copy to another GPU.
+# Period (ns) at which the victims copy to another GPU.
 PERIOD_NS = 5 * MS
 # Code of CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, which probes accept.
 ERROR_PEER_ACCESS_ALREADY_ENABLED = 704

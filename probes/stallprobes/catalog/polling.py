@@ -19,11 +19,11 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
-# Duration (ns) of the kernel whose end is polled.
+# Duration (ns) of the kernel whose end the aggressors poll.
 KERNEL_NS = 4 * MS
-# Pause (ns) between two polls that leave room for other threads.
+# Pause (ns) between two polls of the aggressor that leaves its CPU to other threads meanwhile.
 BACK_OFF_NS = 100 * US
-# Longest wait (ns) of one iteration for its kernel; a longer delay takes several iterations.
+# Longest time (ns) for which one iteration polls its kernel. A kernel that is delayed longer takes several iterations.
 POLL_TIMEOUT_NS = 100 * MS
 
 

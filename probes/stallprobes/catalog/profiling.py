@@ -11,33 +11,33 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import MS, Needs, Op, Program, Role, Word
 
-# CUPTI's numbers of the record kinds that torch.profiler enables: copies, memsets, calls of the driver, and concurrent
-# kernels.
+# CUPTI's numbers of the record kinds that torch.profiler enables: copies, memsets, driver calls, concurrent kernels.
 KINDS = (1, 2, 4, 10)
-# Flag of cuptiActivityFlushAll with which incomplete buffers are returned too.
+# Flag of cuptiActivityFlushAll (CUPTI_ACTIVITY_FLAG_FLUSH_FORCED): CUPTI also returns incomplete buffers.
 _FORCED = 1
-# Arguments of the helper that discards records: only those in buffers that CUPTI has returned, or all.
+# Arguments of the native helper discard_records: it discards the records in buffers that CUPTI has returned, or all.
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration of a profiling aggressor. Its rest is inside the iteration, as a check counts an aggressor
-# without a call for 250 ms as stopped. It must be shorter than the time in which an engine has to stop.
+# Length (ns) of an iteration of a profiling aggressor. The iteration includes the rest, since a check counts an
+# aggressor that makes no call for 250 ms as stopped. It is shorter than the time in which an engine has to stop.
 ITERATION_NS = 400 * MS
-# Length (ns) of a short profile of a profiling aggressor, and of the rest after it.
+# Length (ns) of each profile of the aggressor profiler-sessions, and of the rest after each.
 SESSION_NS = 20 * MS
-# Number of short profiles in an iteration.
+# Number of profiles in an iteration of the aggressor profiler-sessions.
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
-# Length (ns) of the one profile of an iteration that rests otherwise.
+# Length (ns) of the only profile in an iteration of the aggressors profiler-ended and profiler-detached.
 PROFILE_NS = 5 * MS
-# Longest wait (ns) for the mutex: longer than an iteration of each of a few other profilers.
+# Longest wait (ns) of a profiling aggressor for the CUPTI mutex: longer than a few other profilers hold it in turn.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) without the mutex: longer than the sleep of a thread that waits for it.
+# Pause (ns) after a profiling aggressor releases the CUPTI mutex. A thread that waits for the mutex sleeps for less, so
+# that it takes the mutex in the pause.
 _PAUSE_NS = 1 * MS
 
-# Mutex for the one state of CUPTI in a process: its holder uses CUPTI.
+# Mutex for CUPTI, whose state is common to the whole process: only the thread that holds it profiles.
 _MUTEX = Word("CUPTI", shared=True)
 
 
-# Operations that end a profile: its kinds of records are disabled, and all records flushed.
+# Operations that end a profile: they disable its kinds of records and flush all records.
 _STOP = (
     *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
     Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),

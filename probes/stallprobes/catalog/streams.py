@@ -35,11 +35,14 @@ from stallprobes.model import (
 
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 STREAM_NON_BLOCKING = 1
-# Longest wait (ns) of a host function for its gate or mutex, so that it always ends.
+# Longest wait (ns) of a host function for its gate or mutex. It then returns anyway, so that a deadlock ends.
 WATCHDOG_NS = 250 * MS
 
+# Gate that the host function ahead of the copy waits for: 0 is closed, 1 is open.
 _GATE = Word("gate", shared=True)
+# Number of times that the host function returned after WATCHDOG_NS with its gate still closed.
 _FORCED = Word("gate forced", shared=True)
+# Memory word that receives the handle of the created stream, for the call that destroys it.
 _STREAM = Word("stream")
 
 

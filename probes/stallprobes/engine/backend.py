@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 GIB = 1 << 30
-# Beginning of the function names of probes that profile their own process.
+# Prefix of the function names in programs of probes that profile their own process.
 CUPTI = "cupti:"
-# Function of a probe that detaches CUPTI from its process.
+# Function in a probe's program that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
-# Function of a probe that launches graphs: detaching CUPTI can crash a process that uses graphs.
+# Function in a probe's program that launches a graph. No process may launch graphs and detach CUPTI: it could crash.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

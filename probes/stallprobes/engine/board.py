@@ -53,7 +53,7 @@ from stallprobes.native.layouts.schedule import LEAD_DEFAULT_NS
 # Rows of GpuRecord, and of HostCall.
 GpuRecords = NDArray[Any]
 HostCalls = NDArray[Any]
-# Members of ProbeState by number; a call of ``ProbeState(number)`` takes longer.
+# Members of ProbeState by their number. Indexing this tuple is faster than ``ProbeState(number)``.
 _STATES = tuple(ProbeState)
 
 

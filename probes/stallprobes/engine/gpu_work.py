@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stallprobes import model
 
-# Driver functions that put kernels on a stream; each call has a record of its own.
+# Driver functions that launch kernels. CUPTI delivers a record for each call.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
 # Driver functions that put copies on a stream.
 _COPIES = frozenset(
@@ -23,11 +23,12 @@ _ON_DEFAULT_STREAM = frozenset(
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 # Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# Function without a stream argument that returns when all work of the default stream is complete; other functions
-# without a stream argument may return earlier.
+# Driver function without a stream argument that returns only when all work of the default stream is complete. Others
+# may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Depth (submissions) that stands for a stream without a limit: the driver's queue of a stream holds about 1000.
+# Result of ``depth`` for a stream whose program never waits: more calls than the driver's queue of a stream holds
+# (about 1000).
 UNBOUNDED = 2048
 
 

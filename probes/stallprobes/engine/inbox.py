@@ -12,7 +12,7 @@ from stallprobes.engine.process import EngineProcess, engine_lost
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
-# Period (s) at which a wait for an answer checks whether the engine is stopped.
+# Period (s) at which a thread that waits for an answer of the engine checks whether the engine's process is stopped.
 _STEP_S = 0.5
 
 

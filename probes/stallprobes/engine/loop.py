@@ -16,9 +16,9 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
-# Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
+# Value of ``error_op`` when the first operation of an iteration failed. Only a higher value needs the undo program.
 _FIRST_OP = 1
-# All flags of an operation.
+# All flags that an operation may have; a larger value is invalid.
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)
 
 

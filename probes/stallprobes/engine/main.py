@@ -42,17 +42,18 @@ BACKENDS = {
 }
 # Period (s) at which the engine polls its probes while no message comes.
 TICK_S = 0.02
-# Step (ns) in which virtual time advances: failures are reported and a Stop is noticed between two steps.
+# Step (ns) in which the engine advances virtual time. Between two steps it reports failures and notices a Stop.
 VIRTUAL_STEP_NS = 20_000_000
 # Longest wait (s) for the end of the probes after a Stop.
 STOP_S = 0.7
-# Longest wait (s) for the end of the second process, in which probes of another process run. STOP_S and this wait must
-# together be shorter than a session's wait for the end of its engine.
+# Longest wait (s) for the end of the second process, which runs the probes of another process. STOP_S and this wait
+# must together be shorter than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
-# Longest wait (s) until the timeline is on: CUPTI may hang.
+# Longest wait (s) of the engine for the timeline before the first call; without a limit, a CUPTI that hangs would block
+# it.
 TIMELINE_START_S = 10.0
 
-# Operation of prctl(2): the process gets a signal when its parent ends.
+# Operation of prctl(2): the kernel sends this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _MS = 1_000_000
 

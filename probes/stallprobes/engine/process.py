@@ -28,18 +28,18 @@ from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
 from stallprobes.native.layouts.board import create_shared_memory
 
-# Largest number of last bytes of stderr that are kept: the report of a crash has some hundred for each thread.
+# Number of bytes at the end of stderr that are kept. A crash report has some hundred bytes for each thread.
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
-# Signals that end a process by a defect.
+# Signals that kill a process because of a defect, as in the driver or a library.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Longest wait (s) for the end of a killed process and of the thread that reads its messages.
 _REAP_S = 0.4
-# Longest time (s) from the end of the engine's control socket to the end of its process: the driver's cleanup can take
-# long, and all of it on a busy machine.
+# Longest wait (s) for the end of an engine's process after its control socket has closed. The driver's cleanup can take
+# all of it on a busy machine.
 _EXIT_S = 2.0
-# Smallest number of a descriptor that is passed on: above stdin, stdout and stderr.
+# Smallest number of a file descriptor that is passed on to a process: 0 to 2 are stdin, stdout and stderr.
 _FIRST_FREE_FD = 3
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")

@@ -18,10 +18,10 @@ from stallprobes.engine.protocol import Failed, FromEngine, Ready, Refused, Star
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
-# Longest time (s) until the second process is ready, shorter than a session's wait for its engine.
+# Longest wait (s) until the second process is ready. It is shorter than a session's wait for its engine.
 _READY_S = 25.0
-# Largest number of the engine's polls (every 20 ms in real time) without a change of the heartbeat. It is a number and
-# not a time, so that a suspension of both processes does not count as silence.
+# Largest number of the engine's polls (every 20 ms) in a row without a heartbeat of the second process, which is then
+# killed. Polls are counted and not time, so that a suspension of both processes is no silence.
 _SILENT_POLLS = 500
 # Longest wait (s) for the end of the killed second process.
 _REAP_S = 0.5

@@ -32,15 +32,16 @@ from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses,
 _STOP_S = 1.0
 # Longest wait (s) for the engine's start.
 _START_S = 30.0
-# Additional wait (s) for the start with a timeline; the engine waits as long for CUPTI.
+# Additional wait (s) for the start of an engine with a timeline, since the engine itself waits so long for CUPTI.
 _TIMELINE_S = 10.0
-# Time (s) without an answer after which the engine has failed.
+# Time (s) without a change of the engine's heartbeat after which a session that waits gives the engine up.
 _SILENCE_S = 30.0
-# Period (s) at which a resident's call checks whether it must stop, and a wait whether a stopped engine has continued.
+# Period (s) at which a session that waits checks two conditions: whether the call of a resident must stop, and whether
+# a stopped engine has continued.
 _STOP_STEP_S = 0.05
-# Period (s) at which records are polled; the collector itself polls CUPTI every 10 ms.
+# Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
 _RECORDS_S = 0.002
-# Time (ns) until which records are complete, without an engine: no time is later.
+# Time (ns) up to which GPU records count as complete when no engine runs: later than every other time.
 _END_NS = 1 << 62
 
 

@@ -27,11 +27,11 @@ Explain = Callable[[Op, int], tuple[str, bool]]
 _PR_SET_NAME = 15
 # Operation of prctl(2) that sets how late (ns) a sleep may end.
 _PR_SET_TIMERSLACK = 29
-# Period (s) at which it is polled whether a started thread is settled.
+# Period (s) at which the engine checks whether a thread that it started has settled.
 _SETTLE_STEP_S = 0.001
-# Period (s) at which it is polled whether all loops are held (begin no iteration).
+# Period (s) at which the engine checks whether all loops are held (begin no iteration).
 _HOLD_STEP_S = 0.0005
-# States of a loop that makes no further calls.
+# States of a loop that makes no further calls. A hold (after which no loop begins an iteration) does not wait for it.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 

@@ -19,9 +19,9 @@ from stallprobes.native.layouts.schedule import Schedule
 from stallprobes.native.layouts.timeline import Collector, Detachment
 from stallprobes.native.sources import ATTACHER, CORE, INJECTED, LIBRARIES, RECORD, digest_of_file, digest_of_sources
 
-# Remedy for every problem of the native library.
+# Remedy for each problem with the native libraries of this installation.
 REMEDY = "reinstall stallscope (in its source tree: pip install -e .)"
-# Beginning of the names of the native helpers in the core library.
+# Prefix of the symbol names of the native helpers in the core library.
 _HELPER = "ss_helper_"
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 NATIVE = Path(__file__).parent
 # Folder of the built libraries.
 LIBRARIES = NATIVE / "lib"
-# Name of the record of the build in the folder of the built libraries: the digest of the sources, the compilers, and a
-# digest of each file.
+# File in the folder of the built libraries that describes the build: a digest of the sources, the compilers, and a
+# digest of each library.
 RECORD = "build.json"
 # File names of the core library, the injected library, and the attacher.
 CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"
 
-# Files whose contents are in the digest of the sources.
+# Files of the native code whose contents are in the digest of the sources.
 _PATTERNS = ("common/*.h", "cupti/*.[ch]", "core/*.[ch]", "inject/*.[ch]", "attach/*.[ch]", "layouts/*.py")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
-# Victims of all variants.
+# Victims in each variant of this pattern.
 _VICTIMS = (probe("callback"), probe("launch"), probe("d2h-pinned"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, several, variant
 
-# Victims of all variants.
+# Victims in each variant of this pattern.
 _VICTIMS = (probe("launch-batch"), probe("launch"), probe("event"))
 
 

@@ -22,14 +22,14 @@ ALL = "all"
 _LONGEST_LIST = 20
 # Largest number of threads of an aggressor: more than most machines have cores for would measure the host.
 MOST_THREADS = 16
-# Name of an aggressor with a number of threads, and its placement.
+# Name of probes that run in several threads: ENTRY-xTHREADS, and @CONTEXT/STREAM where it is given.
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
-# Placement by the name of the context, behind @ in a probe's name.
+# Placement of a probe by the name of its context, which follows @ in the probe's name.
 CONTEXTS = {
     **{context.name: Placement(context) for context in (PRIMARY, SECONDARY, THIRD, GREEN)},
     SECOND_PROCESS: Placement(PRIMARY, process=Process.SECOND),
 }
-# Placement by the name of the stream, behind / in a probe's name.
+# Maker of a probe's placement by the name of its stream, which follows / in the probe's name.
 STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 

@@ -6,15 +6,15 @@ from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
-# Where the copying and the launching thread submit, by the end of the variant's name: the placement of both probes, and
-# its words.
+# Streams of the copying and the launching thread, by the end of the variant's name: the placement of both probes, and a
+# description of it.
 _PLACEMENTS = {
     "other-stream": (Placement(), "launches on another non-blocking stream"),
     "same-stream": (on_shared_stream(), "launches on the same stream"),
     "null-stream": (on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
 }
-# How the memory of the copies is made, by the beginning of the variant's name: the catalogue entry of the copy, and its
-# words.
+# Memory of the copies, by the beginning of the variant's name: the catalogue entry of the copy, and a description of
+# it.
 _COPIES = {
     "pinned": ("d2h-pinned-large", "copies into pinned memory"),
     "warm": ("d2h-pageable-warm", "copies into a reused pageable buffer"),
@@ -26,7 +26,7 @@ _IN_ORDER = "The launch calls stay fast. The kernels wait in the stream behind t
 _STARVES = "The launching thread starves: almost none of its calls return."
 # Expected result of copies into newly mapped pageable memory on the stream of the launches.
 _WHOLE_COPY = "A launch call takes as long as a whole copy: over 100 ms at p99."
-# Kind and expected result of each variant, by (copy, placement).
+# Kind and expected result of each variant, by its names in _COPIES and _PLACEMENTS.
 _EXPECTED = {
     ("pinned", "other-stream"): (Kind.REMEDY, "The launches stay at their baseline."),
     ("pinned", "same-stream"): (Kind.REMEDY, _IN_ORDER),

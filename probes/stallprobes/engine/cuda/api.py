@@ -10,11 +10,11 @@ from typing import Any
 
 from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
 
-# Versions of the driver's interface, as CUDA numbers them.
+# Versions of the driver API as CUDA numbers them: 1000 × major + 10 × minor.
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# CUDA version of the signature of each function that is not called with that of 12.0.
+# Version of the driver API whose signature of a function is called, by function. Functions not listed: CUDA_12_0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 # Code of CUDA_ERROR_OUT_OF_MEMORY.

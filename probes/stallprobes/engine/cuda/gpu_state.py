@@ -17,16 +17,16 @@ from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
 
-# Number of readings of the GPU's clock, of which the best one counts.
+# Number of times that the GPU's clock is read for one offset from the host's clock; the best reading counts.
 _READS = 3
-# Longest wait (ns) for the kernel that reads the clock: a long kernel may be ahead of it, and a starved launch is no
-# reason to give up the timeline.
+# Longest wait (ns) for the kernel that reads the GPU's clock. It is generous, since a long kernel may be ahead and a
+# starved launch is no reason to give up the timeline.
 _LONGEST_NS = 2_000_000_000
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 _NON_BLOCKING = 1
 # Code of CUDA_ERROR_NOT_READY: the work has not ended.
 _NOT_READY = 600
-# Period (s) at which the end of the work is polled.
+# Period (s) at which the driver is asked whether all work on a stream has ended.
 _STEP_S = 0.0005
 
 

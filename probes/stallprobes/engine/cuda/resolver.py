@@ -28,19 +28,20 @@ _EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 # Flag of a new stream that does not wait for the default stream.
 _STREAM_NON_BLOCKING = 0x01
-# Number of words of pinned memory that are allocated together for signals between kernels and the host; each word has a
-# cache line of its own.
+# Number of memory words in one block of pinned memory, with which kernels and the host signal each other. Each word has
+# a cache line of its own.
 _MAPPED_WORDS = 512
-# Order in which a batch of copies accesses the source: that of the stream (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
+# Access of cuMemcpyBatchAsync to the sources: in stream order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 _ORDER_STREAM = 1
-# Place of memory in a batch of copies: not given.
+# Location of memory in cuMemcpyBatchAsync: not given.
 _LOCATION_NONE = 0
-# Flag of a batch of copies that prefers to run beside other work.
+# Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# What the driver's structures for virtual memory (CUmemAllocationProp, CUmemAccessDesc) require: name of the device
-# attribute, and its words in a message.
+# What a GPU needs for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the middle of the device
+# attribute's name, and words for an error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# What each kind of structure requires: name of the device attribute, and its words in a message.
+# What a GPU needs for each kind of structure: the middle of the device attribute's name, and words for an error
+# message.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -30,10 +30,10 @@ from stallprobes.model import Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.records.timeline import TimelineStatus
 
-# Shortest time (ns) over which the simulated readings of the GPU are computed.
+# Shortest time (ns) between two updates of the simulated GPU's sensors, which show values over this time.
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
-# Step (ns) in which virtual time advances; the clock on the board moves with each.
+# Step (ns) in which the simulation advances virtual time. It updates the clock on the board after each step.
 _STEP_NS = 5_000_000
 
 

@@ -16,7 +16,7 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import BoundOp, HostThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
-# Number of iterations of a probe that are computed ahead, at first and at most.
+# Number of a probe's iterations that the simulation computes ahead: at first (and at least), and at most.
 _FIRST_AHEAD, _MOST_AHEAD = 32, 1024
 
 Int64s = NDArray[np.int64]

@@ -18,7 +18,7 @@ Process = Generator[Any, Any, None]
 # A function of the simulation that waits in several places, with its result.
 Call = Generator[Any, Any, int]
 
-# First virtual time (ns); it is not 0, since a clock of 0 on the board stands for no clock.
+# Virtual time (ns) at the start of the simulation. It is not 0, since a clock of 0 on the board stands for no clock.
 EPOCH_NS = 1_000_000_000
 # Virtual time (ns) of an event that does not come.
 NEVER = 1 << 62

@@ -14,7 +14,8 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Number of the last bucket, which has all larger values.
 _LAST = BUCKETS - 1
-# Smallest numbers of values that numpy adds faster than a loop: values of passed periods (due), and any other values.
+# Number of values from which numpy counts them faster than a loop does: _MANY for values of missed periods (phase due),
+# _MANY_COUNTS for all other values.
 _MANY, _MANY_COUNTS = 16, 48
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stallprobes.engine.sim.clock import Clock, Process, Wait
 from stallprobes.engine.sim.jobs import Job
 
-# Time (ns) after a call for which the driver's thread for host functions stays awake.
+# Time (ns) for which the driver's thread for host functions stays awake after one returned; then the next must wake it.
 _AWAKE_NS = 200_000
 
 

@@ -34,14 +34,14 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Right shift that gives the part of an asynchronous copy's call that looks the pointers up: 1/8. It holds the lock of
-# the device's memory management.
+# Right shift of the time of an asynchronous copy's call that yields the part (1/8) in which the driver looks up the
+# pointers. That part holds the lock of the device's memory management, the rest holds the context's lock.
 _LOOKUP_SHIFT = 3
-# Longest sleep or wait (ns) that does not cool the caches at all; only the time beyond it counts.
+# Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
 _SHORT_SLEEP_NS = 1_000_000
-# Time slept (ns, beyond _SHORT_SLEEP_NS) from which calls and the end of a wait take longer still.
+# Sleep (ns, beyond _SHORT_SLEEP_NS) from which calls and the end of a wait have a second delay (cold_long_us).
 _COLD_FROM_NS = 2_000_000
-# Time waited (ns, beyond _SHORT_SLEEP_NS) from which calls take longer still.
+# Wait (ns, beyond _SHORT_SLEEP_NS) from which calls have a second delay (cold_wait_long_us).
 _LONG_WAIT_NS = 3_000_000
 
 
@@ -415,7 +415,7 @@ def _part_ns(most_us: float, away_ns: int, longest_ms: float) -> int:
 
 LoadedFunction = Callable[..., Call]
 
-# Simulated calls by the name of the driver's function; modules of calls fill it.
+# Simulated calls by the name of the driver's function. Each module of calls adds its own when it is imported.
 CALLS: dict[str, LoadedFunction] = {}
 
 
@@ -438,7 +438,7 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
-# Latencies of calls that only take time, by the name of the driver's function.
+# Latencies of calls that have no effect but to take time, by the name of the driver's function.
 LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
 LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
 

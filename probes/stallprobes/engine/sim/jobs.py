@@ -177,5 +177,5 @@ def _run_at_once(job: Job, ready: int) -> None:
     job.set_end(ready + job.ns)
 
 
-# Engine that executes each job at once: event records, and copies on a path that nothing else uses.
+# Engine that runs each job without a queue: event records, and copies on a path that nothing else uses.
 UNCONTENDED = CallingEngine(_run_at_once)

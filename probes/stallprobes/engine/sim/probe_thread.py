@@ -19,13 +19,13 @@ from stallprobes.native.layouts.board import ProbeState
 from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, SLOT_STEP_NS, NextStep, Schedule
 from stallprobes.native.library import core
 
-# Values of ProbeState as plain integers: making them from the enum takes time in every step.
+# Members of ProbeState as plain integers, since making them from the enumeration in every step takes time.
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# Value of ``error_op`` if the first operation of an iteration failed; later ones have left something to undo.
+# Value of ``error_op`` when the first operation of an iteration failed. Only a higher value needs the undo program.
 _FIRST_OP = 1
-# Values of NextStep as plain integers.
+# Members of NextStep as plain integers, since making them from the enumeration in every step takes time.
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 

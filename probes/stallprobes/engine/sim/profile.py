@@ -20,15 +20,15 @@ from stallprobes.errors import FileNotRead, OversizedData, StallprobesError, rea
 from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 
-# Name of the profile without --sim's value.
+# Name of the profile of the simulation where --sim has no value.
 DEFAULT = "h200"
 # Largest value of a parameter of a profile.
 _MOST = 1e9
-# Largest number of characters of a value in an error message.
+# Largest number of characters of a profile's value that an error message shows.
 _LONGEST_SHOWN = 80
-# Largest size (bytes) of a file; the files of the package have 5 KiB.
+# Largest size (bytes) of a profile's file that is read; the files of the package have 5 KiB.
 _MOST_BYTES = 1 << 18
-# Largest ratio of a 99th percentile to its median, for which the tables of quantiles suffice.
+# Largest ratio of a 99th percentile to its median in a profile. The tables of QUANTILES values suffice up to it.
 _WIDEST = 1e6
 # Delays in the section "locks" of a profile that vary: ``NAME_us`` is the median, ``NAME_p99_us`` the 99th percentile.
 DELAYS = ("spin_react", "wake", "timer", "poll", "callback_wake")

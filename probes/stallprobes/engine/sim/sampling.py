@@ -11,11 +11,11 @@ import zlib
 from functools import cache
 from statistics import NormalDist
 
-# Number of equally likely values of a distribution.
+# Number of values in the table of a latency distribution; all are equally likely, and a random number selects one.
 QUANTILES = 4096
-# Number of fractional bits of a factor.
+# Number of fractional bits of the factor by which a median latency is multiplied.
 UNIT_BITS = 16
-# Number of random numbers that are generated at a time.
+# Number of random numbers that a stream generates at a time, before they are used.
 _BLOCK = 1024
 # 99th percentile of the normal distribution.
 _Z99 = NormalDist().inv_cdf(0.99)

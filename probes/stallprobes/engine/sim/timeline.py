@@ -40,12 +40,13 @@ class WorkKind:
     target: MemoryKind = MemoryKind.UNKNOWN
 
 
-# Names (``Job.what``) of the halves of a staged copy to another GPU.
+# Names (``Job.what``) of the two copies that make up a staged copy to another GPU: into host memory, and out of it.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
-# Name (``Job.what``) of a copy from the host to another GPU than the stream's.
+# Name (``Job.what``) of a copy from the host to a GPU that is not the GPU of the copy's stream.
 _FOREIGN = "foreign h2d"
 
-# Kinds of work by ``Job.what``. Other jobs (events, host functions, the driver's own work) have no record.
+# Kind of record, kind of copy and kinds of memory of each simulated work, by ``Job.what``. Other jobs (events, host
+# functions, the driver's own work) have no record.
 WORK_KINDS = {
     "kernel": WorkKind(RecordKind.KERNEL),
     "graph": WorkKind(RecordKind.KERNEL),
@@ -60,7 +61,7 @@ WORK_KINDS = {
     _FIRST_HALF: WorkKind(RecordKind.COPY, CopyKind.DEVICE_TO_HOST, _DEVICE, _DEVICE),
     _SECOND_HALF: WorkKind(RecordKind.COPY, CopyKind.HOST_TO_DEVICE, _DEVICE, _DEVICE),
 }
-# Kinds of records of the simulated timeline.
+# Kinds of CUPTI records that the simulated timeline has.
 KINDS = (*sorted({int(kind.record) for kind in WORK_KINDS.values()}), int(RecordKind.CONTEXT_SWITCH))
 
 

@@ -24,21 +24,22 @@ from stallprobes.native.library import core
 from stallprobes.records.libcupti import FLUSH_FORCED, Cupti, refusal, without_context_switches
 from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, TimelineUnavailable
 
-# Kinds of records without which there is no timeline; they are enabled first.
+# Kinds of CUPTI records without which there is no timeline; they are enabled first.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
-# Kinds of records that are enabled after them, if CUPTI has them.
+# Kinds of CUPTI records that are enabled after REQUIRED; a timeline works without those that CUPTI lacks.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for calls and work to end so that CUPTI can be attached or detached; meanwhile the probes are held
-# and begin no iteration.
+# Longest time (s) for which the collector holds the probes (they begin no iteration) until calls and GPU work have
+# ended, so that it can attach or detach CUPTI.
 _REST_S = 0.25
-# First and longest time (s) until CUPTI is detached again after a failed try. Each try can hold the probes for _REST_S,
-# so that the time doubles.
+# Delay (s) before the collector tries again to detach CUPTI: the first, and the longest. It doubles with each failed
+# try, since each try can hold the probes for _REST_S.
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
-# Longest time (s) for which probes are held (begin no iteration) for CUPTI, should the end of the hold not come.
+# Longest time (s) of a hold for CUPTI. Probes then begin iterations again even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
 
-# Upper limit of the numbers of driver functions: CUDA 13.0 has 845.
+# Upper limit of CUPTI's numbers of driver functions (CUDA 13.0 has 845). Calls with a lower number that is not in
+# SUBMITTING_CALLS are not recorded.
 _MOST_DRIVER_CALLS = 2_000
 
 # Numbers (CUpti_driver_api_trace_cbid) of the calls that submit work: launches, copies, graphs, batches of copies,

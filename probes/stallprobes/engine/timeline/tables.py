@@ -14,7 +14,7 @@ from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.native.layouts.structure import CACHE_LINE
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Number that stands for an unknown thread, which no driver call has.
+# Number of an unknown thread; no driver call has it.
 _NO_THREAD = -1
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 # Layout of a section's header (Elf64_Shdr).
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-# Type of the section with the versions of functions that a file needs.
+# Type of the ELF section that lists the versions of library functions which a file needs.
 _SHT_GNU_VERNEED = 0x6FFF_FFFE
-# Version of glibc that a file needs, in the section with versions of functions.
+# Name of a version of glibc in an ELF file, with the number as its group.
 _NUMBER = re.compile(r"GLIBC_([\d.]+)$")
 
 

@@ -19,11 +19,13 @@ FLAGS = (
     "-std=c11", "-O2", "-g0", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-pedantic", "-fPIC",
     "-fvisibility=hidden",
 )  # fmt: skip
-# Flags of the linker for a library: two libraries with functions of the same names may be in one process.
+# Flags of the linker for a library. -Bsymbolic: each library calls its own functions, also when another library in the
+# process has functions of the same names.
 LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-Bsymbolic")
 # Flags of the linker for the attacher, which is a program.
 PROGRAM_LINK_FLAGS = ("-pie", "-Wl,-z,now")
-# Newest glibc that the injected library may need: other people's containers load the library.
+# Newest glibc (major, minor) that the injected library may need. It is loaded in containers of other people, whose
+# glibc may be old.
 NEWEST_GLIBC = (2, 17)
 
 

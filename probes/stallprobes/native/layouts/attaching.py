@@ -11,24 +11,25 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, structure
 
-# Version of the layout of a control, the memory in which stallscope and the attached library exchange requests.
+# Version of the layout of a control: the shared memory through which stallscope sends requests to a library that it
+# attached to a process.
 CONTROL_FORMAT = 3
 # First 8 bytes of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 # Name of the memfd of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_NAME = "stallscope-control"
-# Beginning of the name of a recording's memfd, before the numbers of the process and of the file.
+# Beginning of the name of the memfd in which an attached process records; the numbers of the process and file follow.
 RECORDING_NAME = "stallscope-watch-"
-# Name of the library in the paths of modules; where the attacher loads it, it has no file.
+# File name of the injected library in the list of modules, also where the attacher loads it without a file.
 LIBRARY_NAME = "stallscope-inject.so"
-# Name of a libcupti that was sent to a process, in the paths of modules.
+# File name of libcupti in the list of modules, where stallscope sent the library to the process.
 SENT_CUPTI_NAME = "libcupti.so"
-# Function of the library that the attacher calls; no other library has a function of this name.
+# Function of the injected library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"
-# Environment variable with which (if it is 1) the library sleeps from the start until a request wakes it.
+# Environment variable of the injected library: with 1, it records nothing until a request through its control.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
-# Size (bytes) of the path of a libcupti in a request, with the final zero.
+# Size (bytes) of the path of libcupti in a request to the attached library, with the final zero.
 CUPTI_TEXT = 1024
 
 

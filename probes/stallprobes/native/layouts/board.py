@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int64, LineInt64, NextLine, structure
 
-# Version of the layout of the board; another version is not read.
+# Version of the layout of the board (the shared memory of an engine and its session); another version is not read.
 LAYOUT_VERSION = 6
 # First 8 bytes of a board, the shared memory of an engine and its session.
 BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
@@ -24,7 +24,7 @@ SAMPLES = 4_096
 HOST_CALLS = 8_192
 # Number of entries in the ring of records of GPU work.
 GPU_RECORDS = 16_384
-# Number of words for the sensors of a simulated GPU.
+# Number of 64-bit words on the board for the sensors of a simulated GPU.
 SENSOR_WORDS = 32
 
 # Bit of ``HostCall.op``: the call was measured.

@@ -276,14 +276,15 @@ class BufferState(IntEnum):
 
 # Size (bytes) of a buffer in which CUPTI writes records.
 BUFFER_BYTES = 64 * 1024
-# Largest number of buffers: enough for some hundred threads, and for one second of the fastest programs.
+# Largest number of buffers for CUPTI's records: enough for some hundred threads, and for one second of the fastest
+# programs.
 MOST_BUFFERS = 512
-# Size (bytes) of the first buffers of the injected library: with 64 KiB, a launch took 0.3 us longer (H100, CUPTI
-# 13.5).
+# Size (bytes) of the first LARGE_BUFFERS buffers that the injected library gives to CUPTI. With buffers of 64 KiB
+# instead, a launch took 0.3 us longer (H100, CUPTI 13.5).
 LARGE_BUFFER_BYTES = 1024 * 1024
-# Number of the large buffers of the injected library.
+# Number of buffers with LARGE_BUFFER_BYTES in the injected library; all others have BUFFER_BYTES.
 LARGE_BUFFERS = 32
-# Size (bytes) of the smallest record.
+# Size (bytes) of CUPTI's smallest record. It limits the number of records in a buffer.
 LEAST_RECORD = 24
 
 

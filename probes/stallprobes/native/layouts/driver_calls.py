@@ -235,7 +235,7 @@ def _rows() -> Iterator[DriverFunction]:
 
 # Table of driver functions; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
-# Entry for a driver function that is not in the table.
+# Properties of a driver function that FUNCTIONS does not list.
 _UNWATCHED = DriverFunction("", None)
 # Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
 _VARIANTS = ("_ptsz", "_ptds")
@@ -280,10 +280,10 @@ class CallUse(IntEnum):
     CREATES_STREAM = 5
 
 
-# Offset in place of an argument's, of a function without it.
+# Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Ways to find the memory at one end of a copy by its address in the list of host memory. ``HOST``: memory that is not
-# in the list is pageable; ``ANY``: it is unknown. Values below are kinds of memory.
+# Values for an end of a copy whose kind of memory follows from its address in the list of host memory. An address that
+# is not in the list is pageable with HOST, and unknown with ANY. Smaller values are kinds of memory.
 HOST, ANY = 64, 65
 
 
@@ -313,8 +313,8 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters of functions, in order. ``p`` (8 bytes) and ``i`` (4 bytes) are not read. ``from:`` and ``to:`` are the
-# ends of a copy: addresses in host, device or any memory, or an array.
+# Parameters of driver functions in their order. ``to:`` and ``from:`` name the memory at an end of a copy: host, device
+# or any memory (an address), or an array. ``p`` (8 bytes) and ``i`` (4 bytes) are skipped.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",
@@ -421,7 +421,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsMapResources": "i p stream",
     "cuGraphicsUnmapResources": "i p stream",
 }
-# Uses of calls that change the list of host memory or create a stream, by function.
+# What calls do to the list of host memory or to streams, by driver function.
 _USES = {
     "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
     "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,
@@ -434,11 +434,11 @@ _USES = {
     "cuMemHostUnregister": CallUse.FREES,
     "cuMemFree_v2": CallUse.FREES,
 }
-# Number for the memory at one end of a copy, by its word in _PARAMETERS.
+# Value for the memory at an end of a copy, by its word in _PARAMETERS.
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
-# Size (bytes) of what an argument counts, by its word in _PARAMETERS.
+# Size (bytes) of the unit in which an argument gives the size of a copy, by its word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
-# Dimensions of a copy whose parameter points to a structure, by its word in _PARAMETERS.
+# Number of dimensions of a copy whose parameter points to a structure, by the parameter's word in _PARAMETERS.
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}
 
 

@@ -22,7 +22,7 @@ from stallprobes.native.layouts import (
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
-# Structures in the order of their declaration: each one follows the structures of its members.
+# Structures that the generated C header declares, in this order: each one follows the structures of its members.
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
     board.TimelineWords, board.GpuRecord,
@@ -36,7 +36,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     watch_file.NamedRange, watch_file.TimeSample,
     attaching.Control, attaching.Stub,
 )  # fmt: skip
-# Enumerations by the prefix of their constants.
+# Enumerations that the generated C header declares, by the prefix of their constants.
 ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "PROBE": board.ProbeState, "OP": program.OpFlag, "NEXT": schedule.NextStep, "KIND": cupti.RecordKind,
     "SWITCH": cupti.SwitchOperation,
@@ -47,9 +47,9 @@ ENUMERATIONS: Mapping[str, type[IntEnum | IntFlag]] = {
     "STACK": watch_file.StackFlag, "SAMPLED": watch_file.SampledTime,
     "USE": driver_calls.CallUse, "CONTROL": attaching.ControlState, "STUB": attaching.StubState,
 }  # fmt: skip
-# Modules whose constants the header has.
+# Modules whose constants the generated C header declares.
 _MODULES: tuple[ModuleType, ...] = (histogram, board, program, schedule, cupti, timeline, watch_file, attaching)
-# Types in C of the fields.
+# Types of fields in the generated C header, by their types in Python.
 _C_TYPES = {
     ctypes.c_int64: "int64_t", ctypes.c_uint64: "uint64_t", ctypes.c_int32: "int32_t", ctypes.c_uint32: "uint32_t",
     ctypes.c_uint16: "uint16_t", ctypes.c_uint8: "uint8_t", ctypes.c_char: "char",

@@ -10,7 +10,7 @@ from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt6
 ARGUMENTS = 11
 # Largest number of result codes besides success that a call accepts.
 ACCEPTED = 3
-# Number that stands for "no channel" and for "no further accepted code".
+# Number that stands for "no channel", and for "no further accepted result code".
 NONE = -1
 
 

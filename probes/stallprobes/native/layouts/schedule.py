@@ -6,33 +6,32 @@ from typing import Annotated
 
 from stallprobes.native.layouts.structure import Int64, Pointer, structure
 
-# Default time (ns) before the due time at which a probe stops sleeping and polls the clock: a call right after a
-# wake-up would also measure the wake-up (sleep state of the core, cold caches), which differs from minute to minute. On
-# an H200 machine the p50 of a launch every millisecond was 2.9 to 9.5 us with a lead of 60 us, and 3.0 to 3.4 us with
-# this lead, over eight windows of 0.6 s each. Slow phases of the machine remain.
+# Default time (ns) before an iteration's due time at which a probe stops sleeping and polls the clock, so that its call
+# does not measure the CPU's wake-up too. On an H200 machine (eight windows of 0.6 s), the p50 of a launch every
+# millisecond varied from 2.9 to 9.5 us with 60 us, and from 3.0 to 3.4 us with this value.
 LEAD_DEFAULT_NS = 150_000
-# Period (ns) at which a parked loop polls whether it must run (its RUN word).
+# Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
-# Period (ns) at which a loop with a guard polls the guard's word until it may begin an iteration.
+# Period (ns) at which the loop of a guarded probe polls the guard's word until it may begin an iteration.
 GUARD_STEP_NS = 100_000
-# Period (ns) at which a loop polls, from the earliest possible time on, whether the slot of its group of victims has
-# opened.
+# Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
+# opens soon. Before that, it polls every PARKED_STEP_NS.
 SLOT_STEP_NS = 100_000
 # Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# Longest time (ns) from the first iteration of a victim in its slot, which is not measured, to the second one; the
-# probe's period if that is shorter. Otherwise a period longer than a slot would leave no samples.
+# Longest time (ns) from a victim's first iteration in a slot, which is not measured, to the second one. Without this
+# limit, a victim whose period is longer than its slot would have no samples.
 RESTART_NS = 1_000_000
-# Time (ns) between two readings of the clock from which the loop is taken to have lost its CPU; a reading takes tens of
-# nanoseconds.
+# Time (ns) between two readings of the clock, one right after the other, from which the loop counts it as a pause
+# without a CPU. A reading takes tens of nanoseconds.
 PAUSE_NS = 20_000
-# Time (ns) before the due time from which a loop does nothing but read the clock.
+# Time (ns) before an iteration's due time in which a loop does nothing but read the clock.
 LAST_POLLS_NS = 1_000
-# Largest number of readings of the clock in a row before the due time.
+# Largest number of readings of the clock in a row within the last LAST_POLLS_NS before the due time.
 LAST_READINGS = 100
-# Longest slice (ns) of a wait, so that a probe with a long period notices a stop.
+# Longest single sleep (ns) of a loop, so that a probe with a long period soon notices a stop.
 WAIT_SLICE_NS = 50_000_000
-# Period (ns) below which a loop polls the clock and does not sleep: a sleep ends some 50 us late.
+# Period (ns) of a probe below which its loop polls the clock and never sleeps: a sleep ends some 50 us late.
 SPIN_BELOW_NS = 100_000
 
 

@@ -5,48 +5,52 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Largest number of calls of a track (a stream of a probe) that wait for their records: more than the driver's launch
-# queue holds.
+# Largest number of calls of a track (a stream that a probe uses) that wait for their GPU records. It exceeds the
+# driver's launch queue; beyond it, the oldest call is dropped.
 QUEUE = 4_096
-# Number of correlation ids that are kept; ids count up, so that a new one replaces the oldest.
+# Number of driver calls that the collector keeps by correlation id. Ids count up, so that a new call replaces the
+# oldest.
 IDS = 1 << 16
-# Number in place of a probe's, of a record whose call is not known.
+# Number of the probe in a GPU record whose call is not known.
 NO_PROBE = -1
 
-# Largest number of records that the collector decodes in one batch.
+# Largest number of GPU records that the collector decodes in one batch.
 BATCH = 8_192
-# Largest number of records that may wait for their call.
+# Largest number of GPU records that the collector keeps until it knows the calls that submitted their work.
 MOST_KEPT = 2_048
-# Largest number of batches in one round of the collector, even if CUPTI keeps returning buffers.
+# Largest number of batches in one round of the collector, so that a round ends even if CUPTI keeps returning buffers.
 MOST_BATCHES = 64
-# Number of rounds of the collector for which a record waits for its call: 2 s with the usual period.
+# Number of the collector's rounds for which a GPU record waits for its call: 2 s with PERIOD_NS.
 USUAL_PATIENCE = 200
-# Usual period (ns) of the collector's rounds.
+# Usual period (ns) of the collector's rounds, in which it takes records from CUPTI.
 PERIOD_NS = 10_000_000
 
-# Largest error (ns) of a time of the GPU on the host's clock.
+# Largest error (ns) of a GPU time on the host's clock that still lets a GPU record match its call.
 TOLERANCE_NS = 1_000
 
-# Number of samples from which the offset of the GPU's clock is computed.
+# Number of samples of the difference of the GPU's and the host's clock; their median is the offset.
 CLOCK_SAMPLES = 16
-# Time (ns) from the switch to a context to the start of its waiting kernel, on an H200.
+# Time (ns) from the switch of the GPU to a context to the start of the kernel that waited for it, on an H200. Each such
+# pair is a sample of the offset of the GPU's clock.
 SWITCH_TO_WORK_NS = 3_840
-# Largest difference (ns) between a sample of the GPU clock's offset and the offset when it was last confirmed; the
-# drift since then is added to it.
+# Largest difference (ns) between a sample and the present offset of the GPU's clock; a sample with a larger one is
+# ignored. CLOCK_DRIFT_PER_MILLION adds to it.
 CLOCK_ERROR_NS = 30_000
-# Largest drift (ppm) of the GPU's clock against the host's, since the offset was last confirmed.
+# Drift (ppm) of the GPU's clock against the host's, for the time since the offset was last confirmed. It raises the
+# limit CLOCK_ERROR_NS.
 CLOCK_DRIFT_PER_MILLION = 50
-# Largest error (ns) of the offset of the GPU's clock: half a time-slice, since with more the switch of another
-# time-slice is nearer.
+# Upper bound (ns) of the limit CLOCK_ERROR_NS with its drift: half a time-slice, since beyond it a sample may pair a
+# kernel with the switch of another time-slice.
 MOST_CLOCK_ERROR_NS = 1_000_000
-# Largest spread (ns) of the samples from which an offset follows; CUPTI's own conversion is off by a microsecond.
+# Largest spread (ns, between the quartiles) of the samples that set an offset of the GPU's clock; with a larger one the
+# offset stays. CUPTI's own conversion is off by a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
-# Longest time (ns) without a confirmation of the offset of the GPU's clock, after which it is determined anew.
+# Time (ns) since the last confirmation of the offset of the GPU's clock after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000
 
-# Number of rows of a probe's histograms that an operation fills: for its phase, and for its label.
+# Number of histogram rows that each operation fills in a phase: the phase's row, and the row of the operation's label.
 PHASE_ROWS = 2
-# Number in place of a histogram's row, where an operation fills none.
+# Number that stands for "no histogram row".
 NO_ROW = -1
 
 
@@ -190,5 +194,5 @@ class Detachment(ctypes.Structure):
     code: Int64
 
 
-# Code in place of cuptiFinalize's result before it has been called.
+# Result of cuptiFinalize that stands for "not called yet".
 NOT_FINALIZED = -1

@@ -12,12 +12,12 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
 from stallprobes.native.layouts.structure import Int32, UInt8, UInt16, UInt32, UInt64, structure
 
-# Version of the layout of a process's file; another version is not read.
+# Version of the layout of the file in which the injected library records one process; another version is not read.
 FILE_FORMAT = 9
-# First 8 bytes of a process's file.
+# First 8 bytes of the file in which the injected library records one process.
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
-# Environment variable of the injected library: absolute path of the folder for the files of processes.
+# Environment variable of the injected library: absolute path of the folder in which it makes the file of its process.
 FOLDER_VARIABLE = "STALLSCOPE_WATCH_FOLDER"
 # Environment variable of the injected library: path of the libcupti that it loads.
 CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
@@ -32,105 +32,110 @@ YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 # Environment variable of the injected library: largest cost of watching (ppm of the program's time).
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
-# Name of the file on which each stallscope that uses the folder holds a shared lock; without a lock on it the folder is
-# in use by none.
+# Name of the lock file in the folder of the processes' files. Each stallscope that uses the folder holds a shared lock
+# on it; a folder without a lock is not in use.
 LOCK_FILE = "in-use.lock"
-# Shortest duration (ns) of a call that is kept as a slow call, without SLOW_VARIABLE.
+# Shortest duration (ns) of a call that is kept as a slow call, where SLOW_VARIABLE is not set.
 DEFAULT_SLOW_NS = 1_000_000
 
-# Size (bytes) of a page, the alignment of the sections of the file.
+# Size (bytes) of a page, to which the sections of a process's file are aligned.
 PAGE = 4096
-# Largest number of driver functions in a file.
+# Largest number of driver functions in a process's file.
 APIS = 512
-# Largest number of threads in a file: each has a slot with its figures.
+# Largest number of threads in a process's file. Each has a slot, which holds its figures.
 SLOTS = 1024
-# Largest number of histograms in a file, one for each function that a thread calls.
+# Largest number of histograms in a process's file: one for each function that a thread calls.
 HISTOGRAMS = 8192
-# Largest depth of driver calls inside driver calls.
+# Largest number of driver calls of a thread in flight, each made inside the one before.
 DEPTH = 4
-# Number of slow calls that are kept: more than one second has, the longest time between two readings.
+# Number of slow calls that the file keeps for each thread; a newer one replaces the oldest. stallscope reads the file
+# at least once a second, and a second has fewer slow calls of 1 ms or more.
 SLOW_CALLS = 1024
-# Number of slow calls for which memory is taken at a time.
+# Number of slow calls for which the file takes memory at a time, as it fills.
 SLOW_STEP = 128
-# Largest number of records in the ring: several seconds of a program that makes 60 000 in each. A file's header has its
-# own number, a multiple of RECORDS_STEP.
+# Largest number of GPU records in the file's ring: several seconds of a program with 60 000 records a second. The
+# file's header has the actual number, a multiple of RECORDS_STEP.
 RECORDS = 1 << 19
-# Number of records for which memory is taken at a time.
+# Number of GPU records for which the file takes memory at a time, as it fills.
 RECORDS_STEP = 1 << 14
-# Largest number of blocks in which all calls of all threads are logged: 1.7 s of a program that makes 300 000 in each.
-# A file's header has its own number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
+# Largest number of blocks in the file's log of all calls: 1.7 s of a program that makes 300 000 calls a second. The
+# file's header has the actual number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
 CALL_BLOCKS = 1 << 11
-# Smallest number of blocks of logged calls in a file.
+# Smallest number of blocks in the file's log of all calls.
 LEAST_BLOCKS = 64
-# Number of calls in a block. A thread takes the next free block when it has filled its own.
+# Number of calls in a block of the log. A thread that has filled its block takes the next free one.
 BLOCK_CALLS = 256
-# Number of blocks of logged calls for which memory is taken at a time.
+# Number of blocks of the log for which the file takes memory at a time, as it fills.
 BLOCKS_STEP = 16
-# Largest size (bytes) of all names of kernels.
+# Size (bytes) of the file's section with the names of kernels.
 NAME_BYTES = 1 << 22
-# Size (bytes) of the memory that is taken at a time for names of kernels.
+# Size (bytes) of the memory that the file takes at a time for names of kernels, as it fills.
 NAMES_STEP = 1 << 18
 # Longest name (bytes) of a kernel that is kept whole, while less than half of NAME_BYTES is used.
 LONGEST_NAME = 4096
 # Longest name (bytes) of a kernel that is kept whole, once half of NAME_BYTES is used.
 LONGEST_LATE_NAME = 512
-# Number of first and of last bytes that are kept of a name of a kernel that is too long.
+# Number of bytes that are kept at each end of a kernel's name that is too long.
 NAME_ENDS = 200
-# Text in place of the middle of a name of a kernel that is too long.
+# Text in place of the middle of a kernel's name that is too long.
 NAME_GAP = "..."
-# Largest number of modules (executable and libraries) in a file.
+# Largest number of modules (executable and libraries) in a process's file.
 MODULES = 512
-# Largest number of different call stacks in a file.
+# Largest number of different call stacks in a process's file.
 STACKS = 1024
 # Largest number of native frames (addresses) in a call stack.
 STACK_FRAMES = 64
 # Largest size (bytes) of the Python frames of a call stack, which are text.
 STACK_TEXT = 7664
-# Approximate time (ns) between two samples of what a thread does, inside calls and between them.
+# Average time (ns) between two samples of a thread's call stack. The library samples the time inside driver calls and
+# the time between them separately.
 SAMPLE_NS = 5_000_000
-# Approximate time (ns) between two sampled waits of a thread that waits for the GPU rarely.
+# Average time (ns) between two sampled waits of a thread. Short waits hardly ever get a sample by SAMPLE_NS.
 WAIT_SAMPLE_NS = 50_000_000
-# Number of samples in the ring of a file: those of 80 s of one thread.
+# Number of call-stack samples in the file's ring: 80 s of one thread.
 TIME_SAMPLES = 1 << 14
-# Size (bytes) of the kept name of an NVTX range, with the final zero.
+# Size (bytes) of the name of an NVTX range in the file, with the final zero.
 RANGE = 64
-# Largest number of names of NVTX ranges in one thread whose begins are kept.
+# Largest number of different NVTX range names in one thread. The file keeps begin times for these names only.
 THREAD_RANGES = 64
-# Largest number of names of NVTX ranges in all threads whose begins are kept.
+# Largest number of different NVTX range names, counted for each thread. The file keeps begin times for these names
+# only.
 RANGES = 256
-# Number of last begins that are kept of each name of NVTX ranges: more than a second of steps of 1 ms.
+# Number of begin times that the file keeps for each name and thread of NVTX ranges; newer ones replace the oldest. With
+# steps of 1 ms, they cover a second.
 RANGE_BEGINS = 1024
-# Divisor of a thread's time that gives the time which may be spent on its call stacks: 1 %.
+# Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %.
 STACK_SHARE = 100
-# Largest cost of watching (ppm of the program's time), without COST_VARIABLE.
+# Largest cost of watching (ppm of the program's time), where COST_VARIABLE is not set.
 DEFAULT_COST_PPM = 50_000
-# Cost (ppm of the program's time) from which everything is recorded: all of the time.
+# Largest cost of watching (ppm of the program's time, here all of it) that means "no limit": everything is recorded.
 EVERYTHING_PPM = 1_000_000
-# Largest cost (ns) of a record of GPU work for the thread that submits the work. Measured, as upper ends of 95 %
-# intervals: 4.9 us in a ResNet training and 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Cost (ns) of a GPU record for the thread that submits the work, by which the library limits its recording. The 95 %
+# intervals ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
-# Largest cost (ns) of a record of a graph's node: 0.25 us in a graph that is launched again and again, 1.4 us in one
-# that was just instantiated (H200, CUPTI 13.5).
+# Cost (ns) of the record of a graph's node, by which the library limits its recording. It was 0.25 us in a graph that
+# was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Number of graphs instantiated in a second from which their nodes are not recorded within a budget: a program that
-# does little else is 15 to 30 % slower by them (H200, CUPTI 13.5).
+# Number of graphs instantiated in a second from which the library does not record GPU work, unless its cost has no
+# limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
-# Largest number of kept windows, stretches of time in which GPU work is recorded or is not: half an hour at four
-# switches a second.
+# Number of windows that the file keeps: stretches of time in which GPU work was recorded, or was not. With four
+# switches a second, they last for half an hour.
 WINDOWS = 1 << 13
-# Period (in callbacks) of the callbacks that are timed: odd, so that begins and ends of calls are timed alike.
+# The library times one in so many CUPTI callbacks, to know its own cost. The number is odd, so that it times callbacks
+# at the begin and at the end of calls equally often.
 TIMED_CALLBACKS = 255
 
-# Kinds of records that are collected; it is no failure if CUPTI lacks some. Records of synchronizations (38) would cost
-# each launch 0.2 to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
+# Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would
+# cost each launch 0.2 to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
 COLLECTED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
     RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
-# Kinds of records that a file may have.
+# Kinds of CUPTI records that stallscope accepts in a process's file.
 READABLE = (*COLLECTED, RecordKind.SYNCHRONIZATION)
-# Kinds of records of GPU work, which are switched off in some windows to limit the cost. The other kinds are rare, and
-# switching them takes milliseconds.
+# Kinds of CUPTI records of GPU work. The library switches them off for some windows of time, to limit its cost. The
+# other kinds are rare, and switching them takes milliseconds.
 SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)
 
 
@@ -555,8 +560,8 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-# Offsets (bytes) of the sections of the file (…_AT), distances (bytes) of their entries (…_PITCH), and size of the
-# file.
+# Layout of a process's file (bytes): …_AT are the offsets of sections, …_PITCH the distances between two entries of a
+# section, and FILE_BYTES is the size of the file.
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
 BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))

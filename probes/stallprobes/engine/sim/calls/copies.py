@@ -11,7 +11,7 @@ from stallprobes.engine.sim.locks import Lock
 from stallprobes.model import CopyAttributes, Space, StreamKind
 
 _MIB = 1 << 20
-# Shortest transfer (ns) that slows other calls down.
+# Duration (ns) of a simulated transfer above which the transfer slows other calls down.
 _HEAVY_NS = 50_000
 
 

@@ -13,15 +13,15 @@ from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import Space
 
 _MIB = 1 << 20
-# Result of a native helper whose word did not change in time.
+# Result of a native helper whose condition did not come true before its time limit.
 _TIMED_OUT = 1
-# Period (ns) at which a native helper polls its word.
+# Period (ns) at which a native helper polls its condition.
 _STEP_NS = 20_000
-# Shortest munmap (ns) that slows other calls down.
+# Duration (ns) of a simulated munmap above which the munmap slows other calls down.
 _HEAVY_NS = 50_000
-# Beginning of the names of NVML's functions in the profile.
+# Prefix of the names of NVML's functions in a profile of the simulation.
 _NVML = "nvml:"
-# Name of the host function that occupies its thread.
+# Name of the host function that occupies its thread for a given time; all others wait for a memory word.
 _BUSY = "busy"
 
 

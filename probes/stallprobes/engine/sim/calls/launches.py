@@ -11,7 +11,7 @@ from stallprobes.model import Image, Text
 
 # Number of threads in a warp: a block of a simulated kernel occupies at least as many threads of the GPU.
 _WARP = 32
-# Number of blocks in a launch that stands for as many as the GPU runs at a time (FILL_GPU of the catalogue).
+# Number of blocks that stands for "fill the GPU" (FILL_GPU of the catalogue).
 _FILL = 0
 
 
