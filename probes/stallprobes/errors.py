@@ -7,10 +7,11 @@ origin, which need not have a text.
 
 from __future__ import annotations
 
-# Exit codes of the process: invalid usage, no usable GPU, failure of the engine. The command line defines 1 (a
-# regression) and 130 (interrupted).
+# Exit code of the process for invalid usage. The command line itself defines 1 (regression) and 130 (interrupted).
 EXIT_USAGE = 2
+# Exit code of the process when no usable GPU was found.
 EXIT_NO_GPU = 3
+# Exit code of the process when the engine failed.
 EXIT_ENGINE = 4
 
 

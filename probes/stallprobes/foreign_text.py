@@ -24,7 +24,7 @@ _CLASS = (
 )
 # Characters of nearly every text: Latin, Greek, Cyrillic, arrows, lines and blocks.
 _LETTERS = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
-# Texts that need no replacement: a line, and several lines with tabs.
+# Quick checks whether a text can stay as it is. _COMMON matches one line, _COMMON_LINES also newlines and tabs.
 _COMMON, _COMMON_LINES = re.compile(f"[{_LETTERS}]*"), re.compile(f"[\n\t{_LETTERS}]*")
 
 

@@ -120,7 +120,8 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# Phases that the timeline measures; it measures the time on the GPU only for a program without events for it.
+# Phases that the timeline measures. It measures the time on the GPU only for a program that does not measure it with
+# events.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 # Phases whose latencies verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
@@ -296,7 +297,7 @@ class Text:
     value: str
 
 
-# Value of the word that lets a waiting host function return, by its kind.
+# Value of the memory word that ends the wait of a host function, for each kind of wait.
 _OPEN_VALUES = {"gate": 1, "mutex": 0}
 
 

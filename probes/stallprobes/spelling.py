@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Smallest number of characters of a beginning that is taken for an abbreviation.
+# Number of letters that a name needs to be taken as the beginning of a longer name.
 _SHORTEST_BEGINNING = 2
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from stallprobes.errors import FileNotWritten, reason_of
 from stallprobes.files.ending_signals import unwound_by_signals
 
-# Codes of errors on file systems without hard links.
+# Error numbers of link() on a file system without hard links. The new file is then renamed instead.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # Size (bytes) of one part of a copied file.
 _PIECE = 1 << 20

@@ -41,7 +41,8 @@ Sentence = String | msgspec.UnsetType
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
-# Largest value of the driver or the clock: a handle, a size, 146 years in nanoseconds.
+# Largest integer that documents accept from the driver or the clock, such as a handle, a size or a time. As a time (ns)
+# it is 146 years.
 LARGEST_UNSIGNED = 2**62
 # An integer of the driver or the clock that is not negative.
 Unsigned = Annotated[int, Meta(ge=0, le=LARGEST_UNSIGNED)]
@@ -134,13 +135,14 @@ def about(description: str) -> Meta:
 
 # Characters that are replaced in a text: control characters and lone surrogates.
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# Byte sequences of JSON that may be a control character: its escape, and a character from U+0080 to U+009F.
+# Byte patterns in JSON text that may stand for a control character: _ESCAPED finds its escape sequence, _C1 finds a
+# character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# An escape of JSON, with the first digits of a control character's.
+# One escape sequence in JSON text. For a control character, the match contains the backslash and u00.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # The escapes that ``encoded`` writes.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
-# Part of a string that is longer than a text may be.
+# LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too long.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -265,7 +267,8 @@ _SENTENCES = (
     (re.compile(r"Object missing required field `(.*)`"), "it has no “{}”"),
     (re.compile(r"Object contains unknown field `(.*)`"), "it has “{}”, which is not expected here"),
 )
-# Largest numbers of characters of a key, and of a whole text, in an error message.
+# Longest key (_LONGEST_KEY) and longest whole text (_LONGEST_MESSAGE) in an error message about a document, in
+# characters. Longer ones are cut.
 _LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
 
 

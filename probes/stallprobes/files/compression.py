@@ -16,7 +16,8 @@ from stallprobes.errors import DamagedData, OversizedData
 
 # Largest size (bytes) of a piece of decompressed text.
 PIECE = 1 << 16
-# Largest number of compressed bytes for one call of zlib: with an error, all that this call has decompressed is lost.
+# Number of compressed bytes that one zlib call gets. If the call fails, all text that it has decompressed is lost, so
+# the number is small.
 _COMPRESSED = 1 << 12
 
 
@@ -116,7 +117,7 @@ class DecompressedStream:
 
 # End of the names of files that are compressed.
 COMPRESSED = ".gz"
-# Window size of zlib plus 16: zlib then writes gzip's header and checksum.
+# Value of zlib's wbits argument that selects the gzip format: 16 plus the size of the window.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from stallprobes.errors import FileNotRead, FileNotWritten, OversizedData
 from stallprobes.files import atomic, input_file
 
-# Largest size (bytes) of a file with a path, more than any path has.
+# Largest size (bytes) of a file in the user's state. These files contain one path, and no path is this long.
 _LONGEST = 1 << 16
 
 

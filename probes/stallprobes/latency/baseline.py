@@ -17,15 +17,17 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
-# Smallest number of calls of a window whose percentiles count for the variation of the machine.
+# Smallest number of calls in a baseline window. The percentiles of a window with fewer calls are ignored, so they do
+# not count as variation of the machine.
 ENOUGH_CALLS = 20
-# Percentiles of the windows at the ends of the machine's range: 99 % are inside, so that one extreme window in 200 at
-# either end does not widen it for good.
+# Ends of the machine's range, as percentiles of the values of all baseline windows. The range contains 99 % of the
+# windows, so one extreme window in 200 at each end does not widen it.
 _LOWEST, _HIGHEST = 0.5, 99.5
-# Prior of the standard deviation of a window's log percentile. On a shared H200 host, launches and copies had 0.23 to
-# 0.36 at p50, completion waits and the host control 0.00 to 0.05.
+# Standard deviation that is assumed for the logarithm of a window's percentile before windows are measured. On a shared
+# H200 host, the p50 of launches and copies had 0.23 to 0.36, that of completion waits and of the host control 0.00 to
+# 0.05.
 _PRIOR_DEVIATION = 0.25
-# Weight of the prior of a window's standard deviation, as a number of windows.
+# Weight of _PRIOR_DEVIATION: the assumed standard deviation counts as much as this number of measured windows.
 _PRIOR_WINDOWS = 4
 # 99th percentile of the normal distribution.
 _Z99 = 2.326

@@ -61,13 +61,14 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-# Lower bounds (ns) of the buckets, and the end of the last one.
+# Borders (ns) of the histogram's buckets: the lower bound of each bucket, then the upper bound of the last one. The
+# last bucket is as wide as the others of its octave (a factor of two).
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
-# Lower bounds (ns) of the buckets; the last bucket has the width of its octave.
+# Lower bound (ns) of each histogram bucket, which belongs to the bucket.
 LOWER: Int64s = _BOUNDS[:-1]
-# Upper bounds (ns) of the buckets, which are outside of them.
+# Upper bound (ns) of each histogram bucket, which belongs to the next bucket.
 UPPER: Int64s = _BOUNDS[1:]
-# Middles (ns) of the buckets, in place of their values in a mean.
+# Middle (ns) of each histogram bucket. Means and percentiles use it in place of the values in the bucket.
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)
 
 

@@ -15,10 +15,10 @@ from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
 
-# Time (ns) from the end of the last aggressor, or from switching the probe on, until a baseline window begins: the
-# first calls are slow.
+# Time (ns) for which a probe must run without any aggressor before its baseline window begins. The first calls after a
+# switch are slow.
 SETTLE_NS = 500 * MS
-# Length (ns) of a baseline window that ends with a judgement and not by its length.
+# Length (ns) that no baseline window reaches. A window of this length ends only with a judgement.
 _NEVER = 1 << 62
 
 

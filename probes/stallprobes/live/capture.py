@@ -21,11 +21,11 @@ from stallprobes.model import Role
 from stallprobes.recording.observation import SIM, EngineCondition, EngineStatus, GpuName, Observation, ProbeSet
 from stallprobes.recording.recorder import Recorder
 
-# Period (s) of the observations.
+# Time (s) between two observations in a recording without a screen.
 STEP_S = 0.1
 # Longest time (s) for the baseline.
 _LONGEST_BASELINE_S = 30.0
-# Time (s) that is recorded after the aggressors were switched off.
+# Time (s) for which a recording continues after the aggressors are switched off, to show the recovery.
 _AFTER_S = 2.0
 # Longest wait (s) until the recorder has written everything.
 _CLOSE_S = 10.0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from stallprobes.live.history import MOST_SLOTS, SLOT_NS
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# Names of the readings that the history keeps.
+# Names of the GPU's telemetry readings that the history keeps.
 GPU_VALUES = ("utilisation_percent", "sm_active_percent", "power_w", "power_limit_w")
 
 

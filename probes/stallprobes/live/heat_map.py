@@ -19,7 +19,8 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
 from stallprobes.recording.observation import ProbeSet
 
-# Channels of the heat map: the host phases. The start is a part of the wait, whose calls would count twice.
+# Channels whose latencies the heat map counts: those of host phases only. The start on the GPU is a part of the wait,
+# so it would count the same calls twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 # Largest number of marks (switches, slow calls, …) on the time axis that are kept.
 _MARKS = 64

@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import LOWER, Histogram, HistogramBlock, index
 from stallprobes.native.layouts.histogram import BUCKETS
 
-# Lowest value (ns) of the axis of the latencies.
+# Lowest latency (ns) on the latency axis of the screen's plots. Shorter latencies count in the first bin.
 LOW_NS = 100
-# Number of decades of the axis of the latencies.
+# Length of the latency axis of the screen's plots, in decades (factors of ten).
 DECADES = 8
 # Number of bins in a decade of the axis of the latencies.
 PER_DECADE = 8
 # Number of bins of the axis of the latencies.
 BINS = DECADES * PER_DECADE
-# Length (ns) of a slot of the history: the calls of a slot are counted together.
+# Length (ns) of a time slot of the latency history. The history counts all calls of a slot together.
 SLOT_NS = 100_000_000
 
-# Largest number of slots of the history that one observation may fill; after a longer gap, calls cannot be assigned to
-# slots.
+# Largest number of history slots that one observation fills. After a longer time without observation, it is unknown in
+# which slots the calls ended, so all count in the last slot.
 MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]
 Nanoseconds = NDArray[np.int64]
-# Age in place of the oldest call in flight, where no call was in flight.
+# Age in the history's table that means that no call was in flight in the slot.
 _NO_AGE = -1
 
 

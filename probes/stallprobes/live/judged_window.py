@@ -19,9 +19,11 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
-# Factor by which the latency from the due time must exceed call and wait together to be shown.
+# Factor for showing a latency from the due time: it is shown if it is longer than this factor times the sum of call and
+# wait.
 _MORE = 1.5
-# Verdict kinds whose word is the state of a victim's row; the row of an unsteady victim shows its range.
+# Verdict kinds whose name a victim's row shows as its state. The row of an unsteady victim shows its range of latencies
+# instead.
 _ROW_STATES = (
     VerdictKind.QUIET,
     VerdictKind.OVERHEAD,

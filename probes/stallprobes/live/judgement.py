@@ -25,12 +25,12 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest time (ns) from a switch of an aggressor to the first slow call of a stall that is said to begin after it, and
-# longest time (ns) with which the switch is its probable cause.
+# Longest times (ns) between the switch of an aggressor and the first slow call of a stall. Up to _WITH_SWITCH_NS the
+# verdict says that the stall began after the switch, up to _PROBABLY_NS that the aggressor is the probable cause.
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
-# Shortest time (ns) between two switches that can be told apart.
+# Shortest time (ns) between two switches of aggressors at which a stall can be assigned to one of them.
 _AT_ONCE_NS = 100 * MS
-# Factor by which a stall must grow to have a new onset.
+# Factor by which a stall's latency must grow to count as a new stall, with a begin of its own.
 _GROWTH = 3.0
 
 

@@ -20,9 +20,11 @@ from stallprobes.verdicts.kinds import VerdictKind
 
 # Largest number of traces in a minute.
 MOST_A_MINUTE = 10
-# Longest time (ns) from the calls of a verdict until its entry is in the log.
+# Longest time (ns) between the calls that cause a verdict and the verdict's entry in the log. The slowest call for the
+# entry's trace is searched in this time before the entry.
 _VERDICT_NS = 1_500 * MS
-# Longest wait (ns) for records; then the trace is made without them.
+# Longest time (ns) for which a trace of a slow call waits for the GPU's records. After it the trace is made without
+# them.
 _PATIENCE_NS = 1_000 * MS
 
 

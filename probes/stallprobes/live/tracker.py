@@ -20,26 +20,28 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Period (ns) of the judgements. While nobody reads the screen they are rarer, and each counts for as many as would have
-# taken place.
+# Time (ns) between two judgements of all victims. While nobody reads the screen, judgements are rarer, and each counts
+# for those that were left out.
 JUDGE_NS = 200 * MS
-# Number of consecutive judgements with which a slowdown or a burst is logged. Windows are 1 s long, so that those of
-# the first and the last of these judgements do not overlap.
+# Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judges a window of 1
+# s, and the windows of the first and the last of them do not overlap.
 _LASTING = 7
-# Largest time (ns) by which a judgement may be early, or be late without counting as a further one.
+# Tolerance (ns) for the time of a judgement: it may take place this much before JUDGE_NS have passed since the last
+# one.
 JITTER_NS = 20 * MS
-# Number of consecutive judgements with a verdict after which it is logged.
+# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged.
 _FOUND = 2
-# Number of consecutive judgements without a logged verdict after which it is over.
+# Number of consecutive judgements that must miss a logged verdict before its entry ends.
 _MISSING = 3
-# Longest time (ns) from a switch to a slowdown that began or ended with it: the window, the judgements until the
-# slowdown is found or missing, and the start or end of an aggressor's work.
+# Longest time (ns) between the switch of an aggressor and the logged begin or end of a slowdown that the switch
+# explains. It contains the window, the judgements, and the time in which an aggressor's work starts or ends.
 _WITH_SWITCH_NS = 3_000 * MS
 # Largest number of last switches of aggressors that are kept.
 _SWITCHES = 64
 # Largest number of entries in the log of verdicts; the oldest are dropped.
 MOST_ENTRIES = 200
-# Factor by which the range of an unsteady victim must grow for its entry to be updated.
+# Factor for updating the log entry of an unsteady victim: the entry changes if an end of the victim's range moves
+# outwards by more than this factor.
 _WIDER = 1.05
 
 # Probe, phase (None for an unsteady probe: one entry for all phases), and whether it is unsteady.

@@ -18,7 +18,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# Shortest time (s) that is shown in minutes.
+# Remaining time (s) above which the screen shows minutes instead of seconds.
 _MINUTES_FROM_S = 100
 
 

@@ -14,14 +14,14 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
 # Usual length (ns) of the window that the screen judges.
 WINDOW_NS = 1_000 * MS
-# Shortest time (ns) for which a victim that shares the time in slots with others has run within its window; the window
-# is extended for that.
+# Shortest time (ns) for which a victim must run within its window if victims take turns in time slots. The screen
+# extends the window until the victim has run this long.
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# Number of calls up to which the window of a probe with a long period is extended: one more than a verdict needs.
+# Number of periods to which the window of a rarely called probe is extended: one call more than a verdict needs.
 _CALLS = 4
-# Longest window (ns) of a probe with a long period, whose window is extended by its number of calls.
+# Longest window (ns) of a rarely called probe. It limits the extension by _CALLS periods.
 _LONGEST_EXTENDED_NS = 60_000 * MS
 
 

@@ -17,11 +17,11 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 
-# Time (s) between two samples. With 0.2 s, 220 pairs of windows on an H200 (driver 580.159.04, 2026-11-28) changed p50
-# of a launch by -1.7 % (-3.9 to 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %): more than 2 % is not excluded
-# (tests/benchmarks/bench_gpm.py), hence the longer period.
+# Time (s) between two samples of the GPM counters. Sampling every 0.2 s changed the p50 of a launch by -1.7 % (-3.9 to
+# 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %), in 220 pairs of windows on an H200 (driver 580.159.04,
+# 2026-11-28, tests/benchmarks/bench_gpm.py). This does not exclude 2 %, so the period is longer.
 PERIOD_S = 0.5
-# Time (s) between the two samples that ``ask`` compares.
+# Time (s) between the two GPM samples that ``ask`` takes. A counter's value needs two samples.
 _ASK_S = 0.1
 # Reasons why the GPM counters have no values.
 UNSUPPORTED = "this GPU has no GPM counters: GPUs have them from Hopper on"
@@ -34,7 +34,7 @@ _REMEDIES: Mapping[int | None, str] = {
     nvml.FUNCTION_NOT_FOUND: "install a newer driver",
     nvml.NO_PERMISSION: "run stallscope as root",
 }
-# Names of NVML's constants by the name of a value.
+# NVML's name of the GPM counter for each telemetry reading.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
     "sm_occupancy_percent": "NVML_GPM_METRIC_SM_OCCUPANCY",
@@ -44,7 +44,8 @@ METRICS = {
     "nvlink_to_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
     "nvlink_from_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
 }
-# Counters of PCIe by the name of a value, in place of readings that block for 20 ms each.
+# NVML's names of the GPM counters for PCIe traffic. They replace NVML's other PCIe readings, which block for 20 ms
+# each.
 PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",

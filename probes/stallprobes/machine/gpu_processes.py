@@ -24,14 +24,16 @@ from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
-# Length (s) of the last time whose samples are read. NVML takes one every 1/6 to 1 s, depending on the GPU.
+# Age (s) up to which NVML's utilisation samples of processes are read. NVML takes a sample every 1/6 to 1 s, depending
+# on the GPU.
 _SAMPLES_S = 2.0
-# Largest share of a core for the scan of the open files of all processes.
+# Largest share of one CPU core for scanning the open files of all processes. It limits how often the scan is repeated.
 _SCAN_SHARE = 0.05
-# Times (s) for which it counts that a process can be attached, and that it cannot: a debugger may end. A check reads
-# the memory map of the process, which delays its calls of mmap; attaching checks again.
+# Times (s) for which the answer is kept whether a process can be attached: _ALLOWED_S for yes, and _REFUSED_S for no,
+# as a debugger may end. Asking reads the process's memory map, which delays its mmap calls, so it is not repeated more
+# often.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# Number in place of a GPU's, above all of them, for a process with only /dev/nvidiactl.
+# Number above every GPU's. It sorts a process without a GPU of its own, with only /dev/nvidiactl open, to the end.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 

@@ -10,9 +10,11 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Rounded, Text, about
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# Largest number of telemetry snapshots kept for a GPU's state; beyond it, only every second (fourth, …) is kept.
+# Largest number of telemetry snapshots for the summary of a GPU's state. If there are more, every second one is
+# dropped, and from then on only every second (fourth, …) is added.
 _MOST_SNAPSHOTS = 4096
-# Names of the readings of which a state has not the median, but the range or all values.
+# Names of the telemetry readings that the GPU's state summarises in their own way: clock and power by their range, the
+# performance state by all its values.
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
 _Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
 _Watts = Annotated[float, Rounded(1)]
@@ -44,11 +46,11 @@ class GpuStates(Document):
     window: GpuState
 
 
-# Readings of which a state has the smallest and the largest value.
+# Telemetry readings whose smallest and largest values are in the GPU's state.
 _RANGES = (_CLOCK, _POWER)
-# Readings of which a state has the median.
+# Telemetry readings whose median is in the GPU's state.
 _MEDIANS = tuple(name for name in GpuState.__struct_fields__ if name not in (*_RANGES, "performance_states"))
-# Names of the readings in a state.
+# All telemetry readings that the GPU's state summarises.
 STATE_READINGS = (*_RANGES, _STATE, *_MEDIANS)
 
 

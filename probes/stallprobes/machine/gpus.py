@@ -19,9 +19,9 @@ from stallprobes.machine import libcuda_survey, nvml
 
 # Words for the driver's compute modes.
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-# Longest wait (s) for libcuda, and then for NVML.
+# Longest time (s) to wait for an answer of libcuda, and then again for one of NVML.
 _ANSWER_S = 20.0
-# Longest survey (s) of the GPUs.
+# Longest time (s) of the survey of all GPUs, which asks libcuda and NVML one after the other.
 SURVEY_S = 2 * _ANSWER_S
 # PCI address: domain (optional), bus, device, function (optional).
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)

@@ -17,9 +17,11 @@ from typing import Any
 
 # File name of the driver's library.
 LIBRARY = "libcuda.so.1"
-# Codes of cuInit: CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY.
+# Error code of cuInit when there is no GPU (CUDA_ERROR_NO_DEVICE).
 NO_DEVICE = 100
+# Error code of cuInit when libcuda does not fit the kernel module (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH).
 VERSION_MISMATCH = 803
+# Error code of cuInit when the system is not ready yet (CUDA_ERROR_SYSTEM_NOT_READY).
 NOT_READY_YET = 802
 
 # Words for the modes of module loading (CUmoduleLoadingMode).

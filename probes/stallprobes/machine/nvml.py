@@ -27,7 +27,7 @@ DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 
-# Meaning and remedy by the error code of the initialisation.
+# Meaning and remedy for each error code with which NVML's initialisation fails.
 _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
     LIBRARY_NOT_FOUND: ("no NVIDIA driver: libnvidia-ml.so.1 was not found", "install the NVIDIA driver"),
     DRIVER_NOT_LOADED: ("the NVIDIA kernel module is not loaded", "load it (modprobe nvidia) or reboot"),

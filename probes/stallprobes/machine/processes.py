@@ -27,11 +27,11 @@ _HOST_NAMESPACE = "pid:[4026531836]"
 _COMMAND_BYTES = 4096
 # Longest time (s) for reading a command, which takes microseconds.
 _COMMAND_S = 1.0
-# Processes (folder, start time) whose commands could not be read within _COMMAND_S.
+# Processes (folder in /proc, start time) whose command line was not read within _COMMAND_S. They are not read again.
 _WAITING: set[tuple[Path, int]] = set()
-# Path of a device file of the driver that a process has open.
+# Path of an NVIDIA device file. It shows which GPUs a process has open.
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
-# Shell that starts programs.
+# Shell that starts a script without an interpreter line.
 _SHELL = "/bin/sh"
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 
 _MIB = 1 << 20
-# Texts of dlopen for a lack of memory, which has no error number.
+# Parts of the error messages of dlopen that mean a lack of memory. dlopen gives no error number for it.
 _UNMAPPED = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
 # Text of Python's error where no thread can be started.
 _NO_THREAD = "can't start new thread"

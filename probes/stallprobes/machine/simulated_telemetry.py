@@ -13,7 +13,8 @@ from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnap
 
 # UUID of the simulated GPU.
 SIMULATED_UUID = "SIMULATED"
-# Fields of the simulated values, each with the factor from the field's unit to the whole number.
+# Telemetry readings of the simulated GPU, in the order in which the engine writes them. The engine writes whole
+# numbers: the reading times the factor.
 SENSORS = (
     ("utilisation_percent", 1),
     ("sm_clock_mhz", 1),

@@ -25,11 +25,11 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) of a reading that has no value but only the reason for the lack.
+# Time (s) between two repetitions of a telemetry reading that has no value, only a reason for that.
 _REPEATED_S = 60.0
 # States of the telemetry, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]
-# The states of the telemetry as a tuple, to compare two.
+# All telemetry states from good to bad, to find the worse of two.
 _STATES = get_args(TelemetryState)
 
 # Words for the bits of NVML's mask of reasons for a lower clock.

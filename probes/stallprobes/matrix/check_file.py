@@ -33,8 +33,8 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
-# Largest size (bytes) of the document of one machine, and of each host of a merged check. A check of one machine has 6
-# MB, a merged one less per host.
+# Largest size (bytes) of a check's document that is read: LARGEST for one machine, LARGEST_PER_HOST for each host of a
+# merged check. A check of one machine has 6 MB, a merged one less per host.
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
 # Largest number of hosts of a merged check.
 MOST_HOSTS = 10_000
@@ -50,9 +50,9 @@ _NAME = "stallscope.check"
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 # Names of the schemas of other documents, which are no checks.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-# Text of a document before its cells.
+# Text in a check's JSON document at which its cells begin. The parts before and after it are read separately.
 _CELLS = b'"cells":['
-# Number of cells whose histograms are read at a time: one by one takes a tenth longer.
+# Number of cells that are read from a check file at a time. Reading them one by one takes a tenth longer.
 _CELLS_TOGETHER = 32
 
 

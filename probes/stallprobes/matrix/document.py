@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 CHECK_SCHEMA = "stallscope.check/3"
 # Largest number of cells, and of verdicts, in a document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Largest number of repeats of one machine, ten times as many as a check has, and of channels; a probe has some twenty.
+# Limits of a document of one machine. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS
+# is far above a probe's channels, some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 # Names of the phases that a channel may have.

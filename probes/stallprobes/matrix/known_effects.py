@@ -23,10 +23,10 @@ from stallprobes.patterns.naming import by_name, probe_name
 from stallprobes.verdicts.candidates import AggressorGroup, Effect, KnownEffects
 from stallprobes.verdicts.evidence import SLOWER, STALLED
 
-# Smallest ratio to the baseline with which an aggressor has an effect on a victim, by percentile.
+# Ratio to the baseline, for each percentile, from which the reference shows an effect of an aggressor on a victim.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Factor over the largest recorded ratio beyond which a stall is not the effect of the aggressor alone. On 57 mixtures
-# on an H200, and the same ones simulated, no other aggressor was named with 2 to 4; with 5 one was.
+# Factor on the largest recorded ratio of an aggressor. A stall with a larger ratio is not its effect alone. On 57
+# mixtures on an H200, and the same ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
 _BEYOND = CLEAR[Quantile.P99]
 
 

@@ -35,9 +35,9 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Order of the status that a merged cell takes from its hosts: the measured ones first, then the most informative one.
+# Order in which the status of a merged cell is chosen from those of its hosts: the first of these that a host has.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-# Number of cells of a check that are summed at once, which limits the memory for it.
+# Number of cells whose repeats a merge adds up at a time. It limits the memory.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
 

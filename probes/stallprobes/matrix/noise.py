@@ -16,17 +16,18 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# Percentiles of the windows' medians whose ratio is the spread, so that it does not follow from one slow window.
+# Percentiles of the medians of all baseline windows whose ratio is the spread. They leave out the extremes, so that one
+# slow window does not determine the spread.
 _LOW, _HIGH = 5.0, 95.0
 # Smallest number of windows from which a spread is computed.
 _FEWEST_WINDOWS = 4
-# Percentiles of the windows that are the ends of the machine's range.
+# Percentiles of the baseline windows that are the ends of the range that a report gives for the machine.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
 # Smallest number of windows from which the machine's range is computed.
 _FEWEST_FOR_RANGE = 20
 # Channel of the time inside calls.
 _CALL = Channel(Phase.CALL)
-# Smallest number of calls of a window whose percentile counts, by percentile.
+# Number of calls that a baseline window needs, for each percentile, to count for the machine's range.
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 

@@ -21,7 +21,7 @@ from stallprobes.matrix.matrix import PHASES, Cell, Matrix, Status
 from stallprobes.matrix.noise import baseline_spread
 from stallprobes.model import Channel
 
-# Values of the label ``quantile``.
+# Value of the Prometheus label ``quantile`` for each percentile.
 _QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
 # Permissions of the file: node_exporter reads it as another user.
 _MODE = 0o644

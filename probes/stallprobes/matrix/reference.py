@@ -31,14 +31,14 @@ from stallprobes.verdicts.kinds import VerdictKind
 
 # Schema of the JSON document, with the number of its version.
 REFERENCE_SCHEMA = "stallscope.reference/2"
-# Phases with ratios in a reference.
+# Phases for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of checks of a cell in the reference: one check shows no agreement.
 LEAST_CHECKS = 2
-# Smallest factor between the ratio here and the nearest one of the reference in an unusual cell, so that a ratio close
-# to the limit of a verdict makes no cell unusual. p99 varies more than the median.
+# Factor by which a cell's ratio to the baseline must differ from all ratios of the reference to be unusual. It keeps
+# ratios close to the limit of a verdict out. The one for p99 is larger, as p99 varies more.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# Number of calls below which a percentile here does not show the absence of a stall.
+# Number of calls that a cell needs, for each percentile, to show that a stall of the reference is absent here.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
@@ -66,7 +66,7 @@ class CellState(StrEnum):
         return self in (CellState.STALLED, CellState.STARVED)
 
 
-# State of a cell in a reference by the kind of its verdict; other kinds are unclear.
+# State of a cell in a reference for each verdict kind. A cell with another kind is unclear.
 _STATES = {
     VerdictKind.QUIET: CellState.QUIET,
     VerdictKind.SLOWER: CellState.SLOWER,

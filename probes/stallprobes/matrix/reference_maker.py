@@ -35,7 +35,8 @@ from stallprobes.matrix.reference import (
 )
 from stallprobes.model import Channel, Phase
 
-# Keys of the fingerprint that must be the same in all checks; of the other keys only common values are kept.
+# Keys of the fingerprint in which all checks of a reference must agree. Other keys are kept only if all checks have the
+# same value.
 _COMMON = ("gpu", "driver", "cuda")
 
 

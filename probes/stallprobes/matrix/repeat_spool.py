@@ -18,15 +18,14 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Largest size (bytes) of repeats that are all in memory; beyond it, they are written to a temporary file.
+# Size (bytes) up to which all repeats stay in memory. If there are more, they go to a temporary file.
 _IN_MEMORY = 32 << 20
-# Size (bytes) of new repeats above which they are written to the temporary file together.
+# Size (bytes) of repeats that are collected in memory before they are added to the temporary file together.
 _PENDING_BYTES = 1 << 20
-# Percentiles that are stored with each repeat: a merge computes them for all histograms of a host at once, in a tenth
-# of the time of computing them one by one.
+# Percentiles that are stored with each repeat. Computing them for all histograms of a host at once takes a tenth of the
+# time of computing them one by one.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
-# Layout of the first bytes of a stored repeat: number of its host, number of its list of channels, iterations, duration
-# (ns).
+# Layout of the head of a stored repeat: number of its host, number of its list of channels, iterations, duration (ns).
 _HEAD = struct.Struct("=IIqq")
 # Channels of the histograms of a repeat: of its window, of the baseline before, and of the one after.
 _Layout = tuple[tuple[Channel, ...], ...]

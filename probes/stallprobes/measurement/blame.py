@@ -22,15 +22,17 @@ _STEP_S = 0.005
 _RETURN_AT_MOST_S = 1.0
 # Longest wait (s) until aggressors that were switched on have started.
 _START_AT_MOST_S = 0.3
-# Number of calls of a victim after a change of state that are not measured, as the first may have begun before it.
+# Number of calls that each victim makes between a change of state and the measured window. The first of them may have
+# begun before the change.
 _LEAD_IN_CALLS = 2
 # Longest wait (s) for the calls of a victim after a change of state that are not measured.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) of the last kernel of a probe that keeps its queue full; contexts on one GPU take longer.
+# Longest time (s) for which the last kernel of a probe that keeps its queue full runs after the queue is empty. Each
+# such probe that stays on adds as much, as contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
-# Number of calls of every victim up to which a window is extended.
+# Number of calls that every victim should make in a window. The window is extended to reach it.
 _ENOUGH_CALLS = 40
-# Step (s) in which a window is extended, until an iteration of every running aggressor ends in it.
+# Time (s) by which a window is extended again and again, until every running aggressor has ended an iteration in it.
 _EXTENSION_S = 0.02
 # Longest window (s), also if calls of a victim or an iteration of an aggressor are missing in it.
 _LONGEST_S = 0.35

@@ -49,16 +49,18 @@ from stallprobes.verdicts.verdict import Verdict
 _DRAIN_S = 2.0
 # Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
-# Longest wait (s) for the timeline's records of all work so far. They usually arrive within 10 ms, but on an H200
-# behind back-to-back pageable copies only after half a second.
+# Longest time (s) to wait for the timeline's records of all work so far. They usually arrive within 10 ms, but on an
+# H200 behind back-to-back pageable copies only after half a second.
 _RECORDS_AT_MOST_S = 2.0
 # Excess (s) over the planned length of a step from which the run or the machine was suspended.
 _GAP_S = 1.0
 # Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25
-# Verdict kinds that are no state of a probe: the cost of a call itself, and an error, which the evidence has.
+# Verdict kinds that are not shown as the state of a probe. GPU time and overhead are the cost of the call itself, and a
+# failed probe is known from its error.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
-# Channels whose variation on the machine is given: the host phases. A start is near 0, and a part of the wait.
+# Channels whose variation between windows a run reports: those of host phases only. A start on the GPU takes nearly 0
+# ns and is a part of the wait.
 _VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 

@@ -14,10 +14,10 @@ from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probes, unknown_name_message
 from stallprobes.verdicts.experiment import BlamePlan
 
-# Name of the pattern of probes that are selected by name.
+# Name of the pattern that a run makes from probes selected by name.
 PROBES = "probes"
 
-# Number of calls after idle times in a window: one more than a verdict needs.
+# Number of calls for which a window lasts if a probe idles between its calls. It is one more than a verdict needs.
 _IDLE_CALLS = 4
 # Shortest time (s) in which baselines are measured.
 _SHORTEST_BASELINE_S = 1.0

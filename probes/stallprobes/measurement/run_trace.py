@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from stallprobes.engine.snapshot import Snapshot
     from stallprobes.measurement.result import RunResult
 
-# Longest time (s) until an aggressor's last work has ended and was collected.
+# Time (s) after the window for which a run keeps its records, so that an aggressor's last work can end and be
+# collected.
 _AFTER_S = 5.0
-# Period (s) of readings of the board: a ring has 8192 calls, which launches back to back fill in 25 ms.
+# Time (s) between two reads of the calls that probes have made. A probe's ring holds 8192 calls, which back-to-back
+# launches fill in 25 ms.
 _READ_S = 0.02
 
 

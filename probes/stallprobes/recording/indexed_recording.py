@@ -17,7 +17,7 @@ from stallprobes.recording.line_reader import RecordedLine, RecordingLines
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import RecordedTrace, Trace
 
-# Start of a line: the time comes first, so that the index is made without decoding the line.
+# First member of a line of a recording. As the time comes first, the recording is indexed without decoding lines.
 _TIME = b'{"wall_s":'
 # Latest time (s since 1970) of a line of a recording.
 _LATEST_S = 1e10

@@ -24,7 +24,7 @@ from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, H
 _HIGHEST_RATIO = 250
 # Number of first bytes of text of a recording for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26
-# Limit of the bytes of text: none.
+# Limit of the decompressed size (bytes) that no recording reaches.
 _UNLIMITED = 1 << 62
 # Distance (bytes of text) between points at which decompression can resume, to read a line again.
 _POINT_BYTES = 1 << 22

@@ -25,9 +25,10 @@ from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.observation import NONE_WAITING, Observation, ObservationHead, ProbeSet, ProbeSetHead
 from stallprobes.recording.recording_format import Line
 
-# Largest number of channels: a screen has at most 16 probes, a program at most 12 channels.
+# Largest number of channels of all probes in a recording. A screen has at most 16 probes, and a probe at most 12
+# channels.
 _MOST_CHANNELS = 256
-# Limit of the numbers of a call in flight, above every time (ns) of a real recording.
+# Largest number that a recording may have for a call in flight. It is above every time (ns) of a real recording.
 _LATEST_NS = 2**62
 
 Channels = tuple[tuple[Channel, Histogram], ...]

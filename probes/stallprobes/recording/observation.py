@@ -21,7 +21,7 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 SIM: Final = "sim"
 HOST: Final = "host"
-# No waiting probes, the default of ``waiting``; a recording omits the member if it is this object.
+# Default of ``waiting``: no probe waits. A recording leaves out the member if it is this very object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

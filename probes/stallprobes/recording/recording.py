@@ -16,9 +16,9 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Place of a line that is not known.
+# Position in the file that means that the recording had no such line so far.
 _NONE = -1
-# Number of decoded probe sets, and of baselines, that are cached.
+# Number of decoded probe sets, and also of decoded baselines, that are kept for the next observations.
 _HELD = 4
 
 

@@ -19,7 +19,7 @@ from stallprobes.records.timeline import TimelineProblem, TimelineUnavailable
 
 # File name of a libcupti, with its version.
 _SONAME = re.compile(r"libcupti\.so(?:\.(\d+)(?:\.(\d+))*)?$")
-# ``cuptiGetVersion`` of CUDA 12.0, the oldest supported one.
+# Number that ``cuptiGetVersion`` returns for CUDA 12.0. An older libcupti is not used.
 _OLDEST_VERSION = 18
 # Package with a libcupti by the major version of CUDA.
 _PACKAGES = {12: "nvidia-cuda-cupti-cu12", 13: "nvidia-cuda-cupti"}
@@ -28,23 +28,27 @@ _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "
 # Folders with CUDA toolkits.
 _TOOLKIT_ROOTS = ("/usr/local", "/opt/nvidia", "/opt")
 
-# Codes of CUPTI (CUptiResult): a function or GPU that does not fit, no initialization, a profiler that uses CUPTI.
+# Result code of CUPTI (CUptiResult) for a function or a GPU that this libcupti does not support.
 NOT_COMPATIBLE = 14
+# Result code of CUPTI when it is not initialised.
 NOT_INITIALIZED = 15
+# Result code of CUPTI when another profiler already uses it.
 TAKEN = 39
 
-# ``cuptiGetVersion`` of CUDA 13.0, and of the first library that records context switches.
+# Versions of libcupti as ``cuptiGetVersion`` returns them: that of CUDA 13.0, and the first one that records context
+# switches (13.1).
 _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 
-# ``cuptiGetVersion`` of CUDA 12.6, before which detaching can crash a program that uses graphs.
+# First version of libcupti (CUDA 12.6, as ``cuptiGetVersion`` returns it) with which stallscope detaches. Detaching an
+# older one can crash a program that uses graphs.
 _DETACHABLE = 24
-# Domain of the callbacks of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
+# CUPTI's number of the callback domain of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
 _DRIVER_DOMAIN = 1
-# Number of a driver function that waits for nothing: CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion.
+# CUPTI's number of cuDriverGetVersion, a driver function that waits for nothing. Detaching enables a callback for it.
 _DRIVER_GET_VERSION = 2
-# Type of the ids of threads in records: those of the system.
+# Value for cuptiSetThreadIdType that makes CUPTI's records contain the thread ids of the operating system.
 _THREAD_ID_SYSTEM = 1
-# Flag of cuptiActivityFlushAll with which buffers with incomplete records are returned too.
+# Flag of cuptiActivityFlushAll that makes CUPTI also return buffers with incomplete records.
 FLUSH_FORCED = 1
 
 

@@ -44,7 +44,7 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 # Row of a piece of work on the GPU.
 WORK = _int64s(*WorkRow._fields)
-# Row of a call: ``probe`` is the number of a probe or thread, ``op`` the number of its operation.
+# Row of a call of a probe. ``probe`` is the number of the probe or thread, ``op`` that of its operation.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
 # Row of a call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds,
 # ``flags`` CallFlags; ``function`` is the number that the process has given the function.
@@ -55,9 +55,9 @@ DRIVER_CALL = np.dtype(
         ("function", np.uint16), ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
     ]
 )  # fmt: skip
-# Fields of work that come from the call that submitted it.
+# Columns of a GPU work row that are copied from the call that submitted the work.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
-# Row of a tenure: a time in which a context has the GPU's graphics engine.
+# Row of a tenure: the time in which one context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")
 # Row of an overhead: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")

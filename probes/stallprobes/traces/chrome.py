@@ -42,16 +42,16 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
-# Approximate size (bytes) of a chunk of the file.
+# Size (bytes) of the pieces in which the trace file is written.
 CHUNK = 1 << 17
-# Type of a complete event, which comes first in its line; length of the line's beginning with it; and number of events
-# between two reports of progress.
+# For progress, the writer counts lines with a duration event, which has _DURATION in its first _TYPE_END characters. It
+# reports after every _COUNTED events.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
-# Number of rows that are converted at a time.
+# Number of table rows that are converted to Python tuples at a time.
 _ROWS = 2048
 # Shortest delay (ns) for which a cause is given: the GPU always takes a few microseconds to start work.
 _SHORT_NS = 10_000
-# Pause (ns) between two traces in one file.
+# Time (ns) between the end of one trace and the begin of the next, if a file has several traces on one time axis.
 _PAUSE_NS = 100_000_000
 
 

@@ -33,7 +33,7 @@ MOST_ROWS = 20_000
 _LATEST_NS = 1 << 60
 # Longest duration (ns) in a stored trace: 28 hours.
 _LONGEST_NS = 10**14
-# Columns with the operation of a call.
+# Columns that identify the operation of a call or of its work.
 _CALL = ["probe", "op"]
 # Kinds of records of work on the GPU.
 _KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)

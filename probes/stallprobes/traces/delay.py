@@ -18,9 +18,10 @@ from stallprobes.units import duration_ns
 # Longest change (ns) of the GPU between two contexts, about 80 µs on an H200; a longer gap is another process's
 # time-slice.
 LONGEST_CHANGE_NS = 300_000
-# Kinds of records as plain integers: a look-up in an enum is slow, and is made for every piece of work.
+# Record kinds as plain integers. They are compared for every piece of work, and an enum's member would be slower.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
-# Kinds of records and of copies as plain integers: a look-up in an enum is slow, and is made for every piece of work.
+# Kinds of records and of copies as plain integers. They are compared for every piece of work, and an enum's member
+# would be slower.
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 

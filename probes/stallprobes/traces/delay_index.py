@@ -22,12 +22,12 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Largest number of work rows and tenures beside a piece of work with which all parts of its delay are computed, to name
-# the main cause; with more, a shorter computation must do.
+# Number of GPU work rows and tenures beside a delayed piece of work up to which the delay is divided into all its parts
+# to find the main cause. With more rows a faster, simpler computation finds it.
 _MOST_ROWS = 24
-# Columns with the name of a piece of work.
+# Columns that determine the name of a piece of GPU work.
 _NAMED = ["kind", "probe", "op"]
-# Columns by which two copies use the same copy engine.
+# Columns that are equal for two copies on the same copy engine.
 _ENGINE = ["kind", "subkind", "device"]
 
 

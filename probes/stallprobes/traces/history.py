@@ -30,10 +30,10 @@ from stallprobes.traces.trace import (
     overlapping,
 )
 
-# Default time (s) for which calls and records are kept.
+# Time (s) for which the trace history keeps calls and records by default.
 KEEP_S = 12.0
-# Largest number of rows of a table. A second of back-to-back launches has 8192 calls and 16 384 records, a second of
-# sixteen probes at 1 kHz 32 000 calls.
+# Number of rows of a history table above which the oldest are dropped. In a second, back-to-back launches make 8192
+# calls and 16 384 records, and sixteen probes at 1 kHz make 32 000 calls.
 MOST_ROWS = 400_000
 
 _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)

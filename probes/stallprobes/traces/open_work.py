@@ -13,9 +13,10 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# Longest time (ns) from the end of work until its record is read: some rounds of the collector.
+# Time (ns) that a record of ended work needs at most to be read, some rounds of the collector. A call without a record
+# for longer has open work.
 _LATE_NS = 20 * MS
-# Largest number of calls of an operation that are kept: the oldest ones.
+# Number of calls without a record that are kept for each operation.
 _MOST_CALLS = 4_096
 # Columns of the times of calls.
 _BEGAN, _RETURNED = range(2)

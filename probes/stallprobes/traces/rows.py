@@ -14,7 +14,7 @@ from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
-# Number that stands for an interval without a row in the trace's tables: a call in flight, or open work.
+# Row number of an interval that has no row in the trace's tables: a call in flight, or open work.
 NO_NUMBER = -1
 
 
@@ -41,7 +41,7 @@ class RowKind(StrEnum):
         return _GROUPS[self]
 
 
-# Group of rows by the kind of a row.
+# Group of the trace plot in which each kind of row stands.
 _GROUPS = {
     RowKind.CALLS: RowGroup.CALLS,
     RowKind.OVERHEADS: RowGroup.CALLS,

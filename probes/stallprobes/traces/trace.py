@@ -28,8 +28,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Largest difference (ns) between the recorded begin of a call and the begin that it had while it was in flight, which
-# is an earlier reading of the clock.
+# Largest time (ns) by which the recorded begin of a call may differ from the one that it had in flight. The latter is
+# from an earlier reading of the clock.
 _READING_BEFORE_NS = 100_000
 
 

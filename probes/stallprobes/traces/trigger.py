@@ -20,16 +20,17 @@ from stallprobes.verdicts.rules import HOST_SHARE
 
 # Shortest time (s) between two traces of slow calls.
 COOL_DOWN_S = 10.0
-# Shortest and longest time (ns) that a trace shows before a slow call; between these, the call's duration.
+# Limits (ns) of the time that a trace shows before a slow call. The time is as long as the call, within these limits.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
-# Shortest and longest time (ns) that a trace shows after a slow call; between these, the call's duration.
+# Limits (ns) of the time that a trace shows after a slow call. The time is as long as the call, within these limits.
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
-# Percentile of a baseline that stands for its longest call in a limit: one call in 100 000 is longer, since a baseline
-# of hours contains outliers that would hide every shorter stall.
+# Percentile of a baseline that the limit of a slow call uses in place of the maximum; one call in 100 000 is longer. A
+# baseline of hours contains outliers, and their maximum would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
 # Phases of operations whose calls can be a trigger.
 _TIMED = (Phase.CALL, Phase.WAIT)
-# Columns of latencies above their limits; _LATE is 1 for a start on the GPU.
+# Columns of the table of latencies above their limits. _LATE is 1 for a late start on the GPU, and 0 for a call or
+# wait.
 _PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)
 
 

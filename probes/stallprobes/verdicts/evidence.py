@@ -14,22 +14,25 @@ from stallprobes.model import Channel, Probe, op_name
 from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
-# Smallest ratio to the baseline of a stall.
+# Ratio to the baseline from which a slower latency is a stall.
 STALLED = 3.0
-# Smallest ratio to the baseline of a slowdown.
+# Ratio to the baseline from which a slower latency is a slowdown.
 SLOWER = 1.5
-# Smallest excess (ns) over the baseline of a stall: less is due to cache misses, not to locks.
+# Excess (ns) over the baseline from which a slower latency can be a stall. A smaller one is due to cache misses, not to
+# locks.
 STALLED_NS = 2_000
-# Smallest excess (ns) over the baseline of a slowdown: less is due to cache misses, not to locks.
+# Excess (ns) over the baseline from which a slower latency can be a slowdown. A smaller one is due to cache misses, not
+# to locks.
 SLOWER_NS = 1_000
-# Smallest excess (ns) over the baseline of a tail (slow calls among many): less is due to cache misses, not to locks.
+# Excess (ns) over the baseline from which a tail (slow calls among many) can be a stall. A smaller one is due to cache
+# misses, not to locks.
 TAIL_NS = 20_000
-# Smallest excess (ns) of a tail (slow calls among many) without an aggressor: on a busy machine, 1 call in 100 is 30 µs
-# late in a second now and then.
+# Excess (ns) over the baseline from which a tail (slow calls among many) can be a stall while no aggressor runs. It is
+# larger, as on a busy machine 1 call in 100 of a second is sometimes 30 µs late.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline with which the median of calls after idle times is compared: they are few, and on a busy
-# machine 1 call in 50 of a baseline is as slow as they are. The median of three calls of the baseline is above its p95
-# in only 7 of 1000 windows.
+# Percentile of the baseline that the median of calls after idle times must exceed. A window has few such calls; on a
+# busy machine 1 baseline call in 50 is as slow as a stall, so the p99 would hide it. The median of three baseline calls
+# is above p95 in only 7 of 1000 windows.
 _FEW_CALLS_PERCENT = 95
 
 

@@ -32,20 +32,21 @@ from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 BUDGET_S = 10.0
 # Smallest number of rounds; in each round every state is measured once.
 FEWEST_ROUNDS = 3
-# Phases of an experiment: judged host phases. Records of the GPU arrive some 10 ms later, in the window of another
-# state; the wait contains the start.
+# Phases that an experiment compares: the judged host phases. GPU records arrive some 10 ms late, perhaps in the window
+# of another state, and the wait contains the start anyway.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # Error probability of each comparison; for the tail two comparisons must agree.
 _ALPHA = 0.05
-# Usual number of rounds, and number of rounds with up to _FEW_STATES states.
+# Number of rounds of an experiment: _FEW_STATES_ROUNDS with up to _FEW_STATES states, else _USUAL_ROUNDS.
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
-# Shortest and longest window (s).
+# Shortest and longest window (s) in which an experiment measures one state.
 _SHORTEST_S, _LONGEST_S = 0.1, 0.35
-# Estimated time (s) of a change of state: calls return, work on the GPU ends, caches warm up.
+# Estimated time (s) that each change of state takes in an experiment, while calls return, GPU work ends and caches warm
+# up.
 _CHANGE_S = 0.1
 
-# Smallest share of a delay with which an aggressor contributes to a stall that is the same without it: by the ratio to
-# the baseline alone, a part of 13 ms of 49 ms would count as none.
+# Smallest share of a delay that makes an aggressor a contributor to a stall that is there without it too. The ratio to
+# the baseline alone would miss a part of 13 ms of 49 ms.
 _LEAST_SHARE = 0.1
 
 # Aggressors that run.
@@ -445,7 +446,7 @@ class _Figure:
         return [ns / total for ns in added] if total > 0 else None
 
 
-# Conclusion on an aggressor by two comparisons.
+# Conclusion on an aggressor, from a state with it alone and a state with only it off.
 _CONCLUSION_OF = {
     # (slow with the aggressor alone, slow with only this one off)
     (_Slow.YES, _Slow.NO): Conclusion.CAUSE,

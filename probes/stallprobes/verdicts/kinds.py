@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of calls below which a victim is starved.
+# Number of calls in a window below which a victim is starved, if the window has at least STARVED_WINDOW_NS.
 STARVED_CALLS = 3
-# Shortest window (ns) with which it is judged whether a victim is starved.
+# Length (ns) that a window needs for the verdict that a victim is starved.
 STARVED_WINDOW_NS = 500_000_000
-# Smallest age (ns) of a call in flight that counts: some call is nearly always in flight when a window ends.
+# Age (ns) from which a call in flight is reported. Some younger call is nearly always in flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
 # Results of a comparison that a caller may count as failures.
 FAILURES = ("worse", "starved", "better", "unsure")

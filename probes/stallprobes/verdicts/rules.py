@@ -26,24 +26,27 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share of calls above three times the baseline's p99 with which a tail counts.
+# Share of calls above three times the baseline's p99 from which these calls are a tail, which is a stall.
 TAIL_SHARE = 0.01
-# Smallest number of calls above three times the baseline's p99 with which a tail counts. A median needs as many calls.
+# Number of calls above three times the baseline's p99 from which they are a tail. A median needs as many calls to be
+# judged.
 TAIL_CALLS = 3
-# Smallest share of a victim's excess that the host control must show at the same time to be its cause.
+# Share of a victim's excess latency that the host control must have at the same time. The machine is then the cause,
+# not the driver.
 HOST_SHARE = 0.5
-# Largest ratio of slow calls (TAIL_CALLS apart) to the number that the pauses of the thread explain with which the
-# machine is slow and not the driver: a thread that loses its CPU while it polls the clock loses it in its calls too.
+# Factor for stalls that the machine causes, not the driver. The pauses of a thread while it polls the clock show how
+# often it loses its CPU inside calls. They explain up to this many times as many slow calls, plus TAIL_CALLS.
 PAUSE_FACTOR = 3
-# Smallest host time (ns) of a call with short work that can be a wait for earlier work.
+# Host time (ns) from which a call with short GPU work can be a wait for earlier GPU work.
 HIDDEN_NS = 100_000
-# Smallest share of the difference between host and GPU time of a call with short work which earlier work must take, for
-# the call to be a wait for it.
+# Share of a call's host time, beyond its own GPU time, that earlier GPU work must take. The call then counts as a wait
+# for it.
 HIDDEN_SHARE = 0.7
-# Shortest and longest change-over (ns) to another context: 135 us beside a wait of 5 us on an H200; other GPUs are
-# assumed to be within these limits.
+# Limits (ns) of a wait that can be the GPU's change-over to another context. On an H200 the change-over takes 135 us,
+# and a wait without it 5 us; other GPUs are assumed to be within these limits.
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
-# Largest ratio of two waits for a change-over on one GPU, which differ only by the work itself.
+# Largest ratio between the waits of two victims on one GPU that are both a change-over. The waits differ only by the
+# work itself.
 _MOST_UNEQUAL = 1.25
 
 # Cause of a verdict without an aggressor, with its short form: as slow after the aggressors stopped.
@@ -65,7 +68,7 @@ TOO_SHORT_CAUSE = (
 # 90th percentile of the normal distribution.
 _Z90 = 1.282
 
-# Channels of the time inside calls, and of waits for their work.
+# Channels that verdicts compare: the time inside calls, and the wait for their work.
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 

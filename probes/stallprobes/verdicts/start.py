@@ -11,10 +11,10 @@ from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest excess (ns) of a start that stalls while the wait does not.
+# Delay (ns) of a start on the GPU from which it has a verdict of its own, if the wait has none.
 LEAST_NS = 20_000
-# Smallest start (ns) that is judged; a shorter one counts as this much, since the times of the GPU have this
-# resolution. A verdict states no ratio to it.
+# Resolution (ns) of the GPU's times. A start with a shorter baseline is judged as if its baseline were this long, and
+# its verdict states no ratio.
 RESOLUTION_NS = 1_000
 
 

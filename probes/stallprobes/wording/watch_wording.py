@@ -10,13 +10,13 @@ from stallprobes.watch.rank_text import process_words
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.reading.words import ProcessState
 
-# Clause about a profiler that the program starts, while watch runs the program.
+# Clause about a profiler that the watched program starts itself, if ``watch`` has started the program.
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
-# Clause about a profiler that the program starts, while watch is attached to it.
+# Clause about a profiler that the watched program starts itself, if ``watch`` is attached to the program.
 PROFILER_FINDS_IT_TAKEN_MEANWHILE = "a profiler of its own finds CUPTI taken until stallscope detaches"
-# Clause about a profiler that the program starts, with --yield-to-profiler.
+# Clause about a profiler that the watched program starts itself, with --yield-to-profiler.
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
-# Clause for each state in which a process is not recorded.
+# Clause for each state of a process in which its calls are not recorded.
 _STATES = {
     ProcessState.STARTING: "its recording had not begun",
     ProcessState.NO_CUPTI: "libcupti was not found, so nothing was recorded; install it: pip install nvidia-cuda-cupti",
@@ -27,7 +27,7 @@ _STATES = {
     ProcessState.CUPTI_FAILED: "CUPTI cannot be used in it, so nothing was recorded",
     ProcessState.YIELDED: "nothing was recorded since its own profiler began",
 }
-# States with records, whose gaps are named.
+# States of a process with recorded calls. The report names the gaps in their recording.
 _WITH_RECORDS = (ProcessState.RECORDING, ProcessState.YIELDED)
 
 

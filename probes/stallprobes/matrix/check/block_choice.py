@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) that a block costs besides its windows: its aggressors start, settle and end. A block is the
-# windows of several victims beside the same aggressors.
+# Estimated time (s) that a block of a check takes besides its windows, while its aggressors start, settle and end. A
+# block is the windows of several victims beside the same aggressors.
 _SWITCH_S = 0.03
-# Estimated number of baseline windows of a victim per window with the aggressors; several blocks of windows share
-# baselines.
+# Estimated number of baseline windows of a victim for each of its windows with aggressors. Several blocks of windows
+# share their baselines.
 _BASELINES = 1.3
 
 
@@ -38,10 +38,9 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Ratios to detect: half of the phases of a check should detect 1.5 at p50, and nine of ten 3. The two checks of a
-# comparison differ, so each aims a little lower. The third aim is for time that is left. On checks drawn from the
-# repeats of a noisy H200 (bench_detectable.py), a smaller weight of the second aim left nine of ten above 3, a larger
-# one half of them above 1.52.
+# Detectable ratios that a check aims at. At p50, half of the phases should detect 1.5, and nine of ten 3. The first two
+# aims are a bit lower, as the checks of a comparison differ; the third uses spare time. Weights: on a noisy H200
+# (bench_detectable.py), a smaller second one left nine of ten above 3, a larger one half of them above 1.52.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

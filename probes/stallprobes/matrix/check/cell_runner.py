@@ -23,20 +23,21 @@ from stallprobes.matrix.check.window_measurer import Lengths, MeasuredProbes, Vi
 from stallprobes.model import GREEN
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Period (ns) of a victim in a check.
+# Time (ns) between the calls of a victim in a check.
 PACE_NS = 50_000
 
-# Periods (ns) of the host control in real and in virtual time.
+# Time (ns) between the calls of the host control: _HOST_PACE_NS on a real GPU, _HOST_VIRTUAL_PACE_NS on a simulated
+# one.
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
-# Period (ns) of the probes that wait until the work of aggressors has ended.
+# Time (ns) between the calls of the probes that wait until the work of switched-off aggressors has ended.
 _DRAIN_PACE_NS = 1_000_000
-# Period (ns) of a simulated aggressor that is a control: it stalls no victim, but simulating each of its calls takes
-# real time.
+# Time (ns) between the calls of a simulated aggressor that is a control. It stalls no victim, and more calls would only
+# take time to simulate.
 _CONTROL_PERIOD_NS = 100_000
-# Period (ns) of bursts that begin together: they last up to 1.3 ms (16 threads on an H200), and with their usual period
-# hardly any call of a window would meet one.
+# Time (ns) between bursts of several threads that begin together. A burst lasts up to 1.3 ms (16 threads on an H200);
+# with the usual period of its probes, few calls of a window would meet one.
 _ALIGNED_PERIOD_NS = 2_000_000
-# Reasons for a lower clock with which a window does not count.
+# Reasons for a lower GPU clock that make a window invalid.
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
 # Period (s) at which the reasons for a lower clock are read.
 _CLOCK_INTERVAL_S = 0.05

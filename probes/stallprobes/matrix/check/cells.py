@@ -24,11 +24,11 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest number of valid repeats with which a cell with rejected repeats counts; all planned repeats if these are
-# fewer.
+# Number of valid repeats that a cell needs if some of its repeats were rejected. If fewer repeats were planned, it
+# needs all of them.
 LEAST_REPEATS = 2
 
-# Channel of latencies from the due time.
+# Channel of the latency from the time at which a call was due until it returned.
 _DUE = Channel(Phase.DUE)
 
 

@@ -22,11 +22,12 @@ from stallprobes.patterns.naming import (
     unknown_name_message,
 )
 
-# Name of the stream that aggressors of the primary context share, so that a victim can be placed on it.
+# Name of the CUDA stream that all aggressors of the primary context use. With one name for it, a check can place a
+# victim on the same stream.
 AGGRESSORS_STREAM = "shared"
 
-# Largest size (bytes) of a copy: it takes milliseconds. Several iterations fit into a window, and all buffers of a
-# session together stay below its memory limit.
+# Largest size (bytes) of the copies in a check. Such a copy takes milliseconds, so a window has several, and all
+# buffers stay below the session's memory limit.
 _MAX_SIZE = 64 * MIB
 
 

@@ -37,11 +37,12 @@ from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check; each uses one CPU core.
 _ENGINES = 2
-# Time (ns) after which a gate that is still closed opens by itself, in a check.
+# Longest time (ns) after which a gate that is still closed opens by itself in a check.
 _WATCHDOG_NS = 60 * MS
 # Number of further repeats of a cell with too few valid ones.
 _REJECTED_REPEATS = 2
-# Difference between the seeds of two engines, larger than the seeds that users choose.
+# Difference between the random seeds of the engines of one simulated check. It is larger than seeds that users choose,
+# so the engines of two checks get different seeds.
 _SEED_STEP = 1_000_003
 
 

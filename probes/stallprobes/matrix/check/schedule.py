@@ -17,8 +17,8 @@ from stallprobes.matrix.check.window_measurer import Lengths
 # Number of repeats of a check: many short ones, since a machine's calls vary from second to second, but not within a
 # window. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6.
 REPEATS = 6
-# Number of repeats that measure all cells. Later ones leave out slow aggressors, whose windows take half of the time,
-# and end with the budget.
+# Number of repeats of a check that always measure all cells. Later repeats leave out slow aggressors, whose windows
+# take half of the time, and stop when the time budget is spent.
 LEAST_REPEATS = 4
 # Number of repeats of a check of a simulated GPU.
 VIRTUAL_REPEATS = 4
@@ -30,40 +30,47 @@ COLUMN_S = 2.25
 LEAST_BUDGET_S = 58.5
 # Time budget (s) of a quick check: with start and report it is documented to take 12 s.
 QUICK_BUDGET_S = 9.0
-# Share of the budget for additional repeats.
+# Share of a check's time budget for additional repeats of single cells.
 ADDITIONAL_SHARE = 0.2
-# Share of the budget of a quick check for additional repeats, which are costly there: it has few windows per block.
+# Share of a quick check's time budget for additional repeats. It is smaller, as a block of few windows costs more time
+# per window.
 QUICK_ADDITIONAL_SHARE = 0.1
-# Number of rounds of additional repeats; a cell gets at most one per round.
+# Number of rounds of additional repeats in a check. In each round a cell gets at most one repeat.
 ROUNDS = 4
 
-# Shortest and longest window (s) in real time; between them it follows from the budget.
+# Limits (s) of a window in real time. The time budget determines the length within them.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
-# Usual and shortest window (s) of a simulated GPU, in virtual time.
+# Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_S is the usual one, _VIRTUAL_SHORTEST_S that of
+# the first repeat, which only warms up.
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
-# Length of a baseline window, as a share of a window with the aggressor, in real and in virtual time. Each baseline is
-# used twice: for the window before it and the one after it.
+# Length of a baseline window as a share of the window with aggressors: _BASELINE_PART in real time,
+# _VIRTUAL_BASELINE_PART on a simulated GPU. A short one suffices, as each baseline serves the windows before and after
+# it.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
-# Number of calls up to which a window is extended, in real and in virtual time. With 8 calls in place of 20, a check
-# detects nearly the same ratios, and the time of slow victims suffices for another repeat of every cell.
+# Number of calls until which a window is extended: _CALLS in real time, _VIRTUAL_CALLS on a simulated GPU. A check with
+# 8 calls detects nearly the same ratios as one with 20, and has the time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest window (s) that is extended for its number of calls, in real and in virtual time.
+# Longest window (s) if it is extended because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S on a
+# simulated GPU.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an iteration above which an aggressor is slow.
 _SLOW_S = 0.015
-# Number of blocks (windows of several victims beside the same aggressors) that share the baselines before and after
-# them, in real and in virtual time. Baselines take a fifth of a real check. In virtual time the machine does not vary,
-# but every window costs more than its calls.
+# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
+# a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2, baselines take a fifth
+# of a real check. A simulated machine does not vary, so it needs fewer.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims in each block that only warms up, in real and in virtual time.
+# Number of victims in each block of the first repeat, which only warms up: _WARM_UP_VICTIMS in real time,
+# _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is in some of these blocks.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# Factor in the usual length of a window to which it may be extended for a slow iteration of the aggressor, in real and
-# in virtual time.
+# Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
+# _VIRTUAL_STRETCH on a simulated GPU.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
-# Weight of the previous estimate in the moving average of a block's overhead.
+# Weight of the previous value in the moving average of a block's overhead, the time (s) that it takes besides its
+# windows.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat, as a multiple of a regular one's, in real and in virtual time: fewer victims
-# share the start of the aggressors and the baselines. Simulating the start takes longer than simulating a window.
+# Estimated time of an additional repeat of a cell, in multiples of a regular one: _ADDITIONAL_COST in real time,
+# _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors and
+# the baselines; simulating this start takes longer than simulating a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 

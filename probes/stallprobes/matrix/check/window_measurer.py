@@ -18,18 +18,20 @@ if TYPE_CHECKING:
     # The engine of a simulated GPU imports this module too.
     from stallprobes.engine.session import Session
 
-# Time (s) before a window that is not measured: first calls after a pause find cold caches and an idle core.
+# Time (s) for which a probe runs before its window begins. The first calls after a pause are slow, as caches are cold
+# and the core is idle.
 _LEAD_IN_S = 0.002
-# First interval (s) at which it is polled whether probes are parked; each further one is longer by _INTERVAL_GROWTH.
+# Time (s) until the first look whether probes that were switched off are parked. Each further interval is longer by
+# _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) after the aggressors of a window are switched on until they count as settled, and period (s) at which it is
-# polled whether they run.
+# Time (s) between switching on the aggressors of a window and measuring. The check also looks in this interval whether
+# they run.
 _SETTLE_S = 0.005
-# The lead-in, the first interval for parking, and the time for aggressors to settle (s), in virtual time. A simulated
-# core is never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
+# Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
+# never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
 # context. A simulated thread that is switched off stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
-# Age (ns) of a simulated call in flight above which its probe is stuck.
+# Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
 # Longest wait (s) for a stuck probe to park.
 _PARK_AT_MOST_S = 0.05
@@ -37,15 +39,20 @@ _PARK_AT_MOST_S = 0.05
 _INTERVAL_GROWTH = 1.5
 # Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
-# Longest wait (s) until aggressors that were switched off have returned, and then until their work has ended.
+# Longest time (s) to wait until the calls of switched-off aggressors have returned, and then again until their GPU work
+# has ended.
 _DRAIN_AT_MOST_S = 3.0
-# Time (ns) without progress and without a call in flight after which an aggressor does not run.
+# Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Its windows
+# then do not count.
 _NO_PROGRESS_NS = 250_000_000
-# Shortest call (ns) of the host control that can show that its thread lost the core.
+# Duration (ns) from which a call of the host control can show that its thread lost the CPU core. The call must also be
+# _SPIKE_TIMES times as long as the median one.
 _SPIKE_NS = 100_000
-# Smallest ratio, to the median call of the host control, of a call that shows that its thread lost the core.
+# Factor on the median call of the host control: a call at least this much longer can show that its thread lost the CPU
+# core.
 _SPIKE_TIMES = 10
-# Excess (s) over the planned length of a window from which the terminal and the engine, or the machine, were suspended.
+# Time (s) that a window takes longer than planned, from which it does not count: the check or the machine was
+# suspended.
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2

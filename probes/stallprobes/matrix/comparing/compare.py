@@ -39,31 +39,36 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Largest p-value, by the calls and by the cell's own repeats, with which a change of sufficient size is unsure; above
-# it there is no change. By chance, about one unchanged cell in a hundred is below it.
+# Largest p-value of a change that is reported as unsure; a change with a larger one is due to chance. The p-value is by
+# calls, and by the cell's own repeats. About one unchanged cell in a hundred is below this limit.
 LIKELY = 0.01
-# Number of calls below which chance explains every change of the median.
+# Number of calls that both checks need for an unsure change of the median. With fewer calls chance explains every such
+# change.
 ENOUGH_CALLS = 8
-# Largest dispersion (1 for independent calls) with which the slow calls of a repeat count as independent.
+# Largest dispersion of the number of slow calls between the repeats of a cell and of similar cells with which these
+# calls count as independent. Independent calls have a dispersion of 1.
 DISPERSION = 2.0
-# Largest dispersion for a single cell, which has few repeats: independent calls exceed it 1 time in 50.
+# Largest dispersion of the number of slow calls between the repeats of a single cell. It is larger than DISPERSION, as
+# a cell has few repeats: independent calls exceed it 1 time in 50.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a cell to the baseline of its row with which a change of both has one cause, such as the CPU's clock.
+# Largest ratio of a cell's latency to its row's baseline with which a change of the baseline explains the cell's. The
+# cause of such a change, such as the CPU's clock, is then reported once, for the baseline.
 ALIKE = 10.0
 
-# Smallest number of rows from which the mean of a column is computed.
+# Number of rows that a column needs for a mean of its cells.
 _ROWS = 4
-# Factor by which a stated ratio allows for more deviation where cells have additional repeats: the cells without them
-# are a selection that agreed by chance, and a cell with them may have none in another check. The condition of size,
-# which one of two estimates has to meet, is excepted.
+# Factor on the detectable ratio of a check with additional repeats, except on the condition on the size of a change.
+# Cells without them agree partly by chance, and a cell with them may have none in another check, so the ratio must
+# allow for more deviation.
 SELECTION = 1.04
-# Ratio of the variance of a column's medians between repeats to the prior variance, from which the column has modes.
+# Variance between repeats, as a multiple of the prior variance, above which the medians of a column have several modes.
 _MULTIMODAL = 6.0
-# Factor in the limit of starvation within which a victim may cross the limit by chance.
+# Factor for a victim that is close to starvation: its rate of calls is below this multiple of the limit. A change from
+# or to starvation is then unsure, as the victim may cross the limit by chance.
 _NEAR = 3.0
 
 
-# Changes of the parts of a cell, in the order in which one of them becomes the cell's.
+# Order in which the change of a cell is chosen from those of its phases: the first of these that a phase has.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 

@@ -18,7 +18,7 @@ from stallprobes.matrix.comparing.sensitivity import power_sd, student_t_limit
 from stallprobes.matrix.matrix import PHASES, Repeat
 from stallprobes.model import Channel
 
-# Variance of the logarithm of a percentile due to the width of the buckets of a histogram.
+# Variance of the logarithm of a percentile that is due to the width of the histogram's buckets.
 _GRAIN = (1 / 64) ** 2 / 12
 
 Key = TypeVar("Key", bound=Hashable)
@@ -47,7 +47,7 @@ class PhaseSpread:
         return math.exp(min(max(size, limit), _LARGEST))
 
 
-# Logarithm of the largest ratio that is stated as detectable.
+# Logarithm of the largest ratio that is stated as detectable. Larger ones are stated as this one.
 _LARGEST = math.log(1e6)
 
 

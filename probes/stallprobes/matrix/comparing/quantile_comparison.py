@@ -29,24 +29,26 @@ P50, P99 = PERCENTILES
 # values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us
 # in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.39, P99: 1.3}
-# Smallest relevant ratio of a percentile of baselines in two checks.
+# Smallest ratio of a baseline's percentile in two checks that counts as a change.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
 # Smallest relevant difference (ns) of a percentile in two checks.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
-# Smallest number of calls, in the check with more, with which a percentile is tested.
+# Number of calls that one of two checks needs, so that the percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Shares of both checks' calls above the cuts. A p99 changes when 1 call in 100 or more is slow in one check, which is
-# half of this share in both checks together; the larger shares are for more slow calls. For p50, each check's share of
-# the calls is a further cut, which separates distributions without overlap.
+# Cuts at which the calls of both checks are divided into slow and others, as the share of slow calls among all. For
+# p99, a check with 1 slow call in 100 beside one without has half of this share; the larger shares are for more slow
+# calls. For p50, the share of each check's calls is a further cut: it separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share above the cut for the comparison of repeats, large enough for a count in each.
+# Share of slow calls at which the repeats of a cell are compared with each other. It is large enough for some slow
+# calls in each repeat.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]
 # Empty array of logarithms.
 _NO_FLOATS: Floats = np.zeros(0)
-# Variance due to the bucket width of the difference of two means of four log percentiles.
+# Variance that the width of the histogram's buckets adds to the difference of two means. Each mean is of four
+# logarithms of percentiles.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
 

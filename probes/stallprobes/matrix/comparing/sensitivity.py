@@ -17,9 +17,10 @@ from stallprobes.latency.ratio import Quantile
 from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, QuantileTest
 
-# Probability that a change of the stated size is missed.
+# Probability that a comparison misses a change that it states as detectable.
 _MISSED = 0.1
-# Share of slow calls of a change at p99, and the share without it.
+# Shares of slow calls with which the detectable change of a p99 is computed: _SLOW are added by the change, _TAIL are
+# slow without it.
 _SLOW, _TAIL = 0.05, 0.01
 # Largest ratio that is stated as detectable.
 _LARGEST = 1e6
@@ -27,7 +28,8 @@ _LARGEST = 1e6
 _OCTAVE = 64
 # Number of buckets in the largest change that is considered: 20 octaves.
 _REACH = 20 * _OCTAVE
-# Shares of the calls above the buckets before the first one in use (all calls) and after the last one (none).
+# Parts that extend the shares of calls above each bucket: all calls are above the buckets below the first used one
+# (_BELOW), none above those beyond the last one (_ABOVE).
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 
