@@ -33,11 +33,11 @@ _FUTEX_WAKE = 1
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 # Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002
-# Period (s) of the checks whether the process executes another program.
+# Period (s) of the checks, during a wait for the library's answer, whether the process has replaced its program.
 _REPLACED_S = 0.1
 # Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)
-# Name of the function that the library calls; other text is none.
+# Form of a function name that the library reports as its present call; other text is ignored.
 _FUNCTION = re.compile(r"\w+")
 
 

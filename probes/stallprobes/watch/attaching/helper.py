@@ -47,7 +47,7 @@ _LOOK_S, _STOPPED_S = 0.05, 1.0
 _MAX_SENTENCE = 2000
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")
-# Largest number of an answer: no time, thread or address is as large.
+# Largest number that is accepted in an answer of the helper process: no time, thread or address is as large.
 _MAX_NUMBER = 1 << 62
 
 

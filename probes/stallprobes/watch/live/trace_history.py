@@ -41,7 +41,7 @@ MOST_THREADS = MOST_FUNCTIONS = 64
 _CONTEXTS = 1_000_000
 # Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
-# Limit of the bytes of a record; a larger value is set to it.
+# Largest number of bytes of a record in a trace; a larger one is set to it.
 _MOST_BYTES = 1 << 53
 # A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]
