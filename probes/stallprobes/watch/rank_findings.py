@@ -33,7 +33,7 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Smallest share of the time that waits for a rank must take to be reported.
+# Waits for a late rank are reported if they take at least this share of the waiting rank's time.
 _LEAST_SHARE = 0.005
 # A late rank is blamed if another rank waits for it for at least the share LEAST_BLAMED of the time, and at least
 # _TIMES_BACK times as long as the late rank waits for the other one.

@@ -28,8 +28,8 @@ _BACK_S = 0.1
 ANSWER_S = 1.5
 # Longest wait (s) until the library has detached from CUPTI: a call of the program that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
-# Longest wait (s) until the library that was loaded into the process has created its control, the shared memory in
-# which stallscope writes requests to it.
+# Longest wait (s) until the library, once loaded into the process, has created its control: the shared memory through
+# which stallscope sends it requests.
 _CONTROL_S = 2.0
 # Time (s) that is added to the wait for the library's answer when stallscope also sends a libcupti to the process.
 _SENDING_S = 10.0

@@ -28,8 +28,8 @@ from stallprobes.watch.reading.lack_text import lack_of
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 # Operation FUTEX_WAKE of futex, which wakes the library's thread.
 _FUTEX_WAKE = 1
-# Number of attempts to get the lock of the control (the memory for requests to the library), and pause (s) between
-# them: the library itself holds it for short times.
+# Number of attempts to get the lock of the control (the memory for requests to the library), and pause (s) between two
+# attempts: the library holds the lock for short times.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 # Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002

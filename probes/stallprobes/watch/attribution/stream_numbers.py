@@ -38,7 +38,7 @@ _MOST_CHANGES = 1 << 14
 _LAST_LOOKED_AT = 1 << 15
 # Largest number of calls that are kept until their records come: the last ones.
 _MOST_LOOKED_FOR = 1 << 15
-# Largest number of streams whose numbers are kept.
+# Largest number of stream handles whose numbers are kept.
 _MOST_STREAMS = 1 << 16
 # Largest number of stream numbers that are kept for one handle, the last ones: the driver gives the handle of a
 # destroyed stream to a new one.

@@ -17,8 +17,8 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# Largest age (ns) of the calls that order streams (records of events, waits for them, …) that are kept: a slow call
-# mostly waits for what was submitted just before.
+# Largest age (ns) of calls that order streams (records of events, waits for them, …) that are kept. A slow call mostly
+# waits for work that was submitted just before it.
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17

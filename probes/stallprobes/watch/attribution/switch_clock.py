@@ -65,7 +65,8 @@ IDLE_NS = 50_000
 NEAR_NS = 10_000_000
 # Longest time (ns) from a context switch until its record is read; later work is not compared with switches yet.
 DELIVERED_NS = 500_000_000
-# Smallest number of switches, and of pieces of work, from which an offset near an expected value is estimated.
+# An offset of the GPU's clock near an expected value is estimated from at least this many context switches and as many
+# pieces of work.
 LEAST_FITTING = 8
 # Largest width (ns) of a span of possible clock offsets that is taken for one offset.
 WIDEST_NS = 200_000

@@ -22,8 +22,8 @@ LOOK_S = 5.0
 ANALYZE_NS = 1_000_000_000
 # Largest share of the time that the analysis takes: after one that took long, the next comes later.
 _ANALYSIS_SHARE = 0.1
-# After a reading of the processes' files, the pause is this many times as long as the reading: with the library's
-# threads, the readings then take less than a tenth of a core.
+# After a reading of the processes' files, the pause is at most this many times as long as the reading: with the
+# library's threads, readings then take less than a tenth of a core. Full rings make it shorter.
 _REST = 11
 # A trace begins a slow call's duration before the call, but at least _BEFORE_NS and at most _LONGEST_BEFORE_NS (ns).
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000

@@ -33,7 +33,7 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Largest age (ns) of calls and records that are kept for traces on the screen.
 KEEP_NS = 12_000_000_000
-# Largest number of records, and of calls, of each process that are kept.
+# Largest number of records, and of driver calls, that are kept of each process for traces.
 MOST_RECORDS = MOST_CALLS = 500_000
 # Largest number of threads, and of functions, of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64

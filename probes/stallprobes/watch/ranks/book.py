@@ -46,7 +46,7 @@ _MOST_BEHIND_NS = 15_000_000_000
 # The rounds (collectives) of a communicator are counted again when the records of all members reach this much further
 # (ns).
 _LEAST_NS = 900_000_000
-# Time (ns) that stands for no limit.
+# Time (ns) up to which rounds are counted when no process is left to wait for: no limit.
 _FOREVER = 2**62
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
@@ -59,8 +59,8 @@ _MOST_UPDATES = 32
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 # Number of columns of the sums of a pair of ranks.
 PAIR_COLUMNS = 3 + len(ORDER)
-# Columns of the sums of a member of a communicator: time (ns) of its matched kernels while no other kernel runs, how
-# much of it (ns) is a wait, and the number of these kernels.
+# Columns of the sums of a communicator's member: time (ns) of its matched kernels while no other kernel runs, how much
+# of it (ns) is a wait, and the number of these kernels.
 COMMUNICATES, WAITED, MATCHED = range(3)
 
 
