@@ -23,8 +23,8 @@ from stallprobes.watch.sentences import frame_text
 
 # A sort of time at a line (waits, calls, between calls) is named if it has at least this share of the line's cost.
 _LEAST_NAMED = 0.1
-# A line is shown if it costs at least this share of the time. A place of waits is shown if it does, or has a call a
-# second.
+# A line is shown if it costs at least this share of the time. A place of waits is shown if it does, or if it has at
+# least one call a second.
 _LEAST_SHOWN = 0.01
 # For a line that costs at least this share of the time, a sentence names the places in the functions that it calls.
 _LEAST_WITH_INNER = 0.1
