@@ -63,14 +63,16 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# Longest time (ns) from the end of a call until its records are read; after it the call's cause is final.
+# A call's cause becomes final this long (ns) after the call's end: all records that may explain it have been read by
+# then.
 SETTLED_NS = 2_000_000_000
-# Time (ns) for which calls whose causes can be final are collected: a search takes as long for one call as for many.
+# The search for final causes starts when a call has been due for this long (ns), and then includes all due calls: a
+# search takes as long for one call as for many.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# A slow call is remembered as read for at least this many readings: its thread may lose its slot in the file to another
-# thread, and return some readings later with the same calls, which must not count again.
+# A slow call that was counted is remembered for at least this many readings of the process's file. Its thread may lose
+# its slot in the file and return later with the same calls, which must not count twice.
 _FORGET_READINGS = 64
 
 

@@ -11,7 +11,7 @@ from stallprobes.watch.attribution.findings import CallSite, ExplainedCall
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.call_stack import CallStack
 
-# Largest number of places that have sums of their own; further places are omitted.
+# Largest number of call sites with sums of their own; calls at further sites are left out.
 MOST_SITES = 4096
 # Function, size and blocking of calls; calls without a stack are spread over the places of calls with a stack that have
 # the same key.

@@ -11,7 +11,8 @@ from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Smallest number of compared windows that measure a cost: with fewer, the 95 % interval of the median has all of them.
+# Smallest number of compared windows from which the cost of recording is measured: with fewer, the 95 % interval of the
+# median spans all of them.
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
@@ -21,11 +22,10 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 350)
 
 
-# Shortest and longest time (ns) by which a call stays longer after a detach, by whether records of GPU work were on.
-# With records: four processes that launch, H200, CUPTI 13.5: 158 to 1272.
+# Shortest and longest time (ns) by which each call stays longer after a detach; the key says whether GPU work was
+# recorded. Measured with records: 158 to 1272 (four processes that launch, H200, CUPTI 13.5).
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Number of graphs instantiated in a second above which a report names the cost of their nodes that stays after a
-# detach.
+# Above this many instantiated graphs a second, a report says that their nodes still cost time after a detach.
 _FEW_GRAPHS = 1.0
 
 

@@ -14,24 +14,26 @@ from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, Process
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
-# Smallest GPU time of a sequence (the threads that call by turns) that is shown, as a share of the longest steady state
-# of all sequences; the threads of other sequences are only counted.
+# A sequence (threads that call by turns) is shown if its GPU time is at least this share of the longest steady state of
+# all sequences. Of the other sequences, only the threads are counted.
 _LEAST_GPU_SHARE = 0.005
-# Smallest time that a sequence (threads that call by turns) with less GPU time must spend inside calls that block for a
-# cause to be shown, as a share of the longest steady state; and largest number of sequences that are shown for it.
+# A sequence (threads that call by turns) with less GPU time is shown if its calls that block for a cause take at least
+# _LEAST_BLOCKED_SHARE of the longest steady state. At most _MOST_BLOCKED of these sequences are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
 # Parts of the time that are inside calls which block for a cause.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
-# Smallest share of the cost of waits at which a function is named, and largest number of named functions.
+# A function is named if it has at least the share _LEAST_WAIT of the cost of waits; at most _MOST_WAITS functions are
+# named.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # Largest number of other processes on the GPU that are named.
 _MOST_SHARERS = 4
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
-# Smallest shares for the sentence about the host off the CPU: time between calls (of all time), time off the CPU (of
-# the time between calls); and for naming the time ready to run without a CPU.
+# A sentence says how long the host is off the CPU if the time between calls is at least this share of all time, and the
+# time off the CPU this share of the time between calls. It names the time ready to run from the same share on.
 _LEAST_OFF_CPU = 0.1
-# Smallest share that is printed as a percentage, and smallest width of an interval that is: less rounds to 0 %.
+# A limit below this share is printed as "less than 1 %", and the interval of a figure is printed if it is at least this
+# wide: less rounds to 0 %.
 _LEAST_INTERVAL = 0.005
 
 

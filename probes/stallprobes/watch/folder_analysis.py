@@ -35,7 +35,7 @@ from stallprobes.watch.sentences import skipped_texts
 
 # Largest number of samples of a thread's run delay that are kept: a slow call is explained within seconds.
 MOST_SAMPLES = 256
-# Largest share of a ring of records or calls that may be filled between two readings.
+# A ring of records or calls may be filled up to this share between two readings; this limits the pause between them.
 _ROOM = 0.4
 
 

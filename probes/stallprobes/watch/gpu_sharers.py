@@ -12,8 +12,8 @@ from stallprobes.machine.gpus import processes_on
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Smallest share of the time of a sequence (threads that call by turns) in time-slices of other processes with which
-# these processes are named.
+# Other processes on the GPU are named if their time-slices take at least this share of the time of a sequence (threads
+# that call by turns).
 LEAST_SHARE = 0.05
 # Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
 PAUSE_NS = 5_000_000_000

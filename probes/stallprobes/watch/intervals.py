@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# Largest sum that stays in int64.
+# Largest code that combines a group and a time in one int64. Where codes would be larger, the ranks of the times stand
+# for the times.
 _MOST = 2**62
-# Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
+# With fewer groups than this, group numbers fit into 16 bits, and NumPy sorts them faster.
 _SHORT = 2**15
-# Largest size of a table that has an entry for every possible code: per code that is used, and in all.
+# Different numbers are found by a table with an entry for each possible number if it has at most _CODES_EACH entries
+# per number, and at most _MOST_CODES in all. Otherwise the numbers are sorted.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
 # Empty array of times.
 NONE: Int64s = np.zeros(0, dtype=np.int64)

@@ -21,22 +21,22 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of a line's cost at which a sort of time (waits, calls, between calls) is named.
+# A sort of time at a line (waits, calls, between calls) is named if it has at least this share of the line's cost.
 _LEAST_NAMED = 0.1
-# Smallest share of the time that a line or a place of waits must cost to be shown.
+# A line is shown if it costs at least this share of the time. A place of waits is shown if it does, or if it has at
+# least one call a second.
 _LEAST_SHOWN = 0.01
-# Smallest cost of a line (share of the time) for which a sentence names the places in the functions that it calls.
+# For a line that costs at least this share of the time, a sentence names the places in the functions that it calls.
 _LEAST_WITH_INNER = 0.1
-# Rate (calls a second) from which no decimal is printed.
+# From this rate (calls a second) on, a rate is printed without a decimal.
 _LEAST_RATE = 9.5
-# Bound of the largest possible cost of a wait (share of the time) below which the text says that it costs less than 1
-# %.
+# Below this share of the time, the largest possible cost of a wait is printed as "less than 1 %".
 _LEAST_PRICE = 0.005
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 # Remedy for time inside calls that submit work, such as launches.
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
-# Remedies for host time of a host that does not compute.
+# Remedies for time between calls in which the host does not compute, by the verdict about the sequence.
 _HOST_REMEDIES = {
     Bound.ASLEEP: "The host sleeps here: if it waits for input, prepare it ahead in other threads or processes; if it "
     "waits for requests, it has time to spare.",
@@ -48,11 +48,12 @@ _WAITS_REMEDY = "Submit the next work before this wait, or wait for several step
 _AUTOGRAD = re.compile(r"autograd \d+$")
 # Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
-# Causes of waits which are not the work of the waiting function, so that its remedy does not help.
+# Causes of a wait that do not come from the waiting function, so that the remedy for this function does not help.
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# Causes of long calls for which the remedy of their function does not help: the above, and calls of other threads.
+# Causes of a long call for which the remedy for its function does not help: those of _OF_OTHERS, and calls of other
+# threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 # Remedy for waits in which the GPU only communicates.
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."

@@ -33,17 +33,17 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Smallest share of the time that waits for a rank must take to be reported.
+# Waits for a late rank are reported if they take at least this share of the waiting rank's time.
 _LEAST_SHARE = 0.005
-# Smallest share of a rank's time spent waiting for a late rank with which the late rank is blamed, and smallest factor
-# by which this share must exceed the late rank's own waits for the other.
+# A late rank is blamed if another rank waits for it for at least the share LEAST_BLAMED of the time, and at least
+# _TIMES_BACK times as long as the late rank waits for the other one.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# Smallest share of a late rank's additional time that a reason must explain, and smallest share of the waits for it
-# that must be in rounds (collectives of all ranks) for which the parts of the time are known.
+# A reason for a late rank is named if it explains at least _MOST_OF_DELAY of the rank's additional time. At least
+# _LEAST_COMPARED of the waits for the rank must be in rounds (collectives of all ranks) with known parts of the time.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# Smallest share of the additional time at which a line or kernel is named.
+# A line or a kernel is named if it has at least this share of the additional time of a late rank.
 _MIN_NAMED_SHARE = 0.3
-# Smallest share of a kernel's time that must be a wait for another rank for the evidence to name that rank.
+# Evidence names the rank that a kernel waits for if this wait is at least this share of the kernel's time.
 _LEAST_OF_WORK = 0.1
 # Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
 _BOUNDS = {

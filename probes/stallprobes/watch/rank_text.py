@@ -11,7 +11,8 @@ from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, Sequen
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of communication in the time of a rank's threads with which it is said that its partners are not known.
+# If communication takes at least this share of the time of a rank's threads, a report says that their partners are not
+# known, or not all watched.
 LEAST_COMMUNICATION = 0.05
 # Words behind the reason of a late rank whose threads had no CPU.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"

@@ -27,7 +27,7 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 MAIN_THREAD = "MainThread"
 # Role of a thread of Python's ThreadPoolExecutor.
 POOL = "ThreadPoolExecutor"
-# Period (ns) at which the system's names are read for threads that have no other name.
+# Period (ns) of the readings of the system's thread names, for threads without another name.
 PAUSE_NS = 1_000_000_000
 # Largest number of characters of a function's name as a thread's role.
 _LONGEST_NAME = 64

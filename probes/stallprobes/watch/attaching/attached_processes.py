@@ -31,7 +31,7 @@ from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.reading.source import NO_PY_SPY
 from stallprobes.watch.reading.stack_reader import StackReader
 
-# Period (s) of the searches for new files and threads.
+# Period (s) at which an attached process is searched for new files and threads.
 _SEARCH_S = 1.0
 
 

@@ -20,21 +20,22 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest wait (s) until the thread of the process that was borrowed for loading has returned to its system call.
+# Longest wait (s) until the process's thread that the attacher borrowed to load the library has returned to its system
+# call.
 _BACK_S = 0.1
-# Longest wait (s) for the library's answer to a request; after it the caller shows what the attach waits for: a first
+# Longest wait (s) for the library's answer to a request. After it, the caller shows what attaching waits for: a first
 # subscription to CUPTI can take seconds on a busy GPU.
 ANSWER_S = 1.5
-# Longest wait (s) until the library has detached from CUPTI: a call that hangs may hold CUPTI's lock.
+# Longest wait (s) until the library has detached from CUPTI: a call of the program that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
-# Longest wait (s) until the library that was loaded into the process has created its control, the shared memory in
-# which stallscope writes requests to it.
+# Longest wait (s) until the library, once loaded into the process, has created its control: the shared memory through
+# which stallscope sends it requests.
 _CONTROL_S = 2.0
-# Additional wait (s) for the answer where a libcupti is sent to the process.
+# Time (s) that is added to the wait for the library's answer when stallscope also sends a libcupti to the process.
 _SENDING_S = 10.0
-# Longest time (s) of attaching: each of its parts has a limit.
+# Longest time (s) that attaching takes: the sum of the limits of its steps.
 ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
-# Period (s) of the checks whether a process executes another program.
+# Period (s) of the checks whether an attached process has replaced its program by another one.
 _LOOK_S = 1.0
 
 

@@ -41,13 +41,14 @@ ANSWER_S = 2.0
 START_S = 20.0
 # Longest wait (s) until the helper has loaded a library into a process: the attacher has its own limit.
 LOADING_S = ATTACHER_S + ANSWER_S
-# Period (s) of the checks whether the helper is stopped, and longest time (s) for which it may be stopped.
+# Period (s) of the checks whether the helper process is stopped by a signal or a debugger, and longest time (s) for
+# which it may be.
 _LOOK_S, _STOPPED_S = 0.05, 1.0
 # Largest number of characters of a refusal in the helper's answer.
 _MAX_SENTENCE = 2000
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")
-# Largest number of an answer: no time, thread or address is as large.
+# Largest number that is accepted in an answer of the helper process: no time, thread or address is as large.
 _MAX_NUMBER = 1 << 62
 
 

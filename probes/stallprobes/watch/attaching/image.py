@@ -13,7 +13,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-# Largest offset in /proc/PID/mem, a signed number of the kernel; larger numbers in the process are no addresses.
+# Largest address in a process that is read: an offset in /proc/PID/mem is a signed number. Larger numbers are no
+# addresses.
 _MAX_ADDRESS = (1 << 63) - 1
 
 

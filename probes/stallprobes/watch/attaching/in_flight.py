@@ -14,7 +14,8 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.reading.kernel_wait import kernel_wait
 
-# Size (bytes) of the part of a stack that is searched: frames of a call from Python into the driver take kilobytes.
+# Number of bytes of each thread's stack that are searched for a call in flight: the frames of a call from Python into
+# the driver take kilobytes.
 _STACK_BYTES = 1 << 14
 # Largest number of threads whose stacks are searched.
 MAX_THREADS = 4096

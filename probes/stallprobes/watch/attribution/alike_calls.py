@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# Smallest number of calls of one sort (by function, size and place) with records from which the cause of a call without
-# records follows, and smallest share of their excess that must have this cause.
+# A call without records gets the cause of recorded calls of its sort (same function, size and place). There must be at
+# least LEAST_ALIKE of them, and one cause must explain at least LEAST_SHARE of their excess.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
-# Largest number of sorts of calls with sums.
+# Largest number of sorts of calls (function, size, place) that have sums; calls of further sorts are left out.
 _MOST_KEYS = 8192
 
 
@@ -48,7 +48,7 @@ class AlikeSum:
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
-# Sum of no calls.
+# Sum for a sort of calls (function, size, place) of which no call was added.
 _NONE = AlikeSum()
 
 

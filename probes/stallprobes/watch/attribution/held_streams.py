@@ -13,8 +13,8 @@ from stallprobes.watch.attribution.gpu_work import WorkTable
 from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Roles of calls that can make a stream wait for something other than GPU work: a wait for an event, a host function, or
-# a launch of a graph.
+# Roles of calls that can make a stream wait for something other than GPU work: the call lets the stream wait for an
+# event, adds a host function to it, or launches a graph in it.
 _HOLDERS = (StreamRole.WAITS, StreamRole.HOLDS, StreamRole.LAUNCHES)
 
 

@@ -14,7 +14,7 @@ from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 
-# Largest number of kernels of a process that are searched for a call: the last ones.
+# Largest number of another process's kernels, the last ones, that are examined as the cause of a call.
 _MOST_KERNELS = 4096
 
 

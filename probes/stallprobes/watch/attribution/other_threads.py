@@ -12,9 +12,9 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# Divisor of a long slow call's duration that gives the longest wake-up of its thread, and limit (ns) of that wake-up:
-# it took up to 2.7 ms after the end of a pageable copy that held the call up for 60 ms, while the other thread gave the
-# copy's memory back to the system (600 launches of report 3, H100, 2026-11-27).
+# A long slow call may end later than the other thread's call that held it up: by its duration / _WAKE_UP_SHARE, at most
+# _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up for 60 ms, it took up to 2.7 ms, while the other
+# thread gave the copy's memory back to the system (600 launches, H100, 2026-11-27).
 _WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
 
 

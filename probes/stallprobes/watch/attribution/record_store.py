@@ -23,22 +23,25 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Largest number of records of work that are kept, and largest number of records of context switches.
+# Largest number of records of GPU work that are kept for a process, and of records of context switches: the newest.
 MOST_RECORDS = 1 << 20
-# Number of last records of work that are kept however old they are, to find the offset of the clocks.
+# The newest records of GPU work, this many, are kept at any age: the offset between the GPU's and the host's clock is
+# found from them.
 LEAST_WORK = 4096
-# Number of last records of context switches that are kept however old they are, to find the offset of the clocks.
+# The newest records of context switches, this many, are kept at any age: the offset between the GPU's and the host's
+# clock is found from them.
 LEAST_SWITCHES = 512
-# Time (ns) before and after a call whose records may explain it.
+# Records from this time (ns) before a slow call to this time after it are used to explain the call.
 BESIDE_NS = 20_000_000
-# Number of last records that are kept however old they are, to explain calls.
+# The newest records, this many, are used to explain slow calls wherever they lie: any GPU work at all is evidence.
 LEAST_BESIDE = 256
 _RECORD = dtype_of(WatchRecord)
-# Limit of a record's time (ns), above every time of a real program.
+# Largest time (ns) that is accepted in a record, above every time of a real program; other records are dropped.
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings between two attempts to place switches that have no place on the host's clock yet.
+# Context switches that have no place on the host's clock yet are tried again after a pause. It grows with each attempt,
+# up to this many readings with new work.
 _MOST_PAUSE = 7
 
 
@@ -96,7 +99,7 @@ class _EngineWork(NamedTuple):
         return _EngineWork(*(column[order] for column in self))
 
 
-# Work of a GPU's engine: none.
+# Empty columns: no work on a GPU's engine.
 _NO_WORK = _EngineWork(NONE, NONE, NONE, NONE)
 
 

@@ -26,24 +26,25 @@ LEGACY = (0, 1)
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Number of calls of each stream in a reading that are matched with records to find the stream's number.
+# In each reading, this many calls of each stream are matched with records to find CUPTI's number of the stream.
 _CALLS_OF_STREAM = 4
-# Age (ns) at which a call without a record is given up: records come within two seconds.
+# Age (ns) at which a call that submitted work is no longer matched with records: they come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in a reading that are kept because their stream differs from that of the call before: the last
-# ones.
+# Largest number of changes of stream in a reading (a call has another stream than the call before it) whose calls are
+# matched with records: the last ones.
 _MOST_CHANGES = 1 << 14
-# Number of last calls in which changes from stream to stream are searched first: where threads alternate, these calls
-# have enough changes.
+# Changes of stream (a call has another stream than the call before it) are searched in this many last calls of a
+# reading first: where threads alternate, these have enough changes.
 _LAST_LOOKED_AT = 1 << 15
-# Largest number of calls that wait for a record; the last ones are kept.
+# Largest number of calls that are kept until their records come: the last ones.
 _MOST_LOOKED_FOR = 1 << 15
-# Largest number of streams whose numbers are kept.
+# Largest number of stream handles whose numbers are kept.
 _MOST_STREAMS = 1 << 16
-# Largest number of streams of a handle that are kept: it is used again once its stream is destroyed.
+# Largest number of stream numbers that are kept for one handle, the last ones: the driver gives the handle of a
+# destroyed stream to a new one.
 _NUMBERS_OF_HANDLE = 8
 
-# Calls that submitted work: when they began, and their stream as in ``_Key``.
+# Layout of the calls that submitted work: their begin (ns), their stream as in ``_Key``, their correlation number.
 _SUBMITTED = np.dtype(
     [
         ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),

@@ -17,19 +17,21 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# Largest age (ns) of the calls that order streams (records of events, waits for them, …) that are kept: a slow call
-# mostly waits for what was submitted just before.
+# Largest age (ns) of calls that order streams (records of events, waits for them, …) that are kept. A slow call mostly
+# waits for work that was submitted just before it.
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
-# Largest number of dependencies of a stream that are searched for what a call waits for: the last ones.
+# The search for what a call waits for follows this many waits and host functions of a stream: the last ones before the
+# call.
 MOST_OF_STREAM = 4
-# Largest depth of the search for what a call waits for: streams that wait for streams that wait, and so on.
+# Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
+# and so on.
 DEEPEST = 8
-# Largest number of known streams that wait for the legacy default stream, and largest number of them that are searched
-# for what a call waits for: the last created ones.
+# Blocking streams wait for the legacy default stream. Largest number of them that are known, and that the search for
+# what a call waits for includes: the last created ones.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# Calls whose role is this one or a later one of StreamRole say what a stream or a thread waits for.
+# First role of StreamRole whose calls say what a stream or a thread waits for; all later ones do so too.
 _ORDERING = StreamRole.RECORDS
 
 

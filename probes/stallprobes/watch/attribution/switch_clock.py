@@ -20,61 +20,67 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Time (ns) from a switch to the start of the work that waited for it, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest spread (ns) of the offsets of one moment: the error of CUPTI's own conversion of the work's times.
+# Largest difference (ns) between the clock offsets that work of one moment shows: CUPTI's own conversion of the work's
+# times is off by as much.
 MOST_SPREAD_NS = 8_000
-# Largest drift (ppm) of two clocks of one machine.
+# Largest drift (ppm) between the GPU's clock and the host's.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) of a start of work from where the last known offset expects it; what the clocks may have drifted
-# since is added, up to MOST_ERROR_NS.
+# Work may start this far (ns) from where the last known clock offset expects it. The possible drift of the clocks since
+# then is added, up to MOST_ERROR_NS in all.
 ERROR_NS = 30_000
-# Largest distance (ns) of a start of work from its place by the last known offset, whatever the clocks may have drifted
-# since.
+# Largest distance (ns) between a start of work and where the last known clock offset expects it, drift included.
 MOST_ERROR_NS = 1_000_000
 # Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
 LEAST_SAMPLES = 16
-# The first estimate of the offset of the GPU's clock uses the last switches to a context, at most this many.
+# Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated for the
+# first time.
 COMPARED = 128
-# Largest number of starts of work (the last ones) from which an offset is estimated for the first time.
+# Largest number of starts of work (the last ones) from which the offset of the GPU's clock is estimated for the first
+# time.
 COMPARED_STARTS = 2_048
-# Largest number of pieces of work (the last ones) that are compared where the offset is expected near a known value.
+# Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
+# is roughly known.
 COMPARED_NEAR = 8_192
-# Smallest number of matching switches with which a candidate offset is examined, as a share of the best candidate's
-# number.
+# A candidate clock offset is examined if it matches at least this share of the context switches that the best candidate
+# matches.
 LEAST_RIVAL = 0.25
-# Largest number of candidate offsets that are examined.
+# Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# Share of the best candidate's matching switches above which another candidate is as possible: the most even lags then
-# decide.
+# A candidate clock offset is as possible as the best one if it matches more than this share of the best one's context
+# switches. The candidate with the most even lags (from a switch to its work) is then chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work that must lie in tenures of their context: the records of switches may have gaps.
+# Smallest share of the starts of work at which, by a clock offset, their context must have the GPU for the offset to be
+# accepted; less than 1, since the records of context switches may have gaps.
 CONSISTENT = 0.95
-# Number of switches by which an offset is confirmed at a time.
+# A known clock offset is confirmed, or moved, by one group of this many context switches after the other.
 FOLLOWED = 32
-# Smallest number of matching switches with which an offset is confirmed.
+# A group of context switches confirms a known clock offset if at least this many of them match a start of work.
 LEAST_FOLLOWED = 8
-# Time (ns) for which an offset is valid after it was confirmed.
+# Longest time (ns) from the last confirmation of a clock offset in which it is used.
 VALID_NS = 20_000_000_000
-# Shortest pause (ns) of a context before work that may have waited for the engine, as work behind another context may.
+# Work that starts this long (ns) after the end of its context's work before it may have waited for the GPU's engine, as
+# may work behind another context's. Only these starts are compared with context switches.
 IDLE_NS = 50_000
-# Largest distance (ns) of the GPU's clock from CLOCK_REALTIME that is considered.
+# Clock offsets are searched up to this distance (ns) between the GPU's clock and CLOCK_REALTIME.
 NEAR_NS = 10_000_000
-# Longest time (ns) from a switch until its record is read.
+# Longest time (ns) from a context switch until its record is read; later work is not compared with switches yet.
 DELIVERED_NS = 500_000_000
-# Smallest number of switches, and of pieces of work, from which an offset near an expected value is estimated.
+# An offset of the GPU's clock near an expected value is estimated from at least this many context switches and as many
+# pieces of work.
 LEAST_FITTING = 8
-# Largest width (ns) of a span of possible offsets that is taken for one offset.
+# Largest width (ns) of a span of possible clock offsets that is taken for one offset.
 WIDEST_NS = 200_000
-# Smallest lead of the best span of offsets over the second, in begins and ends of work that fit: a number, or their
-# share if that is more.
+# The best span of clock offsets must fit more begins and ends of work than the second one, by LEAST_WORSE or by
+# LEAST_WORSE_SHARE of all if that is more. Otherwise both are candidates.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Factor in the spread of the lags by which the best offset must be better: with the right offset the lag of work behind
-# its switch varies by 20 to 50 ns, with one that is off by a period by 850 to 1 000 ns (two processes on an H200 with
-# switches every 1.66 ms).
+# Among clock offsets that fit alike, the best one's lags (from a context switch to its work) must vary this many times
+# less than the second one's. The right offset had 20 to 50 ns, one that is off by a period 850 to 1 000 ns (two
+# processes on an H200 with switches every 1.66 ms).
 MORE_EVEN = 4
-# Largest number of pieces of work for which, among offsets that fit alike, the one with the fewest idle tenures is
-# right; with more work, some tenures are idle by chance.
+# Up to this many pieces of work, the right one of clock offsets that fit alike is the one with the fewest idle tenures
+# (a context has the GPU and no work). With more work, some tenures are idle by chance.
 MOST_WITH_IDLE = 128
-# Time (ns) beyond all others, for a tenure without an end or a begin.
+# Time (ns) beyond all others: it stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61
 # Number of the operation of a switch with which a context gets the GPU.
 _START = int(SwitchOperation.START)

@@ -52,20 +52,21 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Largest number of slow calls per reading whose stream is followed to the work of other streams that it waits for: each
-# takes a search of all calls that order streams.
+# Largest number of slow calls in a reading whose stream is followed to the streams that it waits for: each call takes a
+# search of all calls that order streams.
 MOST_FOLLOWED = 256
-# Longest time (ns) by which a call that holds a stream may begin before a wait, in addition to the wait's duration.
+# A call that holds a stream explains a later wait if it began at most the wait's duration plus this time (ns) before
+# it.
 HOLDS_NS = 10_000_000
-# Ranks of the causes that are work of the GPU, in the order in which a call's wait is split between them.
+# Ranks of the causes that are work of the GPU, in the order of the columns that a call's wait is split into.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
-# Causes (by overhead records) with which a call counts as loading a module, for whose end calls of other threads may
-# wait.
+# A call whose overhead records show one of these causes loads device code, and calls of other threads may wait for its
+# end.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

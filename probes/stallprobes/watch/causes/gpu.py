@@ -18,10 +18,10 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# Smallest count of later calls with which the launch queue is full: it holds some 1020 launches (H200, driver 580),
-# and other calls have correlation numbers too.
+# The launch queue counts as full if at least this many calls follow the work with which a launch ended: the queue holds
+# some 1020 launches (H200, driver 580), and other calls have correlation numbers too.
 MIN_PENDING = 900
-# Limit of rows of work that are searched, from the end of a call backwards.
+# Number of rows of work, the last ones until a launch's end, in which the work is searched with which the launch ended.
 _LAST_ROWS = 4
 
 
@@ -39,7 +39,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
     yield f"no work of its context ran for {duration_ns(call.evidence.overlap_ns)}"
 
 
-# End of the remedies for waits for the program's own GPU work.
+# Last sentence of the remedies for waits for the program's own GPU work.
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
 CAUSES = (
     CallCause(
@@ -140,7 +140,7 @@ def _followed(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
 
 
-# Rule: the call waits for work of other streams, by the calls that order streams.
+# Rule: the call waits for work of other streams, as earlier calls (records of events, waits for them, …) show.
 FOLLOWED = Rule(_follows, _followed)
 
 
@@ -159,9 +159,10 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-# Rule: the call waits for an event, and work of only one other stream ends with it and covers most of it: a proof.
+# Rule: the call waits for an event, and work of only one other stream ends with the call and covers most of it: a
+# proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
-# Rule: work of other streams ends with the call and covers most of it: no proof.
+# Rule: work of other streams ends with the call and covers most of it, which is no proof that the call waited for it.
 NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))
 
 
@@ -184,6 +185,7 @@ def _destroyed(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, Certainty.KNOWN, ns, facts.evidence.behind(at, rows, ns))
 
 
+# Rule: the call destroys a context while work of another context runs.
 DESTRUCTION = Rule(_destroys, _destroyed)
 
 
@@ -218,6 +220,7 @@ def _many_in_front(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.QUEUE_FULL, Certainty.KNOWN, ns, WaitEvidence(ns, work))
 
 
+# Rule: a launch waits for a place in the full launch queue.
 MANY_IN_FRONT = Rule(_has_many_in_front, _many_in_front)
 
 
@@ -274,4 +277,5 @@ def _held(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.HELD_STREAM, Certainty.KNOWN, ns, WaitEvidence(ns, calls=(holder,)))
 
 
+# Rule: the call's stream waits for an event or a host function, which are no work of the GPU.
 HELD_STREAM = Rule(_is_held, _held)

@@ -15,7 +15,7 @@ from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
-# Smallest count of calls of the same function and size that show how long such a call takes.
+# Smallest number of calls of a function and size from which the usual duration of such a call is known.
 MIN_ALIKE = 5
 
 
@@ -106,7 +106,7 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
     return len(took) >= MIN_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
 
 
-# Rule: the call is known to load device code.
+# Rule: the call's function is known to load device code.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
 # Rule: calls of the function and size usually take as long.
 ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

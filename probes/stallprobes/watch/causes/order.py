@@ -14,9 +14,9 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# Rules by the overhead records of a call. They alone also apply to calls that are not longer than their median.
+# Rules by the overhead records of a call. Only these rules also apply to calls that are not longer than their median.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
-# Rules by records of GPU work and by the order of streams, for all calls.
+# Rules by records of GPU work and by the calls that order streams, for all slow calls.
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
     *map(gpu.gpu_wait, (
@@ -25,8 +25,8 @@ RECORDED: tuple[Rule, ...] = (
     # What the calls say of the order of streams.
     gpu.FOLLOWED, gpu.MANY_IN_FRONT,
 )  # fmt: skip
-# Rules for calls that RECORDED leaves without a cause although GPU work was recorded meanwhile: what was not recorded
-# then did not happen. The first rule that holds gives the cause.
+# Rules for calls that RECORDED leaves without a cause. GPU work was recorded during these calls, so that work without a
+# record did not happen. The first rule that holds gives the cause.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
     gpu.EVENT_OF_NEIGHBOUR, *map(other_threads.other_thread, other_threads.CAUSES), gpu.NEIGHBOUR,
@@ -34,7 +34,7 @@ BESIDE: tuple[Rule, ...] = (
     # What the call does.
     overheads.FIRST_LAUNCH, gpu.DESTRUCTION, host.LOADS, host.ITSELF,
 )  # fmt: skip
-# Rules for calls during which GPU work was not recorded, once the causes of the other calls are known.
+# Rules for calls during which GPU work was not recorded. They are applied last: they use the causes of the other calls.
 UNRECORDED: tuple[Rule, ...] = (host.NO_CPU, unrecorded.ALIKE, unrecorded.RECORDS_OFF)
 # Causes by their names.
 _BY_NAME = {cause.name: cause for cause in CAUSES}

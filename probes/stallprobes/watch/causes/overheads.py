@@ -96,4 +96,5 @@ def _launched_first(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, facts.excess[at], facts.evidence.own(at))
 
 
+# Rule: the call launched a kernel for the first time in its context.
 FIRST_LAUNCH = Rule(_launches_first, _launched_first)

@@ -17,12 +17,12 @@ from stallprobes.native.layouts.driver_calls import plain_name
 
 # Measured durations of driver functions, by function.
 FILE = Path(__file__).with_name("call_durations.json")
-# Factor in the longest duration that was measured for a function, and additional time (ns), up to which a call is as
-# long as usual: machines differ.
+# A call is as long as usual up to MOST_TIMES the longest measured duration of its function plus MOST_MORE_NS (ns):
+# machines differ.
 MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
 # Version at the end of a driver function's name.
 _VERSION = re.compile(r"_v\d+$")
-# Functions with the duration of another one.
+# Functions that were not measured, each with the function whose durations stand for its own.
 _SAME = {
     "cuMemAllocHost": "cuMemHostAlloc",
     "cuMemAllocPitch": "cuMemAlloc",

@@ -47,6 +47,7 @@ def _as_alike(facts: Facts, at: int) -> Answer:
     return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
 
 
+# Rule: recorded calls of the same sort nearly all have one cause.
 ALIKE = Rule(_is_alike, _as_alike)
 
 
@@ -67,4 +68,5 @@ def _without_records(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
 
 
+# Rule: GPU work was not recorded when the call was made, so that its cause is not known.
 RECORDS_OFF = Rule(_has_no_records, _without_records)

@@ -8,11 +8,11 @@ from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
-# Width (ns) of a bin of the sums, at first.
+# Width (ns) of a bin of sums over time at first. It doubles whenever there are too many bins.
 BIN_NS = 1_000_000_000
-# Largest number of bins: with bins of a second, more than an hour. Beyond it, pairs of bins are merged.
+# Largest number of bins of sums over time: more than an hour with bins of a second. Beyond it, pairs are merged.
 MOST_BINS = 4096
-# Standard deviations of the normal distribution for an interval of 95 %.
+# Half of a 95 % interval, in standard deviations of the normal distribution.
 _DEVIATIONS = 1.96
 
 

@@ -14,15 +14,15 @@ from stallprobes.watch.intervals import Int64s
 
 # By thread id int64[n][3], ascending: a time (ns), the run delay until then, and the time on a CPU until then (ns).
 CpuSamples = Mapping[int, Int64s]
-# Samples of no thread: the time on a CPU is not known.
+# No samples of any thread: it is not known when threads were on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
-# Kinds of calls in which the thread may have a CPU or not: they wait for the GPU by polling or asleep. In other calls
-# it is assumed to have one.
+# Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
+# it is assumed to be on one.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-# Columns of the sums (ns): the time between calls, the least and the most of it in which a thread had a CPU, the least
-# and the most of it in which a thread was ready to run without one; then the number of columns.
+# Columns of the sums (ns): the time between calls, the least and the most of it on a CPU, the least and the most of it
+# ready to run without a CPU; then the number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _COLUMNS = range(6)
-# Largest distance (share of the time between calls) of the bounds of the off-CPU share with which it counts as known.
+# The off-CPU share of the time between calls is known if its bounds are at most this far apart (share of that time).
 _WIDEST = 0.3
 
 

@@ -11,19 +11,18 @@ from collections.abc import Iterable
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Largest number of calls and operations in a second, of all processes together, with which all time is divided into
-# parts: this takes up to a tenth of a core (bench_division.py).
+# Largest number of calls and GPU operations a second, of all processes together, with which all time is divided into
+# parts. With more, a share of the time is: dividing these takes up to a tenth of a core (bench_division.py).
 MOST_EVENTS = 100_000
 SECOND_NS = 1_000_000_000
-# Exponent of MOST_EVENTS / events in the share of the time that is divided into parts when there are more events: with
-# eight times as many events, a 32nd of the time, since reading and choosing take time as well.
+# With more events a second than MOST_EVENTS, the share (MOST_EVENTS / events) ** _POWER of the time is divided into
+# parts: with eight times as many a 32nd, since reading and choosing take time as well.
 _POWER = 5 / 3
-# Step (share of a slice of time) by which the stretch that is divided into parts moves from slice to slice: the golden
-# ratio, so that it does not stay at one phase of a periodic program.
+# The stretch that is divided into parts moves by this share of a slice of time from slice to slice. The golden ratio
+# keeps it from staying at one phase of a periodic program.
 _GOLDEN = 0.6180339887498949
-# Period (ns) of the clock in which all processes that are compared have the same stretch divided into parts, and
-# smallest share of the period that this stretch has: most collectives then have the one before them in the same
-# stretch.
+# All processes that are compared have the same stretch of each period (ns) divided into parts, at least LEAST_COMPARED
+# of the period: most collectives then lie in one stretch with the collective before them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

@@ -64,24 +64,28 @@ from stallprobes.watch.reading.words import ProcessState
 # Longest time (ns) from the end of work until its record is in the file: CUPTI's buffers are flushed ten times a
 # second.
 LAG_NS = 1_000_000_000
-# Longest time (ns) from an event of the start-up until its record is read: a flush and a reading.
+# Longest time (ns) from an event of a program's start-up until its record is read: a flush of CUPTI's buffers, then a
+# reading of the file.
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns), except for the last one of a process.
 LEAST_SLICE_NS = 900_000_000
-# Largest length (ns) of a gap between a sequence's operations on the GPU that stays undivided until the operation that
-# ends it has a record; a longer gap is divided without it.
+# A gap between a sequence's GPU operations is divided when the operation that ends it has a record. A gap longer than
+# this (ns) is divided without the record.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# Largest age (ns) of calls and work of other threads that are kept while a gap of a sequence is open.
+# While a gap between a sequence's GPU operations is not divided yet, calls and work of other threads are kept up to
+# this age (ns).
 KEPT_NS = 1_000_000_000
-# Shortest duration (ns) with which a call that may create a context has created one.
+# A call that may create a context has created one if it took at least this long (ns).
 _CREATES_NS = 1_000_000
-# Context switches below which time-slices of other processes are ignored.
+# With fewer context switches than this, time-slices of other processes on the GPU are ignored.
 _FEW_SWITCHES = 64
-# Largest number of sequences that are kept: those with the most calls.
+# Largest number of sequences (threads that call by turns) that are kept: those with the most calls.
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
+# Kinds of losses that mean that calls were not logged.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Factor in the number of calls by which a sequence must exceed one that began earlier to be listed before it.
+# A sequence (threads that call by turns) is listed before one that began earlier if it has more than this many times
+# its calls.
 _DISPLACING_FACTOR = 1.25
 
 

@@ -23,15 +23,17 @@ Flags = NDArray[np.bool_]
 KERNEL, COMMUNICATION, COPY = range(3)
 # Time that stands for "no operation" and "no call".
 _NEVER = 2**62
+# Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
-# Columns of the sums: the parts, then the time in which the sequence waited for the GPU, that inside calls that submit,
-# and that in which they found the queue full.
+# Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
+# that submit, and time in which these found the launch queue full.
 WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
+# Number of columns of the sums.
 COLUMNS = _PARTS + 3
 
 # Part of the time in which each kind of work runs; of several kinds the first one counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
-# Part of each CallKind, by its number; the last one is for no call.
+# Part of the time inside a call of each CallKind, by the kind's number; the last part is for the time without a call.
 _PART_OF_KIND = np.array(
     [
         NUMBERS[
@@ -68,8 +70,7 @@ class Limits:
     launch_ns: int = 5_000
 
 
-# Default limits (ns): from which duration a call that submits counts as blocked, and for how long after the end of its
-# work a wait counts as waking up.
+# Default limits (ns) by which parts of the time are told apart, such as how long a blocked call that submits takes.
 LIMITS = Limits()
 
 

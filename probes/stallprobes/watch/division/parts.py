@@ -88,6 +88,7 @@ COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
 # Order of the parts in the columns of arrays.
 ORDER = tuple(Part)
+# Number of each part: its column in arrays.
 NUMBERS = {part: number for number, part in enumerate(ORDER)}
 
 

@@ -16,11 +16,12 @@ from stallprobes.watch.division.steps import Step
 CAUSE_LIMIT = 0.15
 # Smallest shares of the time at which copies on the GPU, the GPU's work, and communication bound the program.
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
-# Smallest share of the time in which the GPU waits for a host that sleeps, from which that comes before waits.
+# Smallest share of the time in which the GPU waits for a sleeping host with which the verdict is that the host sleeps.
+# The verdict about waits is tried after it.
 ASLEEP_LIMIT = 0.5
-# Largest distance (as a share of the time) below its limit at which a second verdict is named.
+# A second verdict is named if its share of the time is at most this much below its limit.
 CLOSE = 0.05
-# Largest unknown share of the time with which there is a verdict.
+# Above this unknown share of the time, the verdict about a sequence is "unknown".
 MOST_UNKNOWN = 0.05
 # Parts of the time that count together for the verdict "allocation-bound".
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
@@ -54,7 +55,7 @@ class WaitShare(Document, kw_only=True):
     ]
 
 
-# Figures of a time without records: none of it is known.
+# Figure for time without records: from 0 to 1, since nothing is known.
 NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
 

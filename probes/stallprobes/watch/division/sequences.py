@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Largest overlap of the calls of two threads that call by turns and therefore count as one sequence, as a share of the
-# time inside calls of the less busy thread. Above twice as much, they are two sequences again.
+# Two threads call by turns and count as one sequence if their calls overlap for at most this share of the less busy
+# thread's time inside calls. Above twice this share, they are two sequences again.
 MOST_OVERLAP = 0.05
 # Largest number of threads that are compared: the last ones that made calls.
 MOST_THREADS = 64
-# Number of slices at the start in which all threads are compared, and period (in slices) of the comparisons after them.
+# Which threads call by turns is examined in each of the first _FIRST_SLICES slices of time, then in every _EVERY-th
+# slice.
 _FIRST_SLICES, _EVERY = 8, 8
 
 

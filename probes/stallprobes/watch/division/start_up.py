@@ -9,13 +9,13 @@ from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import Int64s
 
 SECOND_NS = 1_000_000_000
-# Number of consecutive seconds without an event of the start-up with which the steady state begins.
+# The steady state begins with this many seconds in a row without an event of the start-up.
 QUIET_SECONDS = 3
-# Latest second of a program in which the steady state may begin.
+# The steady state begins in this second of the program at the latest.
 MOST_SECONDS = 60
 # Kinds of calls that submit work.
 _SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
-# Limit (ns) of a call's duration in the sums: all of the time in which the start-up is judged.
+# Limit (ns) of a call's duration in the sums of the start-up: all of the time in which the start-up is judged.
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 

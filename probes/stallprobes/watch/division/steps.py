@@ -19,13 +19,13 @@ from stallprobes.watch.reading.process import CallBatch, NamedRange
 
 # Smallest number of steps from which the regularity of a call is judged.
 LEAST_STEPS = 20
-# Largest distance of a step from the median step (as a share of it) within which it is near, and smallest share of near
-# steps with which a call is regular.
+# A call is regular if at least the share LEAST_NEAR of its steps (from one such call to the next) differs from the
+# median step by at most NEAR of it.
 NEAR, LEAST_NEAR = 0.25, 0.75
 # Shortest step (ns): shorter intervals are parts of a step.
 LEAST_NS = 100_000
-# Smallest time within the regular ranges (NVTX) of one name for them to be the steps, as a share of the longest such
-# time.
+# Regular ranges (NVTX) of one name can be the steps of the program if the time inside them is at least this share of
+# the longest time inside the ranges of any name.
 LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared: the first ones of a program.
 MOST_CALLS = 64
@@ -33,7 +33,7 @@ MOST_CALLS = 64
 _IN_OCTAVE = 16
 # Number of all buckets of durations.
 _BUCKETS = _IN_OCTAVE * 48
-# Kinds of calls that block until work has ended, of which a step of the program often has one.
+# Kinds of calls that block until GPU work has ended; a step of the program often has one such call.
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
 

@@ -18,9 +18,9 @@ from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
 BETWEEN = -1
-# Largest share of the time between its calls that a thread may be off the CPU without counting as asleep.
+# A thread was asleep between its calls if it was off the CPU for more than this share of that time.
 _MOST_ASLEEP = 0.5
-# No calls in flight: when each began (ns), by thread.
+# Begins (ns) of the calls in flight, by thread: there are none.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Largest number of threads whose last call is kept: the last ones that made calls.
 _MOST_THREADS = 1024

@@ -20,7 +20,7 @@ from stallprobes.watch.lines.logged_calls import WAITING, Reading, Sequences, is
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# Longest time (ns) that a sample stands for.
+# Longest time (ns) that a sample stands for; a larger value is set to it, so that sums stay within 64 bits.
 _MOST_NS = 2.0**55
 
 

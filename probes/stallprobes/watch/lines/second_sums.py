@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (line, function, kind, …) in the sums of a second, and in the sums of all time after the last
-# second in which a steady state may begin. Samples with further keys are added without their stack, and dropped at
+# Largest number of keys (line, function, kind, …) in the sums of a second, and in the sums of all time after the latest
+# second in which the steady state may begin. Samples with further keys are added without their stack, and dropped at
 # twice as many keys.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
-# own.
+# Largest number of sequences (threads that call by turns) with sums of their own for their tail, the time after their
+# last work.
 _MOST_TAILS = 256
-# Limit of the number of a CallKind; with BETWEEN they begin at -1.
+# Upper limit of the number of a CallKind. It is larger than the kinds need, since BETWEEN is coded too and is -1.
 _KINDS = 16
 
 

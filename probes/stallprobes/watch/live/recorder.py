@@ -23,19 +23,20 @@ from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFinding
 from stallprobes.watch.live.live_view import MOST_ROWS, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 
-# Longest time (ns) after a call's end in which its cause may change.
+# Longest time (ns) after a call's end in which its cause may change; a recording then has the final cause.
 CHANGES_NS = 10_000_000_000
-# Largest number of slow calls in a line of a recording.
+# Largest number of slow calls in one line (a moment) of a recording: the last ones.
 _MOST_CALLS_IN_LINE = 2000
-# Largest number of lines of the program's output in a line of a recording.
+# Largest number of lines of the program's output in one line (a moment) of a recording: the last ones.
 _MOST_OUTPUT_IN_LINE = 500
-# Largest number of characters of a line of the program's output in a recording.
+# Largest number of characters that a recording keeps of a line of the program's output.
 _LONGEST_OUTPUT = 1000
-# Largest number of words of the program's command in a recording.
+# Largest number of words of the watched program's command line that a recording keeps.
 MOST_WORDS = 20_000
-# Shortest time (ns) between two traces of slow calls.
+# Shortest time (ns) between two traces of slow calls in a recording.
 TRACE_EVERY_NS = 10_000_000_000
-# Time (ns) after the end of a slow call at which its trace is recorded, so that its records have been read.
+# The trace of a slow call is recorded this long (ns) after the call's end: the records that it shows have been read by
+# then.
 _TRACE_AFTER_NS = 1_000_000_000
 
 # Identity of a slow call: process, program of the process, thread, begin and function.

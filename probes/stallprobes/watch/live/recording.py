@@ -15,9 +15,9 @@ from stallprobes.watch.attribution.findings import ExplainedCall, WatchFindings
 from stallprobes.watch.live.live_view import LiveRows, WatchMoment
 from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
-# Largest number of moments in a recording.
+# Largest number of moments (states of the watched program, one a line) in a recording.
 MOST_MOMENTS = 1 << 22
-# Number of moments before its target that a seek reads, to have their slow calls and output.
+# To show a moment of a recording after a jump, this many moments before it are read for their slow calls and output.
 LEAD = 30
 # Largest numbers of slow calls and of lines of output that are kept.
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000

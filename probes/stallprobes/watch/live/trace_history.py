@@ -33,7 +33,7 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Largest age (ns) of calls and records that are kept for traces on the screen.
 KEEP_NS = 12_000_000_000
-# Largest number of records, and of calls, of each process that are kept.
+# Largest number of records, and of driver calls, that are kept of each process for traces.
 MOST_RECORDS = MOST_CALLS = 500_000
 # Largest number of threads, and of functions, of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
@@ -41,7 +41,7 @@ MOST_THREADS = MOST_FUNCTIONS = 64
 _CONTEXTS = 1_000_000
 # Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
-# Limit of the bytes of a record; a larger value is set to it.
+# Largest number of bytes of a record in a trace; a larger one is set to it.
 _MOST_BYTES = 1 << 53
 # A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]

@@ -29,37 +29,38 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Smallest number of comparable kernels, and smallest share of them that must match, for two series of collectives to be
-# one communicator; smallest share for them to remain one.
+# Two series of collectives become one communicator with at least LEAST_MATCHED comparable kernels, of which the share
+# LEAST_SHARE matches. They remain one while the share _LEAST_KEPT matches.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# Smallest share of matching kernels of a sure match, smallest number of its rounds (collectives) with a wait, and
-# number of rounds below which a pair of ranks has no figures.
+# Figures of a pair of ranks are sure if at least the share SURE_SHARE of the kernels matches and at least SURE_ROUNDS
+# rounds (collectives) have a wait. With fewer than LEAST_ROUNDS of these rounds there are no figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Smallest lead in the share of matching kernels over the next best series of collectives with which a match is clear.
+# The match of two series of collectives is clear if its share of matching kernels is this much above that of the next
+# best.
 _CLEARLY = 0.2
-# Number of comparable kernels of a member of a communicator above which the counts are halved, so that older evidence
-# counts less.
+# Above this many comparable kernels, the counts of a communicator's member are halved, so that older evidence counts
+# less.
 _MOST_EVIDENCE = 4096
-# Longest time (ns) for which a process without new records delays the count of rounds (collectives of all ranks).
+# Longest time (ns) for which a process without new records holds back the count of rounds (collectives of all ranks).
 _MOST_BEHIND_NS = 15_000_000_000
-# Shortest time (ns) since the last count for which the records of all members of a communicator are known, before
-# rounds are counted again.
+# The rounds (collectives) of a communicator are counted again when the records of all members reach this much further
+# (ns).
 _LEAST_NS = 900_000_000
-# Time (ns) that stands for no limit.
+# Time (ns) up to which rounds are counted when no process is left to wait for: no limit.
 _FOREVER = 2**62
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
-# Longest pause (number of updates) between two attempts to match a rank's series of collectives that has no partners;
-# each attempt doubles it.
+# A series of collectives without partners is matched again after a pause, which doubles with each attempt up to this
+# many updates.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair of ranks: time (ns) of waits while no other kernel runs, number of rounds with a wait,
-# and time (ns) of waits in rounds for which the parts of both sequences' time are known. One column for each part
-# follows: by how much (ns) longer the late sequence was in it.
+# and time (ns) of waits in rounds whose parts of the time are known. One column for each part follows: how much longer
+# (ns) the late rank spent in it.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 # Number of columns of the sums of a pair of ranks.
 PAIR_COLUMNS = 3 + len(ORDER)
-# Columns of the sums of a member of a communicator: time (ns) of its matched kernels while no other kernel runs, the
-# part of this time (ns) in which they wait, and their number.
+# Columns of the sums of a communicator's member: time (ns) of its matched kernels while no other kernel runs, how much
+# of it (ns) is a wait, and the number of these kernels.
 COMMUNICATES, WAITED, MATCHED = range(3)
 
 

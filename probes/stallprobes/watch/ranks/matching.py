@@ -16,22 +16,24 @@ import numpy as np
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
-# Largest distance (ns) of the ends of one collective in the records of two processes, their clocks' error included.
+# The records of two processes show the ends of one collective at most this far (ns) apart, their clocks' error
+# included.
 CLOCK_ERROR_NS = 1_000_000
-# Largest deviation (ns) of the distance of the ends of one collective from the offset of the two clocks, for the same
-# offset to hold.
+# Distances between the ends of a collective on two ranks show one clock offset if they differ from it by at most this
+# (ns).
 _CLUSTER_NS = 50_000
-# Largest distance of the ends of one collective on two ranks, as a share of the shorter kernel; _CLUSTER_NS if longer.
+# The ends of one collective on two ranks differ from the clock offset by at most this share of the shorter kernel, or
+# by _CLUSTER_NS if that is more.
 _DISTANCE_SHARE = 0.1
-# Factor in the spread of the distances from the offset of two clocks above which a rank is late, and smallest delay
-# (ns) that counts as late.
+# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and than
+# _LEAST_LATE_NS (ns).
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# Largest number of candidate pairs of kernels; among more of them no offset stands out.
+# Largest number of candidate pairs of kernels of two ranks that are compared: among more, no clock offset stands out.
 _MOST_PAIRS = 1 << 19
-# The second best offset of two clocks is as possible as the best if it leaves fewer kernels without a partner than _FEW
-# plus _FEW_TIMES the best one's number.
+# The match of two ranks is ambiguous if the second best clock offset leaves fewer kernels without a partner than _FEW
+# plus _FEW_TIMES the number that the best one leaves.
 _FEW, _FEW_TIMES = 3, 3
-# Percentile of the distances from the offset of two clocks that is their spread.
+# This percentile of the distances from the clock offset of two ranks is their spread.
 _SPREAD = 95
 
 

@@ -15,7 +15,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
-# Time that stands for a rank that is not in a round.
+# Time (ns) that stands for the begin and end of a kernel of a rank that is not in a round (collective of all ranks).
 _NEVER = -(2**62)
 
 

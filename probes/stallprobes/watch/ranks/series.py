@@ -19,12 +19,14 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
-# Largest number of kernels of a rank's series of collectives that are kept, and time (ns) for which kernels in counted
-# rounds are kept.
+# Largest number of kernels that are kept of a rank's series of collectives, and time (ns) for which they are kept after
+# their rounds were counted.
 MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
-# Smallest distance (ns) of a kernel from the borders of recorded time with which its partner must be recorded too.
+# A kernel is compared if it lies at least this far (ns) inside recorded time: its partner on another rank is recorded
+# then too.
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
-# Columns of the sums of a rank's series of collectives: time (ns) in which only its kernels run, and their number.
+# Columns of the sums of a rank's series of collectives: time (ns) in which only its kernels run, and number of its
+# kernels.
 EXPOSED, COUNT = range(2)
 
 

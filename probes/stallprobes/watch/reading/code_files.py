@@ -13,7 +13,7 @@ from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
 # The descriptor of a file by its path; None where it cannot be opened.
 Opener = Callable[[str], "int | None"]
-# Places in a file that cannot be read: none.
+# Result for a file that cannot be read: no places in the code.
 _NO_CODE = CodePlaces({}, {})
 
 

@@ -86,7 +86,7 @@ class LineRow(NamedTuple):
 
 # Address and line of a row of a table, with its file; line 0 where a sequence ends.
 _Row = tuple[int, int, FilePlace]
-# Row in place of one before the first.
+# Row of a line table for an address before its first row.
 _NO_ROW: _Row = (-1, 0, FilePlace())
 
 

@@ -64,7 +64,7 @@ class ElfLimitExceeded(Exception):
 
 # Address and size of a function, and the place of its name in the file.
 Function = tuple[int, int, int]
-# Function in place of one before the first.
+# Function (address, size, place of the name) for an address before the first function.
 _NO_FUNCTION = (-1, -1, 0)
 
 

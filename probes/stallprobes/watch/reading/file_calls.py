@@ -13,9 +13,10 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY
 
-# Limit of an argument; larger ones are set to it. A program may pass any value, also in a call that fails.
+# Largest stream handle, and largest number of bytes, of a logged call; a larger one is set to it. A program may pass
+# any value, also in a call that fails.
 _MOST = np.uint64(2**62)
-# Flags of a call that has a stream, and of one that has a number of bytes.
+# Flag of a call with a stream, and flag of a call with a number of bytes.
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
 # Name of a function by its number in the file.
 Functions = Callable[[int], str]

@@ -13,7 +13,7 @@ from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_p
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
 # Longest part (characters) that is shown of a mangled name that cannot be demangled within limits.
 LONGEST_MANGLED = 200
-# Largest number of characters of all names that are kept; with more, the oldest half is dropped.
+# Largest number of characters of all kernel names that are kept; with more, the oldest half of the names is dropped.
 _MAX_KEPT = 1 << 24
 # Words of the demangler for an unnamed namespace; their parentheses would look like parameters.
 _ANONYMOUS = "(anonymous namespace)"

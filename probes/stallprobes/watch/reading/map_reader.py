@@ -59,15 +59,15 @@ from stallprobes.watch.reading.words import STATES, ProcessState
 # Name of a process's file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch if the process had no room for
 # its file: what lacked, and how much of it (bytes of memory) was needed and available.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
-# Largest number of attempts to read words that change meanwhile.
+# Largest number of attempts to read words of a file that its process changes meanwhile.
 ATTEMPTS = 16
-# Limit of every time (ns) and count in a file; a larger one is no value of a real program.
+# Largest time (ns) or count that is accepted in a file; a larger one is no value of a real program.
 MOST = 2**62
-# Limit of the count of a bucket: sums over a histogram stay within 64 bits.
+# Largest count of a histogram's bucket that is accepted in a file: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
-# Limit of the bytes of a record; a larger value is set to it, so that sums stay within 64 bits.
+# Largest number of bytes of a record in a file; a larger one is set to it, so that sums stay within 64 bits.
 MOST_IN_RECORD = 2**45
-# Largest number of samples that threads may be writing while the ring is read.
+# Largest number of samples at the end of the ring that threads may still be writing while it is read.
 _OPEN_SAMPLES = 16
 # Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
 MOST_OF_SAMPLE = 2**55

@@ -32,7 +32,8 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest CPU time (s) for demangling a name, which usually takes microseconds, and for parsing a file.
+# Longest CPU time (s) of the parser process for demangling one name, which usually takes microseconds, and for parsing
+# one file; beyond it the process ends.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
 # Limit of the numbers of file descriptors: the connection has one below it, and a file that is parsed another.
 _MAX_DESCRIPTORS = 4

@@ -46,8 +46,8 @@ from stallprobes.watch.reading.parser_messages import (
 
 # Longest time (s) until the parser process has answered a request.
 REQUEST_S = 5.0
-# Largest number of failed requests in a row, and largest time (s) spent in failed and slow requests; beyond it no more
-# requests of that kind are made.
+# After this many failed requests of one kind in a row, or this time (s) lost in failed and slow requests of the kind,
+# no more of them are made.
 MAX_FAILURES, MAX_LOST_S = 8, 30.0
 # Time (s) from which an answered request counts as slow: the symbols of the largest libraries take a fifth of it.
 _SLOW_S = 1.0
