@@ -85,6 +85,7 @@ INLINE = Cause(
 )
 # Causes of the delays that an aggressor on the graphics engine adds to victims in other contexts.
 TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
+# Cause, for victims in other contexts, of the delays by aggressors that load modules.
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,

@@ -27,8 +27,8 @@ _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventS
 # may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Result of ``depth`` for a stream whose program never waits: more calls than the driver's queue of a stream holds
-# (about 1000).
+# Upper limit of ``depth`` (calls), and its result for a program that never waits: more than the driver's queue of a
+# stream holds (about 1000).
 UNBOUNDED = 2048
 
 

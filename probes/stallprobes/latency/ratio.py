@@ -31,7 +31,7 @@ class Quantile(StrEnum):
         return int(self[1:])
 
 
-# The quantiles that are percentiles.
+# Quantiles with a percentile's number: all but IN_FLIGHT.
 PERCENTILES = (Quantile.P50, Quantile.P99)
 
 

@@ -26,8 +26,7 @@ JUDGE_NS = 200 * MS
 # Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judges a window of 1
 # s, and the windows of the first and the last of them do not overlap.
 _LASTING = 7
-# Tolerance (ns) for the time of a judgement: it may take place this much before JUDGE_NS have passed since the last
-# one.
+# Judgements are due every JUDGE_NS; one may come this much (ns) early.
 JITTER_NS = 20 * MS
 # Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged.
 _FOUND = 2
@@ -36,7 +35,7 @@ _MISSING = 3
 # Longest time (ns) between the switch of an aggressor and the logged begin or end of a slowdown that the switch
 # explains. It contains the window, the judgements, and the time in which an aggressor's work starts or ends.
 _WITH_SWITCH_NS = 3_000 * MS
-# Largest number of last switches of aggressors that are kept.
+# Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64
 # Largest number of entries in the log of verdicts; the oldest are dropped.
 MOST_ENTRIES = 200

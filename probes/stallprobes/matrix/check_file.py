@@ -46,9 +46,10 @@ _GZIP = b"\x1f\x8b"
 _LAST = "last-check.txt"
 # Name of a check's schema, without its version.
 _NAME = "stallscope.check"
-# Beginning of a recording, which is told apart from a check by it.
+# Beginning of a recording, by which one is distinguished from a check.
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
-# Names of the schemas of other documents, which are no checks.
+# Schemas of what `stallscope run` and `doctor` write with --json; the error names such a file if it is given as a
+# check.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 # Text in a check's JSON document at which its cells begin. The parts before and after it are read separately.
 _CELLS = b'"cells":['

@@ -15,7 +15,8 @@ _START_S = 1.5
 WARM_S = 0.5
 # Time (s) after a switch of aggressors that is not measured.
 SETTLE_S = 0.3
-# Longest step (s) between two reports of progress.
+# The measured session runs in steps of at most this time (s); after each, progress is reported and a request to stop is
+# obeyed.
 STEP_S = 0.1
 
 

@@ -37,7 +37,8 @@ HOST_SHARE = 0.5
 # Factor for stalls that the machine causes, not the driver. The pauses of a thread while it polls the clock show how
 # often it loses its CPU inside calls. They explain up to this many times as many slow calls, plus TAIL_CALLS.
 PAUSE_FACTOR = 3
-# Host time (ns) from which a call with short GPU work can be a wait for earlier GPU work.
+# Smallest median host time (ns) of a call whose excess over its own GPU time gets a verdict: it waits for earlier GPU
+# work, or the driver takes the time.
 HIDDEN_NS = 100_000
 # Share of a call's host time, beyond its own GPU time, that earlier GPU work must take. The call then counts as a wait
 # for it.

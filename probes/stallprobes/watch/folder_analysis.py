@@ -33,7 +33,7 @@ from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
 
-# Largest number of samples of a thread's run delay that are kept: a slow call is explained within seconds.
+# Largest number of samples kept of a thread's run delay (time ready to run but without a CPU), the latest ones.
 MOST_SAMPLES = 256
 # A ring of records or calls may be filled up to this share between two readings; this limits the pause between them.
 _ROOM = 0.4

@@ -235,7 +235,7 @@ def _rows() -> Iterator[DriverFunction]:
 
 # Table of driver functions; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
-# Properties of a driver function that FUNCTIONS does not list.
+# Result of function_of for a function that no row of FUNCTIONS fits: without a family, so not watched.
 _UNWATCHED = DriverFunction("", None)
 # Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
 _VARIANTS = ("_ptsz", "_ptds")

@@ -65,7 +65,7 @@ CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 # Number of calls in a block of the log. A thread that has filled its block takes the next free one.
 BLOCK_CALLS = 256
-# Number of blocks of the log for which the file takes memory at a time, as it fills.
+# The file takes memory for its log of calls in steps of this many blocks.
 BLOCKS_STEP = 16
 # Size (bytes) of the file's section with the names of kernels.
 NAME_BYTES = 1 << 22

@@ -40,8 +40,8 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Context switches that have no place on the host's clock yet are tried again after a pause. It grows with each attempt,
-# up to this many readings with new work.
+# Most readings with new work that are left out between two attempts to place switches on the host's clock; 0, 1, 3, 7
+# by attempt.
 _MOST_PAUSE = 7
 
 

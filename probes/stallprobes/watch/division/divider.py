@@ -79,7 +79,7 @@ KEPT_NS = 1_000_000_000
 _CREATES_NS = 1_000_000
 # With fewer context switches than this, time-slices of other processes on the GPU are ignored.
 _FEW_SWITCHES = 64
-# Largest number of sequences (threads that call by turns) that are kept: those with the most calls.
+# Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
 MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls were not logged.

@@ -70,7 +70,7 @@ class Limits:
     launch_ns: int = 5_000
 
 
-# Default limits (ns) by which parts of the time are told apart, such as how long a blocked call that submits takes.
+# Default limits (ns) by which parts of the time are distinguished, such as how long a blocked call that submits takes.
 LIMITS = Limits()
 
 

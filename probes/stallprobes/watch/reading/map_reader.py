@@ -79,7 +79,7 @@ _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecor
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
-# Beginning of the name of a function whose name is not in the file yet; its number follows.
+# Stand-in name for a function whose name the library has not written yet: this text and its number.
 _UNNAMED = "function "
 
 
@@ -627,7 +627,7 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
 
 # Part of a thread's slot in the file that is read again and again while a call changes it.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
-# Part of a thread's slot in the file that is read again to see whether slow calls were overwritten meanwhile.
+# A slot's counter of slow calls alone; it is read again to see which entries of the ring were overwritten meanwhile.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
 # Part of an NVTX range that is read again to see whether begins were overwritten meanwhile.
 _RANGE_HEAD = _part(_RANGE, "begun")

@@ -28,7 +28,7 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 PROGRAM = "py-spy"
 # Longest run (s) of py-spy.
 TIMEOUT_S = 10.0
-# Longest time (s) from the end of py-spy's output to the end of its process.
+# Time (s) for py-spy to exit once its output is closed; then it is killed.
 _ENDING_S = 1.0
 # Largest size (bytes) of py-spy's output that is read.
 MOST_BYTES = 16 << 20
