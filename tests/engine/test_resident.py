@@ -48,7 +48,10 @@ def test_an_engine_that_is_killed_ends_the_call() -> None:
     def stop() -> bool:
         # The call has been sent.
         if begun and next(asked) == 2:
-            os.kill(begun[0].session.engine_pid or 0, signal.SIGKILL)
+            engine = begun[0].session.engine_pid
+            # 0 would be the whole group of processes of the tests.
+            assert engine
+            os.kill(engine, signal.SIGKILL)
         return False
 
     with cell_runner(stop) as cells:
