@@ -137,7 +137,7 @@ def attaching_text(cost: AttachingCost) -> str:
     low = f"{100 * cost.after_low:.1f} to " if cost.after_low else "up to "
     text += f" Until it ends, the process stays slower by {low}{100 * cost.after_high:.1f} % (computed from its calls)"
     text += ", and each node of a graph that it instantiates by 0.6 to 2.4 µs" if cost.graphs else ""
-    return f"{text}; with --calls-only its calls stay as they were." if cost.after_low else f"{text}."
+    return f"{text}; with --calls-only it is less." if cost.after_low else f"{text}."
 
 
 def cost_text(cost: WatchCost) -> str:
@@ -216,7 +216,7 @@ def gaps(
     elif process.leaves_graphs:
         yield (
             f"Work of the GPU was not recorded while the program instantiated {GRAPHS_PER_S} graphs a second or more: "
-            f"that costs more than {100 * process.budget:g} %. --cost 100 records all of it."
+            f"watching may cost {100 * process.budget:g} % of its time. --cost 100 records all of it."
         )
     elif not process.kinds:
         yield "No work of the GPU was recorded: what waited for it has no cause."
