@@ -110,6 +110,16 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
         assert program.end() == (0, "", "")
 
 
+@pytest.mark.parametrize("options", [WatchOptions(calls_only=True), OPTIONS], ids=["calls only", "with records"])
+def test_a_program_at_low_addresses_keeps_its_memory(stand_in: StandIn, options: WatchOptions) -> None:
+    """Pages that are given back after a recording are the library's own, also where it never had buffers."""
+    with RunningProgram(stand_in, "poll", program="attached_low") as program:
+        for _ in range(2):
+            check(recorded(program, Attached(program.pid, options)), records=not options.calls_only)
+            program.launches()
+        assert program.end() == (0, "", "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
 def test_a_libcupti_that_the_program_may_not_read_is_sent(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -96,9 +96,11 @@ void ss_use_buffers(uint32_t large, uint32_t small)
     ss_store(ss_pool.buffers, LARGE + small);
 }
 
-/* Gives the pages of the buffers back that nobody has. */
+/* Gives the pages of the buffers back that nobody has. Without memory of theirs the addresses would be those of the program. */
 void ss_return_pages(void)
 {
+    if (!HAS_MEMORY)
+        return;
     for (int number = 0; number < SS_MOST_BUFFERS; number++) {
         uint64_t expected = SS_BUFFER_FREE;
         if (!__atomic_compare_exchange_n(&ss_pool.states[number].state, &expected, SS_BUFFER_WITH_CUPTI, 0,

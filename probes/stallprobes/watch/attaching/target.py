@@ -112,10 +112,10 @@ class Target:
         """True if the process has ended.
 
         It has not while other threads run: its first thread may have ended, or may just be replaced by one that
-        executes another program.
+        executes another program. One whose memory is gone has ended: to close a GPU's files takes it a while.
         """
         fields = self._stat()
-        return not fields or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1)
+        return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or not int(fields[20])))
 
     def mappings(self) -> Iterator[Mapping]:
         """The parts of its memory. Raises OSError where they cannot be read."""
