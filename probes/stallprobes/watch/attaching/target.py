@@ -26,6 +26,8 @@ _LONGEST_NAME = 64
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
 # A process is searched for a sleeping thread this many times, with this pause (s) between two searches.
 _LOOKS, _LOOK_PAUSE_S = 20, 0.005
+# The kernel's flag (PF_EXITING in /proc/PID/stat) of a thread that has begun to exit.
+_EXITING = 0x4
 # A line of /proc/PID/maps, with names of its fields.
 _MAPPING = re.compile(
     r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<mode>\S+) (?P<offset>[0-9a-f]+) \S+ (?P<inode>\d+)\s*(?P<path>.*)"
@@ -112,10 +114,10 @@ class Target:
         """True if the process has ended.
 
         It has not while other threads run: its first thread may have ended, or may just be replaced by one that
-        executes another program. One whose memory is gone has ended: to close a GPU's files takes it a while.
+        executes another program. One that exits has ended: to close a GPU's files takes it a while.
         """
         fields = self._stat()
-        return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or not int(fields[20])))
+        return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING))
 
     def mappings(self) -> Iterator[Mapping]:
         """The parts of its memory. Raises OSError where they cannot be read."""
