@@ -35,9 +35,9 @@ from stallprobes.watch.attaching.target import Target, user_name
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
-# Longest wait (s) for an answer, which takes milliseconds.
+# Longest wait (s) for the helper's answer to a question about its target, which takes milliseconds.
 ANSWER_S = 2.0
-# Longest wait (s) for the start of the helper process, which reads modules from disk.
+# Longest wait (s) for the start of the helper process, which imports its Python modules from disk.
 START_S = 20.0
 # Longest wait (s) until the helper has loaded a library into a process: the attacher has its own limit.
 LOADING_S = ATTACHER_S + ANSWER_S

@@ -14,9 +14,11 @@ from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_right
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
 # Names of the libraries that have the functions: before glibc 2.34, dlopen is in libdl.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
-# Machine code (x86-64) of "syscall; ret".
+# Machine code (x86-64) of "syscall; ret". The attacher needs its address in a process's C library to make system calls
+# in a thread of the process.
 _SYSCALL = b"\x0f\x05\xc3"
-# Machine code (x86-64) of "mov $15, %rax; syscall", by which the C library returns from a signal.
+# Machine code (x86-64) of "mov $15, %rax; syscall" (rt_sigreturn). The attacher needs its address in a process's C
+# library to give a borrowed thread its registers back.
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 # Type of the segment with the dynamic section of a module (ELF).
 _PT_DYNAMIC = 2

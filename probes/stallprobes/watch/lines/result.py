@@ -25,7 +25,7 @@ class LineTime(Document, kw_only=True):
     function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
-# Time of a line that has none of a sort.
+# Time of a line that has none in waits, in calls, or between calls.
 NO_TIME = LineTime()
 
 

@@ -16,10 +16,11 @@ from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 # second in which the steady state may begin. Samples with further keys are added without their stack, and dropped at
 # twice as many keys.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences (threads that call by turns) with sums of their own for their tail, the time after their
-# last work.
+# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
+# own.
 _MOST_TAILS = 256
-# Upper limit of the number of a CallKind. It is larger than the kinds need, since BETWEEN is coded too and is -1.
+# Number of codes for the kind of a call (CallKind), to sort sums by one combined number. It is larger than the kinds
+# need, since BETWEEN is coded too and is -1.
 _KINDS = 16
 
 

@@ -20,7 +20,7 @@ from stallprobes.foreign_text import printable
 MAX_LINE_BYTES = 1 << 20
 # Largest number of files, and of folders, in a unit of a line table.
 MAX_NAMES = 1 << 16
-# Largest address (bytes) in a line table; a table with a longer one is rejected as damaged.
+# Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8
 # Largest address; a larger one of a damaged table is set to it.
 _LAST_ADDRESS = (1 << 63) - 1

@@ -12,7 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time that stands for an unknown end of a window, and for an unknown time at which it is settled.
+# Time (ns) in place of the unknown end of a window of records, and of an unknown time at which a window has settled (no
+# work without records can run any more).
 NEVER = int(np.iinfo(np.int64).max)
 
 
