@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Completed value that selects no reference, or no result that counts as a failure.
+# Value that the shell completes: for a reference it selects none, for the results that count as failures it selects no
+# result.
 NONE = "none"
 
 

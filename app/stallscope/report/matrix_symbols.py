@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallscope.report.text import TextWriter
 
-# Legend texts for symbols; a kind that is not in this table gets the short text of its own.
+# Legend texts for symbols; for a kind that is not in this table, the legend shows the meaning of the kind.
 _WORDS: dict[CellKind, str] = {
     VerdictKind.QUIET: "quiet",
     VerdictKind.STARVED: "STARVED: fewer than 3 calls returned in 0.5 s",
@@ -28,7 +28,7 @@ _WORDS: dict[CellKind, str] = {
 }
 # Width (columns) of a cell: its symbol and one space.
 _STEP = 2
-# Largest number of columns of a row's name.
+# Largest width (columns) of the names of the rows.
 _LONGEST_NAME = 30
 # Width (columns) of the row's worst ratio, at the right of its symbols.
 _RATIO = 7

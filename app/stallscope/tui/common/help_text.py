@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Sections of the help of each screen: (title, text).
 _MONITOR = (
     (
         "Which victim is shown",
@@ -175,6 +176,7 @@ _DEMO = (
         "does not support is skipped, and named at the end. The demo waits while a dialog is open.",
     ),
 )
+# Sections of the help by the name of the screen.
 SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "monitor": _MONITOR,
     "matrix": _MATRIX,

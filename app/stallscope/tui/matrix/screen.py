@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SEED = 1
 # Width (columns) of a report that is copied.
 _REPORT_COLUMNS = 100
-# Redraws in a second of the time of a running check.
+# Number of redraws in a second of the time that a running check shows.
 RUN_PER_S = 4.0
 # Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
@@ -359,4 +359,5 @@ class MatrixScreen(ActionScreen):
             self.copy_report(text.getvalue())
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = MatrixScreen

@@ -24,7 +24,7 @@ LABEL = 8
 FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]
-# Decades of the latency axis before any slower or faster call: 1 µs to 100 ms.
+# Decades of the heat map's latency axis, counted from 100 ns, while no call is faster or slower: from 1 µs to 100 ms.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows that a factor of 10 of latency is divided into.
 _MOST_PARTS = 4

@@ -270,4 +270,5 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         self.action_explain()
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = WatchScreen
