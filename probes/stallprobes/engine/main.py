@@ -55,6 +55,7 @@ TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
+# Nanoseconds in a millisecond.
 _MS = 1_000_000
 
 

@@ -253,7 +253,7 @@ def _clean_strings(value: Any) -> Any:
     return value
 
 
-# Names of types for a reader of JSON, by their names in msgspec.
+# Words for the types of JSON values, by their names in msgspec's error messages.
 _WORDS = {
     "str": "a string",
     "int": "an integer",

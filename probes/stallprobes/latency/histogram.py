@@ -23,7 +23,7 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Largest integer that every JSON parser represents exactly.
 MOST = 2**53
-# Largest value (ns).
+# Largest latency (ns) that a histogram may have as its maximum.
 LARGEST = 2**62
 
 Counts = NDArray[np.uint64]

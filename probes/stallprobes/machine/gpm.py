@@ -50,7 +50,7 @@ PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
 }
-# Number of kB in a MiB, the unit of the counters of PCIe.
+# Number of kB in a MiB: the GPM counters give PCIe traffic in MiB/s, the readings have kB/s.
 _KB_OF_MIB = 1048.576
 
 

@@ -37,7 +37,7 @@ _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
     ),
     NO_PERMISSION: ("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*"),
 }
-# Reason of a missing value by the error code.
+# Reason why a telemetry value is missing, by NVML's error code.
 _MISSING: dict[int | None, str] = {
     NOT_SUPPORTED: "not supported by this GPU",
     NO_PERMISSION: "no permission",

@@ -35,8 +35,8 @@ REFERENCE_SCHEMA = "stallscope.reference/2"
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of checks of a cell in the reference: one check shows no agreement.
 LEAST_CHECKS = 2
-# Factor by which a cell's ratio to the baseline must differ from all ratios of the reference to be unusual. It keeps
-# ratios close to the limit of a verdict out. The one for p99 is larger, as p99 varies more.
+# Factor, for each percentile, by which a cell's ratio to the baseline must be above or below all ratios of the
+# reference to be unusual. It leaves out ratios close to the limit of a verdict; p99 varies more.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # Number of calls that a cell needs, for each percentile, to show that a stall of the reference is absent here.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}

@@ -21,7 +21,8 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 SIM: Final = "sim"
 HOST: Final = "host"
-# Default of ``waiting``: no probe waits. A recording leaves out the member if it is this very object.
+# Default of ``waiting`` (names of aggressors that wait for the baseline): none. A recording leaves out the member if it
+# is this very object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

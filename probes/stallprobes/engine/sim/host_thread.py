@@ -23,7 +23,7 @@ INVALID_HANDLE = 400
 NOT_READY = 600
 PEER_ACCESS_ALREADY_ENABLED = 704
 
-# Name of each code of an error.
+# Names of the error codes that simulated calls return.
 TEXTS = {
     INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
     OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY",

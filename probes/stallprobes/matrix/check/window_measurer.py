@@ -51,8 +51,8 @@ _SPIKE_NS = 100_000
 # Factor on the median call of the host control: a call at least this much longer can show that its thread lost the CPU
 # core.
 _SPIKE_TIMES = 10
-# Time (s) that a window takes longer than planned, from which it does not count: the check or the machine was
-# suspended.
+# Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
+# and the window does not count.
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2

@@ -98,7 +98,7 @@ TIME_SAMPLES = 1 << 14
 RANGE = 64
 # Largest number of different NVTX range names in one thread. The file keeps begin times for these names only.
 THREAD_RANGES = 64
-# Largest number of different NVTX range names, counted for each thread. The file keeps begin times for these names
+# Largest number of NVTX range names in a file; each counts once for each thread. The file keeps begin times for these
 # only.
 RANGES = 256
 # Number of begin times that the file keeps for each name and thread of NVTX ranges; newer ones replace the oldest. With
@@ -122,8 +122,8 @@ GRAPHS_PER_S = 100
 # Number of windows that the file keeps: stretches of time in which GPU work was recorded, or was not. With four
 # switches a second, they last for half an hour.
 WINDOWS = 1 << 13
-# The library times one in so many CUPTI callbacks, to know its own cost. The number is odd, so that it times callbacks
-# at the begin and at the end of calls equally often.
+# Number of CUPTI callbacks of which the library times one, to know its own cost. It is odd, so that the begins and the
+# ends of calls are timed equally often.
 TIMED_CALLBACKS = 255
 
 # Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would
@@ -560,23 +560,39 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-# Layout of a process's file (bytes): …_AT are the offsets of sections, …_PITCH the distances between two entries of a
-# section, and FILE_BYTES is the size of the file.
+# Offset (bytes) of the driver functions in a process's file, behind its header.
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
+# Offset (bytes) of the descriptions of the log's blocks in a process's file.
 BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
+# Offset (bytes) of the names of kernels in a process's file.
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))
+# Offset (bytes) of the ring of GPU records in a process's file.
 RECORDS_AT = NAMES_AT + NAME_BYTES
+# Offset (bytes) of the calls in the log's blocks in a process's file.
 CALLS_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
+# Distance (bytes) between the calls of two blocks of the log.
 BLOCK_PITCH = BLOCK_CALLS * ctypes.sizeof(LoggedCall)
+# Offset (bytes) of the threads' slots in a process's file.
 SLOTS_AT = CALLS_AT + CALL_BLOCKS * BLOCK_PITCH
+# Distance (bytes) between two threads' slots.
 SLOT_PITCH = _pages(ctypes.sizeof(Slot))
+# Offset (bytes) of the histograms in a process's file.
 HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
+# Distance (bytes) between two histograms.
 HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
+# Offset (bytes) of the call stacks in a process's file.
 STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
+# Distance (bytes) between two call stacks.
 STACK_PITCH = _pages(ctypes.sizeof(Stack))
+# Offset (bytes) of the modules in a process's file.
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
+# Offset (bytes) of the windows (times with or without records of GPU work) in a process's file.
 WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
+# Offset (bytes) of the ring of call-stack samples in a process's file.
 SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
+# Offset (bytes) of the begin times of NVTX ranges in a process's file.
 RANGES_AT = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
+# Distance (bytes) between the begin times of two NVTX range names.
 RANGE_PITCH = _pages(ctypes.sizeof(NamedRange))
+# Size (bytes) of a process's file.
 FILE_BYTES = RANGES_AT + RANGES * RANGE_PITCH
