@@ -17,7 +17,7 @@ BAR = 6
 _NO_BAR = "▏"
 # Order of the outcomes by which the table of blame sorts the victims.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
-# Shorter words for some conclusions, for a narrow table.
+# Shorter words for some conclusions of a blame experiment, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
 # Smallest width (columns) to which the table of blame cuts a name; with less room it tries a narrower layout.
 _LEAST_NAME = 12

@@ -20,7 +20,7 @@ from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.table import TableColumn
 from stallscope.report.text import NARROWEST, TextWriter
 
-# Default number of slowest calls that are listed.
+# Default number of a trace's slowest calls that its text lists.
 _SLOWEST = 5
 # Largest share of the width of a trace's text for the labels of its rows.
 _LABELS = 0.34

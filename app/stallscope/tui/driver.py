@@ -19,7 +19,7 @@ from textual.message import Message
 
 from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
-# Largest number of bytes of input that are read at a time.
+# Largest number of bytes of terminal input that are read at a time.
 _READ_BYTES = 4096
 # Longest wait (s) for terminal input, after which the reading thread checks whether the app has ended.
 _POLL_S = 0.1

@@ -21,7 +21,7 @@ PASTE_S = 1.0
 _TYPED_BYTES = 16
 # Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"
-# Largest coordinate; no terminal is larger.
+# Largest coordinate (column or line) that is accepted in a mouse event; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
 # Surrogate characters: a key event with one is dropped, because they cannot be written to a terminal.
 _SURROGATES = re.compile("[\ud800-\udfff]")

@@ -45,7 +45,7 @@ MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 # Names of the phases that a channel may have.
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
-# Schema of the names of the channels of a repeat.
+# JSON Schema of the names of the channels of a repeat.
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",

@@ -16,7 +16,7 @@ from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
-# Period (s) at which a condition is polled.
+# Period (s) at which a blame experiment polls the condition that it waits for.
 _STEP_S = 0.005
 # Longest wait (s) until aggressors that were switched off have returned.
 _RETURN_AT_MOST_S = 1.0

@@ -32,7 +32,7 @@ _LINE_S = 10.0
 _RATE_S, _RATE_SHARE = 1.0, 0.01
 # Width (columns) of the progress bar between its brackets.
 _BAR_COLUMNS = 24
-# Times from this value (s) on are written in minutes in the progress line.
+# Smallest time (s) that the progress line shows in minutes.
 _MINUTES_FROM_S = 100
 
 

@@ -14,7 +14,7 @@ from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
 from stallscope.tui.demo.tour import DemoTour
 
-# Number of lines of the caption that explains a step.
+# Number of lines of the caption that explains a step of the demo.
 CAPTION_LINES = 3
 # Largest width (columns) of a line of the demo's caption: longer lines are hard to read.
 _LONGEST_LINE = 120

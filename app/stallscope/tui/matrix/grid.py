@@ -25,7 +25,7 @@ from stallscope.tui.matrix.view_model import CellLabel, Key
 CELL, WIDEST_CELL = 9, 12
 # Smallest and largest width (columns) of the names of the rows.
 LABEL, WIDEST_LABEL = 12, 30
-# Largest number of lines of the names of the columns.
+# Largest number of lines for the names above the columns of the matrix.
 HEAD_LINES = 4
 # Smallest width (columns) to which the title of the grid is cut.
 _SHORTEST_TITLE = 10

@@ -58,7 +58,7 @@ CHANGE_LEGEND = (
 )
 # Letter after a ratio that names its phase, used where one line of a cell shows only the worse of call and wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-# Outcomes from harmless to severe.
+# Outcomes of a cell in a comparison, from harmless to severe.
 _OUTCOME_ORDER = (
     CellOutcome.SAME,
     CellOutcome.UNSURE,

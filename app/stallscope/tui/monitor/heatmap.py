@@ -33,7 +33,7 @@ _MOST_PARTS = 4
 _WITH_AXIS, _WITH_POWER = 8, 16
 # Letters of a heat map cell, from no calls to many, as an array.
 _LETTERS = np.array(list(SHADES))
-# Styles of a cell by latency.
+# Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
 _STYLES = ("faint", "heat", "hot", "bad")
 # Styles of the line above the heat map, which has switch marks, names of aggressors, and remarks; index 0 is for
 # blanks.
@@ -42,8 +42,8 @@ _TITLE_STYLES = ("", "accent", "strong", "dim")
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# An aggressor's name above the heat map is cut to the room left; with this number of columns or fewer, only its key is
-# shown.
+# Largest number of columns left for an aggressor's name above the heat map with which only the aggressor's key is
+# shown. With more, the name is cut to them.
 _SHORTEST_NAME = 3
 # Remarks in the line above the heat map: _BASELINE over the time in which the baseline is measured, _RECORDED while the
 # timeline records calls, which makes them longer.

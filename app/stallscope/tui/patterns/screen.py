@@ -20,7 +20,7 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
-# Width (columns) of a screen below which the list is above the description, and not beside it.
+# Width (columns) of a screen below which the list of patterns is above the description, and not beside it.
 NARROW_COLUMNS = 110
 # Words for the kinds of a pattern's variants.
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}

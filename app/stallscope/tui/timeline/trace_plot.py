@@ -44,7 +44,7 @@ _USUAL = {
 }
 # Entry in the plot's list of rows for the line with the arrow of the delay, which is no row of the trace.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
-# Smallest and largest width (columns) of the names of rows.
+# Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)
 
 

@@ -26,7 +26,7 @@ _LEAST_SHARE = 0.005
 _HEAD = 12
 # Largest number of slow calls that the list draws: no screen has more lines.
 _MOST = 200
-# Number of newest calls that are drawn bright.
+# Number of newest slow calls that are drawn bright.
 _BRIGHT = 3
 
 

@@ -41,13 +41,13 @@ COMPARED_STARTS = 2_048
 # Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
 # is roughly known.
 COMPARED_NEAR = 8_192
-# Smallest number of context switches, as a share of those that the best candidate clock offset matches, that another
-# candidate must match to be examined.
+# Smallest number of matched context switches, as a share of the best candidate's, with which another candidate clock
+# offset is examined.
 LEAST_RIVAL = 0.25
 # Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# Number of context switches, as a share of those that the best candidate clock offset matches, above which another
-# candidate is as possible. Of these, the one whose lags (from a switch to its work) vary least is chosen.
+# Number of matched context switches, as a share of the best candidate's, above which another candidate clock offset is
+# as possible. Of these candidates, the one whose lags (from a switch to its work) vary least is chosen.
 MOST_RIVAL = 0.75
 # Smallest share of the starts of work at which the work's context must have the GPU by a clock offset; otherwise the
 # offset is rejected. It is below 1, since the records of context switches may have gaps.
@@ -62,7 +62,7 @@ VALID_NS = 20_000_000_000
 # Shortest time (ns) without work of the context before a start of work that is compared with context switches. After a
 # shorter one, the work need not have waited for a switch.
 IDLE_NS = 50_000
-# Clock offsets are searched up to this distance (ns) between the GPU's clock and CLOCK_REALTIME.
+# Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000
 # Longest time (ns) from a context switch until its record is read; later work is not compared with switches yet.
 DELIVERED_NS = 500_000_000

@@ -34,7 +34,7 @@ _COMMUNICATION = ("nccl", "nvshmem")
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
-# Distance (ns) from a time in which the work nearest to it is searched first: most streams have some there, and a
+# Distance (ns) from a given time within which the nearest work is searched first: most streams have some there, and a
 # search of all rows is slow.
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.

@@ -29,6 +29,7 @@ MOST_UNKNOWN = 0.05
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
+# Description of a verdict about what bounds a sequence, in the JSON schema.
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "

@@ -27,7 +27,8 @@ LEAST_NS = 100_000
 # Smallest time inside the NVTX ranges of one name, as a share of the longest one of any name, with which these ranges
 # can be the steps of the program.
 LEAST_INSIDE = 0.9
-# Largest number of kinds of calls (thread, function, size) that are compared: the first ones of a program.
+# Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first ones
+# of the program.
 MOST_CALLS = 64
 # Number of buckets of durations in each octave: a bucket is 4 % wide.
 _IN_OCTAVE = 16

@@ -39,7 +39,7 @@ _ADD_CONSTANT, _ADVANCE_FIXED = 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 # Oldest and newest version of DWARF whose line tables are read.
 _FIRST_VERSION, _LAST_VERSION = 2, 5
-# Length that stands for a table in the 64-bit format; the real length follows.
+# Length in a line table (DWARF) that marks the 64-bit format; the real length follows.
 _LARGE = 0xFFFFFFFF
 
 

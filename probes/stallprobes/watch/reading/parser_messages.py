@@ -22,7 +22,7 @@ MAX_ANSWER_BYTES = 1 << 22
 MAX_NAMES = 256
 # Largest number of addresses of one file in a request.
 MAX_ADDRESSES = 256
-# Largest size (bytes) of data memory of the process: files and names that need more are not read.
+# Largest size (bytes) of the parser process's data memory: files and names that need more are not read.
 MAX_DATA_BYTES = 256 << 20
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from stallprobes.files.codec import Document, String, Unsigned, about
 
-# Variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm. The first
-# one that is set counts. LOCAL_RANK counts the ranks of one machine.
+# Environment variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm.
+# The first one that is set counts. LOCAL_RANK counts the ranks of one machine.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
