@@ -17,7 +17,7 @@ from stallscope.report.columns import wrapped
 
 # Smallest width (pixels) of a trace's SVG image.
 NARROWEST = 800
-# Margin of the image, and heights of a row, of its bars, and of a line of text; all in pixels.
+# Sizes (pixels) in a trace's SVG image: its margin, and the heights of a row, of a row's bars, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # Width (pixels) of a letter in the font of a trace's SVG image; the room for labels is computed with it.
 _LETTER = 7.23
@@ -25,7 +25,8 @@ _LETTER = 7.23
 _WIDEST_LETTER = 7.7
 # Smallest distance (pixels) between two ticks of the axis in a trace's SVG image.
 _TICK_EVERY = 90
-# _MERGED: largest gap (pixels) between two spans that are drawn as one bar. _LEAST: smallest width (pixels) of a bar.
+# _MERGED: largest gap (pixels) between two spans of a row that are drawn as one bar. _LEAST: smallest width (pixels) of
+# a bar.
 _MERGED, _LEAST = 0.3, 1.0
 
 # Colors of a trace's SVG image on a light ground.

@@ -21,7 +21,7 @@ from stallprobes.model import Channel, Phase
 _LOW, _HIGH = 5.0, 95.0
 # Smallest number of baseline windows from which their spread is computed.
 _FEWEST_WINDOWS = 4
-# Percentiles of the baseline windows that are the ends of the range that a report gives for the machine.
+# Ends of the range that a report gives for the machine, as percentiles of the values of the baseline windows.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
 # Smallest number of baseline windows from which the machine's range (of a percentile between windows) is computed.
 _FEWEST_FOR_RANGE = 20

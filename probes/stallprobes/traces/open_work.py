@@ -20,7 +20,7 @@ _LATE_NS = 20 * MS
 _MOST_CALLS = 4_096
 # Columns of the times of calls.
 _BEGAN, _RETURNED = range(2)
-# No calls: their columns without rows.
+# Empty table of calls.
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
 
 

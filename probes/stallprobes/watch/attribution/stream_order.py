@@ -28,8 +28,8 @@ MOST_OF_STREAM = 4
 # Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
 # and so on.
 DEEPEST = 8
-# Blocking streams wait for the legacy default stream. Largest number of them that are known, and that the search for
-# what a call waits for includes: the last created ones.
+# Largest numbers of blocking streams (they wait for the legacy default stream), the last created ones: MOST_BLOCKING
+# that are known, MOST_ORDERED that the search for what a call waits for includes.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First StreamRole whose calls order streams or threads, by events or other waits; all roles after it do so too.
 _ORDERING = StreamRole.RECORDS

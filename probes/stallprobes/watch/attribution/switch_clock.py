@@ -71,8 +71,8 @@ DELIVERED_NS = 500_000_000
 LEAST_FITTING = 8
 # Largest width (ns) of a span of possible clock offsets that is taken for one offset.
 WIDEST_NS = 200_000
-# The best span of clock offsets must fit more begins and ends of work than the second one, by LEAST_WORSE or by
-# LEAST_WORSE_SHARE of all if that is more. Otherwise both are candidates.
+# Smallest lead of the best span of clock offsets over the second one, in begins and ends of work that fit: LEAST_WORSE,
+# or the share LEAST_WORSE_SHARE of all if that is more. With a smaller lead, both spans are candidates.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
 # Factor by which the lags (from a context switch to its work) must vary less with the best of several clock offsets
 # than with the second one. With the right offset they varied by 20 to 50 ns, with one that is off by a period by 850 to

@@ -14,7 +14,7 @@ from stallprobes.watch.intervals import Int64s
 
 # By thread id int64[n][3], ascending: a time (ns), the run delay until then, and the time on a CPU until then (ns).
 CpuSamples = Mapping[int, Int64s]
-# No samples of any thread: it is not known when threads were on a CPU.
+# Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
 # it is assumed to be on one.

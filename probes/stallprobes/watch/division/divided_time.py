@@ -22,8 +22,9 @@ _POWER = 5 / 3
 # Step, as a share of a slice of time, by which the divided stretch moves from slice to slice. The golden ratio keeps it
 # from staying at one phase of a periodic program.
 _GOLDEN = 0.6180339887498949
-# All processes that are compared have the same stretch of each period (ns) divided into parts, at least LEAST_COMPARED
-# of the period: most collectives then lie in one stretch with the collective before them.
+# PERIOD_NS: period (ns) of which all processes that are compared have the same stretch divided into parts.
+# LEAST_COMPARED: smallest share of the period in this stretch; most collectives then lie in one stretch with the
+# collective before them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

@@ -32,7 +32,8 @@ WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
 # queue.
 COLUMNS = _PARTS + 3
 
-# Part of the time in which each kind of work runs; of several kinds the first one counts.
+# Part of the time by the kind of GPU work that runs. If several kinds run at once, the first of them in this table
+# counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
 # Part of the time inside a call of each CallKind, by the kind's number; the last part is for the time without a call.
 _PART_OF_KIND = np.array(

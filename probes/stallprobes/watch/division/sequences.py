@@ -12,8 +12,8 @@ MOST_OVERLAP = 0.05
 # Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last ones that
 # made calls.
 MOST_THREADS = 64
-# Which threads call by turns is examined in each of the first _FIRST_SLICES slices of time, then in every _EVERY-th
-# slice.
+# Slices of time in which it is examined which threads call by turns: each of the first _FIRST_SLICES, then every
+# _EVERY-th.
 _FIRST_SLICES, _EVERY = 8, 8
 
 

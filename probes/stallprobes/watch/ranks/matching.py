@@ -24,7 +24,7 @@ CLOCK_ERROR_NS = 1_000_000
 _CLUSTER_NS = 50_000
 # Share of the shorter of two kernels on two ranks that replaces _CLUSTER_NS where it is longer.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and than
+# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and later than
 # _LEAST_LATE_NS (ns).
 _LATE, _LEAST_LATE_NS = 3, 5_000
 # Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands out.

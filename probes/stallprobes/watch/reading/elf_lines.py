@@ -22,9 +22,9 @@ MAX_LINE_BYTES = 1 << 20
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8
-# Largest address; a larger one of a damaged table is set to it.
+# Largest address in a line table; a larger one, of a damaged table, is set to it.
 _LAST_ADDRESS = (1 << 63) - 1
-# Largest line number; a larger one of a damaged table is set to it.
+# Largest line number in a line table; a larger one, of a damaged table, is set to it.
 _LAST_LINE = 1 << 31
 # Paths of files that come with the compiler or CUDA: their lines are none of the program, also where they are inlined
 # into its functions.
