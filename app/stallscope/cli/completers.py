@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 # Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Value that the shell completes: for a reference it selects none, for the results that count as failures it selects no
-# result.
+# Value for no reference, and for no result that counts as a failure; the shell completes it.
 NONE = "none"
 
 

@@ -26,11 +26,11 @@ _WORDS: dict[CellKind, str] = {
     Status.INVALID: "invalid",
     Status.UNSUPPORTED: "not supported",
 }
-# Width (columns) of a cell: its symbol and one space.
+# Width (columns) of a cell in the block of symbols: its symbol and one space.
 _STEP = 2
-# Largest width (columns) of the names of the rows.
+# Largest width (columns) of the names of the rows of the block of symbols.
 _LONGEST_NAME = 30
-# Width (columns) of the row's worst ratio, at the right of its symbols.
+# Width (columns) of a row's worst ratio, at the right of its symbols.
 _RATIO = 7
 
 

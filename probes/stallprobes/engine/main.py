@@ -34,7 +34,7 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupporte
 from stallprobes.model import Process
 from stallprobes.native.layouts.board import EngineState
 
-# Module of each backend.
+# Python module of each backend, by the backend's name.
 BACKENDS = {
     "host": "stallprobes.engine.host",
     "cuda": "stallprobes.engine.cuda.backend",

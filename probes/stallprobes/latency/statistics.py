@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 MANY = 200
 # Number of rounds in which the fit of the repeats' variances leaves out outliers and is repeated.
 _ROUNDS = 4
-# Largest next term, as a share of the sum so far, that ends the sum of an exact test's probabilities.
+# Smallest share of the sum so far that a term of an exact test's probability must have; the sum ends at the first
+# smaller term.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

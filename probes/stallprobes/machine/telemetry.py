@@ -97,7 +97,7 @@ def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField
     return TelemetryField(name, 1.0, read, slow=True)
 
 
-# Telemetry readings: name, period (s), and the function that reads the value by NVML.
+# Telemetry readings: name, period (s), and the function that reads the value from NVML.
 FIELDS = (
     TelemetryField("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
     TelemetryField("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),

@@ -29,7 +29,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the JSON document of a reference, with the number of its version.
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
@@ -45,9 +45,9 @@ WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# Suffix of the names in the fingerprint of a simulated GPU.
+# Suffix of a simulated GPU's name in the machine's fingerprint.
 _SIMULATED = " (SIMULATED)"
-# Keys of the fingerprint whose differences from the reference are named.
+# Keys of the machine's fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")
 
 

@@ -32,13 +32,13 @@ _LEAD_IN_AT_MOST_S = 0.05
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. The window is extended to reach it.
 _ENOUGH_CALLS = 40
-# Time (s) by which a window is extended again and again, until every running aggressor has ended an iteration in it.
+# Time (s) by which a window is extended each time, until every running aggressor has ended an iteration in it.
 _EXTENSION_S = 0.02
 # Longest window (s), also if calls of a victim or an iteration of an aggressor are missing in it.
 _LONGEST_S = 0.35
 # Time (ns) without progress after which an aggressor counts as stuck.
 _NO_PROGRESS_NS = 500_000_000
-# Largest number of rounds of an experiment.
+# Largest number of rounds of a blame experiment.
 _MOST_ROUNDS = 20
 
 

@@ -14,7 +14,7 @@ from stallprobes.recording.line_reader import RecordedLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 
-# Largest number of observations: four days with ten a second. The index has 32 bytes for each.
+# Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
 # Position in the file that stands for a line of probes, or of baselines, that the recording did not have yet.
 _NONE = -1

@@ -35,11 +35,10 @@ TAIL_CALLS = 3
 # Smallest share of a victim's excess latency that the host control must have at the same time, so that the machine
 # counts as the cause and not the driver.
 HOST_SHARE = 0.5
-# Factor on the number of slow calls that a thread's pauses explain: they show, while the thread polls the clock, how
-# often it loses its CPU. Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the
-# driver.
+# Factor on the number of slow calls that is expected from how often a thread loses its CPU (seen as pauses while it
+# polls the clock). Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the driver.
 PAUSE_FACTOR = 3
-# Smallest median host time (ns) of a call that gets a verdict as much longer than its own GPU work: it waits for
+# Smallest median host time (ns) of a call that gets a verdict for being much longer than its own GPU work: it waits for
 # earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
 # Smallest share of a call's host time, beyond its own GPU time, that earlier GPU work must take, so that the call
@@ -52,17 +51,17 @@ _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
 # contexts. Such waits differ only by the work itself.
 _MOST_UNEQUAL = 1.25
 
-# Cause of a verdict without an aggressor, with its short form: as slow after the aggressors stopped.
+# Cause of the verdict "drift", with its short form.
 DRIFT_CAUSE = (
     "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
     "as slow after the aggressors stopped: drift, or a lasting effect",
 )
-# Cause of a verdict without an aggressor, with its short form: the machine varies by as much.
+# Cause of the verdict "unsteady", with its short form.
 UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of a verdict without an aggressor, with its short form: too few windows.
+# Cause of a verdict that has too few windows, with its short form.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",

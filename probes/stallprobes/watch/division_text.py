@@ -30,7 +30,7 @@ _MOST_SHARERS = 4
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
-# time off the CPU this share of the time between calls. So must the time ready to run, to be named.
+# time off the CPU this share of the time between calls. The time ready to run is named at the same share.
 _LEAST_OFF_CPU = 0.1
 # Smallest width of a figure's interval, as a share of the time, with which the interval is printed. A limit below this
 # share is printed as "less than 1 %".

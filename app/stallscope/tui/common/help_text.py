@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Sections of the help of each screen: (title, text).
+# Sections of the monitor's help: (title, text).
 _MONITOR = (
     (
         "Which victim is shown",
@@ -60,6 +60,7 @@ _MONITOR = (
         "reads 100 %.",
     ),
 )
+# Sections of the matrix screen's help: (title, text).
 _MATRIX = (
     (
         "Block",
@@ -109,6 +110,7 @@ _TIMELINE = (
         "ended. On a GPU, switching it on first takes some 16 s.",
     ),
 )
+# Sections of the watch screen's help: (title, text).
 _WATCH = (
     (
         "Rows",
@@ -147,6 +149,7 @@ _WATCH = (
         "and waits for its end. ctrl+z stops the program too. The report is printed when the screen is closed.",
     ),
 )
+# Sections of the process screen's help: (title, text).
 _PROCESSES = (
     (
         "Rows",
@@ -167,6 +170,7 @@ _PROCESSES = (
         "monitor ends the monitor first, so that its probes do not disturb the process.",
     ),
 )
+# Sections of the demo's help: (title, text).
 _DEMO = (
     (
         "The demo",

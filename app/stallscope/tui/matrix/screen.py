@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Seed of the order of a check on the screen.
 SEED = 1
-# Width (columns) of a report that is copied.
+# Width (columns) of the report of a check that is copied to the clipboard.
 _REPORT_COLUMNS = 100
 # Number of redraws in a second of the time that a running check shows.
 RUN_PER_S = 4.0

@@ -21,7 +21,7 @@ from stallprobes.model import Channel, Phase, Source
 from stallprobes.verdicts.kinds import FAIL_ON, FAILURES, Look
 from stallprobes.verdicts.verdict import Detectable
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the JSON document of a comparison, with the number of its version.
 COMPARE_SCHEMA = "stallscope.compare/3"
 # Probability that a comparison of two checks of an unchanged machine reports a cell as worse or better, if calls are
 # independent. Measured: 0 of 110 simulated comparisons (bench_check.py), 2 of 45 on one H200, 1 of 200 from the repeats

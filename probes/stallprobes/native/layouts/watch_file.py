@@ -116,7 +116,7 @@ RECORD_NS = 6000
 # Cost (ns) of the record of a graph's node, by which the library limits its recording. It was 0.25 us in a graph that
 # was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Number of graphs instantiated in a second from which the library does not record GPU work, unless its cost has no
+# Smallest number of graphs instantiated in a second at which the library records no GPU work, unless its cost has no
 # limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
 # Number of windows that the file keeps: stretches of time in which GPU work was recorded, or was not. With four

@@ -12,7 +12,7 @@ from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_right
 
 # Functions of the process that the attacher calls to load the library.
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
-# Names of the libraries that have the functions: before glibc 2.34, dlopen is in libdl.
+# Names of the libraries that have the functions of NAMES: before glibc 2.34, dlopen is in libdl.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
 # Machine code (x86-64) of "syscall; ret". The attacher needs its address in a process's C library to make system calls
 # in a thread of the process.

@@ -31,7 +31,7 @@ LEAST_WORK = 4096
 # Number of newest records of context switches that are kept at any age: they give the offset between the GPU's and the
 # host's clock.
 LEAST_SWITCHES = 512
-# Time (ns) before and after a slow call of which the records are used to explain the call.
+# Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
 # Number of newest records that are always used to explain slow calls, also if no call is near them: any GPU work at all
 # is evidence.

@@ -20,9 +20,9 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# Handles of the default stream of all threads: 0 and CU_STREAM_LEGACY.
+# Handles of the legacy default stream, which all threads share: 0 and CU_STREAM_LEGACY.
 LEGACY = (0, 1)
-# Handle of the default stream of each thread: CU_STREAM_PER_THREAD.
+# Handle of a thread's own default stream: CU_STREAM_PER_THREAD.
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)

@@ -22,8 +22,8 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
-# Largest number of waits and host functions of a stream, the last ones before a call, in which the search for what the
-# call waits for continues.
+# Largest number of waits and host functions of a stream that the search for what a call waits for follows: the last
+# ones before the call.
 MOST_OF_STREAM = 4
 # Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
 # and so on.

@@ -21,7 +21,7 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 # Time (ns) from a switch to the start of the work that waited for it, on an H200.
 SWITCH_TO_WORK_NS = 3_840
 # Largest difference (ns) between clock offsets from pieces of work at the same time: CUPTI's own conversion of the
-# work's times has such an error.
+# work's times is off by as much.
 MOST_SPREAD_NS = 8_000
 # Largest drift (ppm) between the GPU's clock and the host's.
 DRIFT_PER_MILLION = 50
@@ -57,7 +57,7 @@ FOLLOWED = 32
 # Smallest number of context switches of such a group that must match a start of work, so that the group confirms the
 # known clock offset.
 LEAST_FOLLOWED = 8
-# Longest time (ns) from the last confirmation of a clock offset in which it is used.
+# Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
 # Shortest time (ns) without work of the context before a start of work that is compared with context switches. After a
 # shorter one, the work need not have waited for a switch.

@@ -42,6 +42,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
 
 # Last sentence of the remedies for waits for the program's own GPU work.
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
+# Causes of slow calls that lie on the GPU.
 CAUSES = (
     CallCause(
         WaitCause.GPU_WORK,

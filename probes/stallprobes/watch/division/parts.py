@@ -86,7 +86,7 @@ PARTS = {
 MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
 # Parts of the time in which only kernels that communicate run.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
-# Parts of the time in which the GPU is occupied: no host that is faster would end them sooner.
+# Parts of the time in which the GPU is occupied: a faster host would not end them sooner.
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
 # Order of the parts in the columns of arrays.
 ORDER = tuple(Part)

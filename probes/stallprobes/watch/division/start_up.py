@@ -10,7 +10,7 @@ from stallprobes.watch.intervals import Int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# Number of seconds in a row without an event of the start-up that begin a program's steady state.
+# Number of consecutive seconds without an event of the start-up with which a program's steady state begins.
 QUIET_SECONDS = 3
 # Second of a program in which its steady state begins at the latest.
 MOST_SECONDS = 60

@@ -24,8 +24,8 @@ LEAST_STEPS = 20
 NEAR, LEAST_NEAR = 0.25, 0.75
 # Shortest step (ns) of a program; shorter intervals are parts of a step.
 LEAST_NS = 100_000
-# Smallest time inside the NVTX ranges of one name, as a share of the longest one of any name, with which these ranges
-# can be the steps of the program.
+# Smallest time inside the NVTX ranges of one name, as a share of the longest such time of any name, with which these
+# ranges can be the steps of the program.
 LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first ones
 # of the program.

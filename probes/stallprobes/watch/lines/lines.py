@@ -27,8 +27,8 @@ MOST_LINES = 50
 _DEVIATIONS = 1.96
 # Sorts of time at a line, as columns: inside calls that wait for the GPU, inside other calls, between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Verdicts with which a sequence's lines are ordered by all of their time, not by their cost: host time costs nothing by
-# itself where the GPU or its other users are the limit. The limit may also be unknown.
+# Verdicts with which a sequence's lines are ordered by all of their time and not by their cost: the GPU or its other
+# users are the limit, so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Smallest number of samples with a call stack from which the places of samples without one are estimated.
 _LEAST_KNOWN = 10

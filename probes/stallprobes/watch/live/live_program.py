@@ -16,7 +16,7 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# Longest wait (s) at the end of watching for readings of call stacks and code from outside that still run.
+# Longest wait (s) at the end of watching for call stacks and code that are still being read from outside the processes.
 LOOK_S = 5.0
 # Period (ns) of the analyses: a person does not read findings faster. The figures change more often.
 ANALYZE_NS = 1_000_000_000

@@ -35,8 +35,7 @@ LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
 # Figures of a pair of ranks are sure if at least the share SURE_SHARE of the kernels matches and at least SURE_ROUNDS
 # rounds (collectives) have a wait. With fewer than LEAST_ROUNDS of these rounds there are no figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Distance in the share of matching kernels by which the best match of two series of collectives must lead the next best
-# one.
+# Smallest lead of the best match of two series of collectives over the next best one, in the share of matching kernels.
 _CLEARLY = 0.2
 # Number of comparable kernels above which the counts of a communicator's member are halved, so that older evidence
 # counts less.

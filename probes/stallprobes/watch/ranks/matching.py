@@ -22,7 +22,7 @@ CLOCK_ERROR_NS = 1_000_000
 # Largest distance (ns) between the ends of kernels on two ranks, less the clock offset, at which the kernels can be one
 # collective.
 _CLUSTER_NS = 50_000
-# Share of the shorter of two kernels on two ranks that replaces _CLUSTER_NS where it is longer.
+# Share of the shorter of two kernels on two ranks. Where it is longer than _CLUSTER_NS, it is the limit in its place.
 _DISTANCE_SHARE = 0.1
 # A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and later than
 # _LEAST_LATE_NS (ns).

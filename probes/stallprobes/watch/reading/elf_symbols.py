@@ -27,7 +27,7 @@ MAX_SYMBOL_BYTES = 96 << 20
 MAX_NOTE_BYTES = 1 << 18
 # Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Largest size (bytes) of a function whose size the symbol table does not give, as of many in assembler.
+# Size (bytes) that is assumed of a function whose size the symbol table does not give, as of many in assembler.
 LONGEST_WITHOUT_SIZE = 1 << 14
 # Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15

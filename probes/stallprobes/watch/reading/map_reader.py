@@ -630,7 +630,8 @@ _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
 # Part of a thread's slot with the counter of its slow calls. It is read again to see which slow calls in the file's
 # ring were overwritten meanwhile.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
-# Part of an NVTX range that is read again to see whether begins were overwritten meanwhile.
+# Part of an NVTX range's entry with the number of its begins. It is read again to see whether begins were overwritten
+# meanwhile.
 _RANGE_HEAD = _part(_RANGE, "begun")
 
 

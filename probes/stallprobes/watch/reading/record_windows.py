@@ -87,5 +87,5 @@ class RecordWindows:
         return int(np.maximum(self.ends[ended] - self.begins[ended] - self.took[ended], 0).sum())
 
 
-# Windows of a process without any time in which records were on or off.
+# Windows of a process whose file has none.
 NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))
