@@ -25,10 +25,11 @@ _START_AT_MOST_S = 0.3
 # Number of calls that each victim makes between a change of state and the measured window. The first of them may have
 # begun before the change.
 _LEAD_IN_CALLS = 2
-# Longest wait (s) for the calls of a victim after a change of state that are not measured.
+# Longest wait (s) until every victim has made its first _LEAD_IN_CALLS calls after a change of state, which are not
+# measured.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) for which the last kernel of a probe that keeps its queue full runs after the queue is empty. The
-# wait for it is as much longer for each such probe that stays on, as contexts on one GPU take turns.
+# Longest time (s) for which a probe that keeps its queue full still runs its last kernel after the queue is empty. The
+# experiment waits this long, and once more for each such probe that stays on, as contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. The window is extended to reach it.
 _ENOUGH_CALLS = 40

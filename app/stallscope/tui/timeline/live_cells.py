@@ -23,8 +23,8 @@ _ROW, _START, _END, _HOLLOW, _OP = range(5)
 _COLUMNS = 5
 # Operation number of an interval that has no operation.
 _NO_OP = -1
-# Number of the lowest bits of a code for a row of GPU work that contain CUPTI's number of the stream. The higher bits
-# contain the number of the context.
+# Number of bits of CUPTI's stream number in the code of a timeline's row of GPU work; the context's number is in the
+# bits above.
 _STREAM_BITS = 32
 
 

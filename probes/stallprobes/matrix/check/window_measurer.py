@@ -24,8 +24,8 @@ _LEAD_IN_S = 0.002
 # Time (s) until the first check whether switched-off probes are parked. Each further interval is longer by the factor
 # _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) between switching on the aggressors of a window and measuring. The check also looks in this interval whether
-# they run.
+# Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether they
+# run.
 _SETTLE_S = 0.005
 # Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
 # never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its

@@ -42,8 +42,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WIND
 # Largest p-value of a change that a comparison reports as unsure; with a larger one the change is due to chance. About
 # one unchanged cell in a hundred has a smaller one.
 LIKELY = 0.01
-# Smallest number of calls of both checks with which a change of the median can be unsure. With fewer, chance explains
-# every such change.
+# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
+# fewer calls no change can be significant, so it stays unsure.
 ENOUGH_CALLS = 8
 # Largest dispersion of the number of slow calls between the repeats of a cell, or of similar cells, with which their
 # calls count as independent. The dispersion of independent calls is 1.
@@ -51,8 +51,8 @@ DISPERSION = 2.0
 # Largest dispersion of the number of slow calls between the repeats of a cell alone with which its calls count as
 # independent. As a cell has few repeats, 1 of 50 cells with independent calls has a larger one.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a cell's latency to the baseline of its row with which a change of the baseline explains that of the
-# cell. The cause of both, such as the CPU's clock, is then reported once, for the baseline.
+# Largest ratio of a cell's latency to the baseline of its row at which a change of the baseline explains that of the
+# cell. The change, as by the CPU's clock, is then reported once, for the baseline.
 ALIKE = 10.0
 
 # Smallest number of rows from which the mean variance of a column's cells is computed.

@@ -25,13 +25,13 @@ from stallprobes.model import Channel
 
 # The two percentiles that are compared.
 P50, P99 = PERCENTILES
-# Smallest relevant ratio of a percentile in two checks. With an aggressor running, the median takes one of several
-# values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us
-# in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
+# Smallest relevant ratio of a percentile between two checks; smaller changes occur by themselves. In ten consecutive
+# checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in some checks and 6.1 us in others,
+# the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.39, P99: 1.3}
-# Smallest ratio of a baseline's percentile in two checks that counts as a change.
+# Smallest ratio of a baseline's percentile between two checks that counts as a change.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-# Smallest relevant difference (ns) of a percentile in two checks.
+# Smallest relevant difference (ns) of a percentile between two checks.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}

@@ -98,8 +98,8 @@ TIME_SAMPLES = 1 << 14
 RANGE = 64
 # Largest number of different NVTX range names in one thread. The file keeps begin times for these names only.
 THREAD_RANGES = 64
-# Largest number of NVTX range names in a file; each counts once for each thread. The file keeps begin times for these
-# only.
+# Largest number of NVTX range names in a process's file, each counted once for each thread that uses it. The file keeps
+# begin times for these names only.
 RANGES = 256
 # Number of begin times that the file keeps for each name and thread of NVTX ranges; newer ones replace the oldest. With
 # steps of 1 ms, they cover a second.

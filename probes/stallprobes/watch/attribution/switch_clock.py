@@ -54,8 +54,8 @@ MOST_RIVAL = 0.75
 CONSISTENT = 0.95
 # Number of consecutive context switches that form a group. Each group confirms the known clock offset, or moves it.
 FOLLOWED = 32
-# Smallest number of context switches of such a group that must match a start of work, so that the group confirms the
-# known clock offset.
+# Smallest number of context switches in a group of FOLLOWED that must match a start of work, so that the group confirms
+# the known clock offset.
 LEAST_FOLLOWED = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000

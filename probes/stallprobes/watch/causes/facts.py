@@ -58,7 +58,8 @@ MOST_FOLLOWED = 256
 # Longest time (ns), in addition to the duration of a wait, from a call that holds the wait's stream to the begin of the
 # wait. After a longer time, the call does not explain the wait.
 HOLDS_NS = 10_000_000
-# Ranks of the causes that are work of the GPU, in the order of the columns that a call's wait is split into.
+# Ranks of the four causes that are work of the GPU, in the order of the columns of ``parts``: how much of a call's wait
+# each cause explains.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]

@@ -19,8 +19,8 @@ _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
 # own.
 _MOST_TAILS = 256
-# Number of codes for the kind of a call (CallKind), to sort sums by one combined number. It is larger than the kinds
-# need, since BETWEEN is coded too and is -1.
+# Base in which the number of a CallKind is a digit of a combined number that NumPy sorts by. It is larger than the
+# kinds need, since BETWEEN, which is -1, is a digit too.
 _KINDS = 16
 
 
