@@ -16,7 +16,7 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Position in the file that stands for a line of probes, or of baselines, that the recording did not have yet.
+# Position in a recording's file that stands for "no probe set so far" and "no baselines so far".
 _NONE = -1
 # Number of decoded probe sets, and also of decoded baselines, that are kept for the next observations.
 _HELD = 4

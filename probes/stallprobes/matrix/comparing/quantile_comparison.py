@@ -36,12 +36,12 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Shares of slow calls among those of both checks, by percentile: at each share, a test compares how many of the slow
-# calls each check has. The larger shares for p99 find changes of more calls. For p50, the tests also use each check's
-# share of the calls, which separates distributions without overlap.
+# Shares of slow calls among the calls of both checks, by percentile: a test at each share compares how many slow calls
+# each check has. The larger shares for p99 find changes of more calls. For p50, further tests use each check's share of
+# the calls, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share of a check's slowest calls by which the repeats of a cell are compared with each other. It is large enough for
-# some of them in each repeat.
+# Share of slow calls among the calls of a cell: its repeats are compared by how many of them each has. It is large
+# enough for some in each repeat.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]

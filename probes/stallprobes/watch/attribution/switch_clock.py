@@ -49,8 +49,8 @@ MOST_RIVALS = 64
 # Number of matched context switches, as a share of the best candidate's, above which another candidate clock offset is
 # as possible. Of these candidates, the one whose lags (from a switch to its work) vary least is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work at which the work's context must have the GPU by a clock offset; otherwise the
-# offset is rejected. It is below 1, since the records of context switches may have gaps.
+# Smallest share of the starts of work at which, by a clock offset, the work's own context has the GPU; with a smaller
+# share the offset is rejected. It is below 1, since the records of context switches may have gaps.
 CONSISTENT = 0.95
 # Number of consecutive context switches that form a group. Each group confirms the known clock offset, or moves it.
 FOLLOWED = 32
