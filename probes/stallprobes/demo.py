@@ -17,7 +17,7 @@ from stallprobes.units import duration_ns, times
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Default verdict of a demo outcome in which no stall was shown. It is quiet and has no figures.
+# Verdict in a demo's outcome if no stall was shown: quiet, without figures.
 NOT_SHOWN = Verdict("", None, Quantile.P50, None, None, None, VerdictKind.QUIET, "")
 
 

@@ -35,7 +35,7 @@ SLOWING_ENVIRONMENT = {
 }
 
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the doctor's JSON document, with the number of its version.
 DOCTOR_SCHEMA: Final = "stallscope.doctor/1"
 
 

@@ -120,7 +120,7 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# Phases that the timeline measures. It measures the time on the GPU only for a program that does not measure it with
+# Phases that the timeline measures; it measures the time on the GPU only for programs that do not measure it with
 # events.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 # Phases whose latencies verdicts are about.

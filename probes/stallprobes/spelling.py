@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Number of letters that a name needs to be taken as the beginning of a longer name.
+# Smallest number of letters of an unknown name that is taken as the beginning of a known one.
 _SHORTEST_BEGINNING = 2
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Completed value that selects no reference, or no result that counts as a failure.
+# Value for no reference, and for no result that counts as a failure; the shell completes it.
 NONE = "none"
 
 

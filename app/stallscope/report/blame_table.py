@@ -17,7 +17,7 @@ BAR = 6
 _NO_BAR = "▏"
 # Order of the outcomes by which the table of blame sorts the victims.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
-# Shorter words for some conclusions, for a narrow table.
+# Shorter words for some conclusions of a blame experiment, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
 # Smallest width (columns) to which the table of blame cuts a name; with less room it tries a narrower layout.
 _LEAST_NAME = 12
@@ -33,7 +33,8 @@ class _Width:
     brief: bool = False
 
 
-# Layouts of the table of blame that show whole names, the widest first; the first that fits the terminal is used.
+# Layouts of the table of blame that show whole names, the widest first; the first one that fits the terminal is used.
+# The number is that of blanks between two columns.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
 # Layouts of the table of blame that cut names to the room left, the widest first; used if no layout of _WIDTHS fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))

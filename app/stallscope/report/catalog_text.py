@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Smallest width (columns) left beside the pattern names at which the list shows titles beside the names and not below.
 _LEAST_BESIDE_NAMES = 30
-# Words for the kinds of variants.
+# Words for the kinds of a pattern's variants.
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}
 # Headings above the probes of each role, in this order.
 _ROLE_HEADINGS = {

@@ -8,7 +8,8 @@ import unicodedata
 
 from stallprobes.foreign_text import is_printable
 
-# Characters of one column in most reports and panels; the widths of others are looked up one by one.
+# Text of characters that take one column each, as nearly all of reports and panels. The widths of other characters are
+# looked up one by one.
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
 # Vowels and final consonants of Hangul, which are drawn into the syllable before them.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")

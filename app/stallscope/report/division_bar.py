@@ -11,7 +11,7 @@ from stallscope.report.columns import display_width
 Run = tuple[str, str]
 # Smallest share of a sequence's time from which a part is named in the legend of the bar; the bar shows all parts.
 _LEAST_NAMED = 0.005
-# Blanks between two entries of the legend.
+# Blanks between two entries in the legend of a sequence's bar.
 _GAP = "  "
 
 

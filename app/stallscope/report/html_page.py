@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix, MatrixColumn, MatrixRow
     from stallprobes.matrix.reference import ReferenceComparison
 
-# Title of the matrix.
+# Title of the matrix in the HTML report.
 _MATRIX_TITLE = "Latency relative to baseline"
-# Explanation of the figures in the matrix.
+# Explanation of the figures in the matrix of the HTML report.
 _LEGEND = "The larger ratio of call and wait, the worst rows and columns first; hover for both."
-# Explanation of the phases.
+# Explanation of the phases in the HTML report.
 _PHASES = "call: time inside the driver call. wait: from its return until the host sees the work complete."
-# Explanation of the histograms.
+# Explanation of the histograms in the HTML report.
 _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."

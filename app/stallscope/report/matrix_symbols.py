@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallscope.report.text import TextWriter
 
-# Legend texts for symbols; a kind that is not in this table gets the short text of its own.
+# Legend texts for symbols; for a kind that is not in this table, the legend shows the meaning of the kind.
 _WORDS: dict[CellKind, str] = {
     VerdictKind.QUIET: "quiet",
     VerdictKind.STARVED: "STARVED: fewer than 3 calls returned in 0.5 s",
     Status.INVALID: "invalid",
     Status.UNSUPPORTED: "not supported",
 }
-# Width (columns) of a cell: its symbol and one space.
+# Width (columns) of a cell in the block of symbols: its symbol and one space.
 _STEP = 2
-# Largest number of columns of a row's name.
+# Largest width (columns) of the names of the rows of the block of symbols.
 _LONGEST_NAME = 30
-# Width (columns) of the row's worst ratio, at the right of its symbols.
+# Width (columns) of a row's worst ratio, at the right of its symbols.
 _RATIO = 7
 
 

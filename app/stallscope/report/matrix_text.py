@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _VICTIMS_IN_FULL = 2
 # Largest number of cells that a short report lists for each way in which cells differ from the reference.
 _UNUSUAL_CELLS = 6
-# Largest width (columns) of an aggressor's name at the left; a longer name has several lines.
+# Largest width (columns) of an aggressor's name at the left of the matrix; a longer name has several lines.
 _NAME_WIDTH = 22
-# Largest width (columns) of a victim's name above its column; a longer name has several lines.
+# Largest width (columns) of a victim's name above its column of the matrix; a longer name has several lines.
 _HEAD_WIDTH = 10
-# Number of blanks between two columns.
+# Number of blanks between two columns of the matrix.
 _GAP = 2
 # Largest number of lines of a short report; it leaves out causes to stay below this, but never below _LEAST_CAUSES.
 _MOST_LINES = 75
@@ -48,7 +48,7 @@ _LEAST_CAUSES = 3
 # Smallest width (columns) left for a remedy at which it stands in the line of its cause; otherwise it gets its own
 # line.
 _REMEDY_WIDTH = 60
-# Name of the row with the baselines of the victims.
+# Name of the matrix row with the baselines of the victims.
 _BASELINE = "baseline, µs"
 
 # Function from a cell of the matrix to a cell of the table.

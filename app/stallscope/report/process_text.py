@@ -8,6 +8,7 @@ from stallscope.report.columns import cut_columns, display_width
 from stallscope.report.table import TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
+# Columns of the printed table of processes.
 _COLUMNS = (
     TableColumn("PID", right=True),
     TableColumn("USER"),

@@ -9,7 +9,7 @@ from stallprobes.patterns.remedy_code import CodeLanguage, RemedyCode, remedy_co
 from stallprobes.units import duration_ns
 from stallscope.report.text import TextWriter
 
-# Blanks before each level of the text.
+# Blanks for one level of indentation of a remedy's text.
 _INDENT = "  "
 
 

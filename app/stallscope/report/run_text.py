@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 # Phases of a call (inside the driver, and the wait after it) with columns in the tables of a run.
 _SHOWN = (Phase.CALL, Phase.WAIT)
+# Blanks before each line of the table of a blame experiment.
 _BLAME_INDENT = "  "
 # Phases with columns in the tables of a run with --timeline. Work that started before its call returned gets a note.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)

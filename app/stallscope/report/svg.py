@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from stallprobes.latency.histogram import MIDDLE, Histogram
 from stallprobes.units import duration_ns
 
-# Number of histogram bins for each factor of 10 on the time axis.
+# Number of bins for each factor of 10 on the time axis of the HTML report's histograms.
 _PER_DECADE = 20
-# Smallest length of the time axis in factors of 10. A shorter axis would be stretched to the page width, and its
-# letters would be larger than those on other pages.
+# Smallest length of the histograms' time axis, in factors of 10. A shorter axis would be stretched to the page width,
+# and its letters would be larger than those on other pages.
 _MIN_DECADES = 5
-# Width (user units of the SVG) of a bin.
+# Width (user units of the SVG) of a histogram's bin.
 _BIN_WIDTH = 4
-# Largest height (user units of the SVG) of the histogram.
+# Largest height (user units of the SVG) of a histogram.
 _HEIGHT = 56
-# y (user units of the SVG) of the base line of the histogram.
+# y (user units of the SVG) of a histogram's base line.
 _BASELINE_Y = 60
-# Height (user units of the SVG) of the image with the labels of the axis.
+# Height (user units of the SVG) of a histogram with the labels of its axis.
 _IMAGE_HEIGHT = 76
 
 

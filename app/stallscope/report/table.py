@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from stallscope.report.columns import display_width, name_parts, name_pieces, wrapped
 
-# Number of blanks between two columns.
+# Number of blanks between two columns of a table.
 GAP = 2
 # A column of text may be folded to the width of its longest word, but this width is at least _LEAST and at most
 # _LEAST_OF_WORD columns.

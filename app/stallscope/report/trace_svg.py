@@ -15,30 +15,31 @@ from stallprobes.wording import trace_wording
 from stallprobes.wording.trace_wording import TracePicture
 from stallscope.report.columns import wrapped
 
-# Smallest width (pixels) of the image.
+# Smallest width (pixels) of a trace's SVG image.
 NARROWEST = 800
-# Margin of the image, and heights of a row, of its bars, and of a line of text; all in pixels.
+# Sizes (pixels) in a trace's SVG image: its margin, and the heights of a row, of a row's bars, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
-# Width (pixels) of a letter of the image's font; the room for labels is computed with it.
+# Width (pixels) of a letter in the font of a trace's SVG image; the room for labels is computed with it.
 _LETTER = 7.23
-# Largest width (pixels) of a letter, in renderers that round to whole pixels.
+# Largest width (pixels) of a letter in a trace's SVG image, in renderers that round to whole pixels.
 _WIDEST_LETTER = 7.7
-# Smallest distance (pixels) of two ticks of the axis.
+# Smallest distance (pixels) between two ticks of the axis in a trace's SVG image.
 _TICK_EVERY = 90
-# _MERGED: largest gap (pixels) between two spans that are drawn as one bar. _LEAST: smallest width (pixels) of a bar.
+# _MERGED: largest gap (pixels) between two spans of a row that are drawn as one bar. _LEAST: smallest width (pixels) of
+# a bar.
 _MERGED, _LEAST = 0.3, 1.0
 
-# Colors of the image on a light ground.
+# Colors of a trace's SVG image on a light ground.
 _LIGHT = {
     "paper": "#ffffff", "ink": "#1a1a1a", "soft": "#5c5c5c", "line": "#d4d4d4", "call": "#0b57a4", "wait": "#9dbfe3",
     "work": "#2f7d3b", "engine": "#b7791f", "foreign": "#8a8f98", "delay": "#c2410c",
 }  # fmt: skip
-# Colors of the image on a dark ground.
+# Colors of a trace's SVG image on a dark ground.
 _DARK = {
     "paper": "#16181b", "ink": "#e8e6e3", "soft": "#a5a5a5", "line": "#3a3d42", "call": "#8ab4f8", "wait": "#3d5a80",
     "work": "#6cbf79", "engine": "#e0a84a", "foreign": "#9aa0a8", "delay": "#f59e6b",
 }  # fmt: skip
-# CSS class of the bars by the group of their row.
+# CSS class of the bars in a trace's SVG image, by the group of their row.
 _CLASSES = {RowGroup.CALLS: "call", RowGroup.WORK: "work", RowGroup.ENGINE: "engine"}
 
 

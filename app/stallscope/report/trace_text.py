@@ -20,13 +20,14 @@ from stallscope.report.columns import cut_columns, display_width, padded
 from stallscope.report.table import TableColumn
 from stallscope.report.text import NARROWEST, TextWriter
 
-# Default number of slowest calls that are listed.
+# Default number of a trace's slowest calls that its text lists.
 _SLOWEST = 5
-# Largest share of the text's width that the labels of the trace's rows take.
+# Largest share of the width of a trace's text for the labels of its rows.
 _LABELS = 0.34
-# Smallest distance (columns) of two ticks of the axis.
+# Smallest distance (columns) between two ticks of a trace's time axis.
 _TICK_EVERY = 10
-# Smallest width (columns) left for the details of each moment at which the moments are a table; otherwise, a list.
+# Smallest width (columns) for the details of a moment at which the moments of a trace are a table; with less, they are
+# a list.
 _DETAIL = 24
 
 

@@ -64,11 +64,11 @@ from stallscope.report.remedy_text import with_code
 from stallscope.report.table import TableCell, TableColumn
 from stallscope.report.text import TextWriter
 
-# Largest number of columns of the program's command in the title.
+# Largest width (columns) of a program's command line as the title of its report.
 _LONGEST_TITLE = 100
 # Largest number of headlines in the report of watch, for each of: threads, sequences, processes and MPI ranks.
 _MOST_HEADLINES = 5
-# Largest width (columns) of a bar.
+# Largest width (columns) of the bar that divides a sequence's time into parts.
 _WIDEST_BAR = 80
 # _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
@@ -77,8 +77,8 @@ _MOST_LISTED, _MOST_ROWS = 10, 12
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences in the report that name a call which blocks calls of other threads.
 _MOST_HOLDING = 3
-# Lines of the report for the program lines of one sequence (threads that call by turns); further ones are left out, so
-# that a report on one sequence fits a screen of 40 lines.
+# Largest number of lines in the report for the program lines of one sequence (threads that call by turns): a report on
+# one sequence then fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
 # Smallest share of its time that a thread must have lost to be named in a headline.
 _LEAST_SHARE = 0.005

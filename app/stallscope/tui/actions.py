@@ -14,8 +14,8 @@ AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfiz"
 # Key that selects the host control.
 HOST_KEY = "h"
-# Pairs of actions that step back and forward, and the method of each pair. The method takes -1 or 1, and the help shows
-# both actions in one line.
+# Method by pair of actions: the first action of the pair calls it with -1 (a step back), the second with 1 (a step
+# forward).
 _STEPS = {
     ("back", "forward"): "seek",
     ("focus_up", "focus_down"): "focus_row",
@@ -41,7 +41,7 @@ _STEPS = {
     ("demo_back", "demo_next"): "demo_step",
     ("demo_page_up", "demo_page_down"): "focus_row",
 }
-# Second action of each pair by the first one: the help has one line for both.
+# Second action of each pair of opposite actions, by the first one. The help has one line for both.
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},
     "check_up": "check_down",

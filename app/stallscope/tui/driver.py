@@ -19,9 +19,9 @@ from textual.message import Message
 
 from stallscope.tui.terminal_input import InputDecoder, InputQueue
 
-# Largest number of bytes of input that are read at a time.
+# Largest number of bytes of terminal input that are read at a time.
 _READ_BYTES = 4096
-# Longest wait (s) for input, so that the end of the app is noticed.
+# Longest wait (s) for terminal input, after which the reading thread checks whether the app has ended.
 _POLL_S = 0.1
 # Pause (s) between two reads while input arrives faster than the screen can handle it: other threads need the CPU.
 _FLOOD_STEP_S = 0.005

@@ -28,7 +28,7 @@ _LONGEST_S = 0.5
 # Longest time (s) for which a screen may hold back keys while it loads. A saved check loads in half a second; an answer
 # that takes much longer may never come.
 _LONGEST_HELD_S = 2.0
-# Message number that asks for another look at the keys held back. The numbers of keys begin at 1.
+# Message number that only asks to check the keys held back again. The numbers of keys begin at 1.
 _LOOK = 0
 
 

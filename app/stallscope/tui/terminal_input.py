@@ -15,13 +15,13 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# A paste whose end sequence is missing counts as ended after this time (s) without any input but typed text.
+# Time (s) without any input but typed text after which a paste counts as ended although its end sequence is missing.
 PASTE_S = 1.0
-# A read of at least this number of bytes is no typed text, and may belong to a paste.
+# Smallest read (bytes) that counts as no typed text, and may belong to a paste.
 _TYPED_BYTES = 16
 # Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"
-# Largest coordinate; no terminal is larger.
+# Largest coordinate (column or line) that is accepted in a mouse event; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
 # Surrogate characters: a key event with one is dropped, because they cannot be written to a terminal.
 _SURROGATES = re.compile("[\ud800-\udfff]")

@@ -24,7 +24,7 @@ from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role,
 LONG_NS = 10 * MS
 # Time (ns) for which the aggressor mutex-holder holds the mutex that the host function of callback-mutex takes.
 HOLD_NS = 5 * MS
-# Pause (ns) between the release of that mutex by the aggressor mutex-holder and its next lock.
+# Pause (ns) of the aggressor mutex-holder between the release of its mutex and the next lock.
 _PAUSE_NS = 1 * MS
 
 # Memory words that a host function increments: each time that it ran, and each time that its wait timed out.

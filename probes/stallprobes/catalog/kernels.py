@@ -44,7 +44,7 @@ FEW_BLOCKS = 16
 THREADS = 256
 # Duration (ns) of the long kernels of aggressors.
 SPIN_NS = 50 * MS
-# Duration (ns) of the kernel that keeps the GPU awake.
+# Duration (ns) of the kernel with which the aggressor keep-alive keeps the GPU awake.
 KEEP_ALIVE_NS = 20 * US
 # Period (ns) at which the aggressor keep-alive launches its short kernel, so that the GPU is never idle for long.
 KEEP_ALIVE_PERIOD_NS = 10 * MS

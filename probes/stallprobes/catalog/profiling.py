@@ -27,10 +27,10 @@ SESSION_NS = 20 * MS
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 # Length (ns) of the only profile in an iteration of the aggressors profiler-ended and profiler-detached.
 PROFILE_NS = 5 * MS
-# Longest wait (ns) of a profiling aggressor for the CUPTI mutex: longer than a few other profilers hold it in turn.
+# Longest wait (ns) of a profiling aggressor for the CUPTI mutex, which a few other profilers may hold before it.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) after a profiling aggressor releases the CUPTI mutex. A thread that waits for the mutex sleeps for less, so
-# that it takes the mutex in the pause.
+# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A waiting thread looks at the mutex more
+# often, so it takes the mutex in the pause.
 _PAUSE_NS = 1 * MS
 
 # Mutex for CUPTI, whose state is common to the whole process: only the thread that holds it profiles.

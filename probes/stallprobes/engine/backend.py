@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     # The board imports NumPy; importing the options must stay cheap.
     from stallprobes.engine.board import Board
 
+# Nanoseconds in a millisecond.
 MS = 1_000_000
 GIB = 1 << 30
 # Prefix of the function names in programs of probes that profile their own process.

@@ -27,8 +27,8 @@ _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventS
 # may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Upper limit of ``depth`` (calls), and its result for a program that never waits: more than the driver's queue of a
-# stream holds (about 1000).
+# Largest result of ``depth`` (calls), also for a program that never waits. The driver's queue of a stream holds fewer
+# (about 1000).
 UNBOUNDED = 2048
 
 

@@ -34,7 +34,7 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_USAGE, BackendError, Unsupporte
 from stallprobes.model import Process
 from stallprobes.native.layouts.board import EngineState
 
-# Module of each backend.
+# Python module of each backend, by the backend's name.
 BACKENDS = {
     "host": "stallprobes.engine.host",
     "cuda": "stallprobes.engine.cuda.backend",
@@ -55,6 +55,7 @@ TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
+# Nanoseconds in a millisecond.
 _MS = 1_000_000
 
 

@@ -28,13 +28,13 @@ from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
 from stallprobes.native.layouts.board import create_shared_memory
 
-# Number of bytes at the end of stderr that are kept. A crash report has some hundred bytes for each thread.
+# Number of bytes that are kept of the end of an engine's stderr. A crash report has some hundred bytes for each thread.
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
 # Signals that kill a process because of a defect, as in the driver or a library.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-# Longest wait (s) for the end of a killed process and of the thread that reads its messages.
+# Longest wait (s) for the end of a killed engine and of the thread that reads its messages.
 _REAP_S = 0.4
 # Longest wait (s) for the end of an engine's process after its control socket has closed. The driver's cleanup can take
 # all of it on a busy machine.

@@ -16,8 +16,8 @@ from stallprobes.engine.board import Board, counter_ns
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 from stallprobes.native.layouts.board import TimeCounter
 
-# Longest pause (ns) of the engine between two checks: whether a probe was switched, and whether a call that lasts
-# beyond the slot (the share of time of a group of victims) has ended.
+# Longest pause (ns) between two checks of the slots: whether a probe was switched on or off, and whether a call that
+# lasts beyond its slot has ended.
 STEP_NS = 2 * MS
 
 
@@ -33,7 +33,7 @@ class SlotState:
     opens_ns: int
 
 
-# State of the slot (the share of time of one group of victims) that a switched-off victim sees.
+# Slot state that a switched-off victim sees: its slot (the time of its group of victims) is closed and does not open.
 CLOSED = SlotState(is_open=False, not_alone=False, opens_ns=0)
 
 

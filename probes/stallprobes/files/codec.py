@@ -140,7 +140,7 @@ _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
 # One escape sequence in JSON text. For a control character, the match contains the backslash and u00.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
-# The escapes that ``encoded`` writes.
+# Escapes in JSON text that ``encoded`` writes; text with another escape is not written by it.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 # LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too long.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
@@ -253,7 +253,7 @@ def _clean_strings(value: Any) -> Any:
     return value
 
 
-# Names of types for a reader of JSON, by their names in msgspec.
+# Words for the types of JSON values, by their names in msgspec's error messages.
 _WORDS = {
     "str": "a string",
     "int": "an integer",

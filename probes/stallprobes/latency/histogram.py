@@ -23,7 +23,7 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Largest integer that every JSON parser represents exactly.
 MOST = 2**53
-# Largest value (ns).
+# Largest latency (ns) that a histogram may have as its maximum.
 LARGEST = 2**62
 
 Counts = NDArray[np.uint64]
@@ -64,9 +64,9 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 # Borders (ns) of the histogram's buckets: the lower bound of each bucket, then the upper bound of the last one. The
 # last bucket is as wide as the others of its octave (a factor of two).
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
-# Lower bound (ns) of each histogram bucket, which belongs to the bucket.
+# Lower bound (ns) of each histogram bucket; a value equal to it is in the bucket.
 LOWER: Int64s = _BOUNDS[:-1]
-# Upper bound (ns) of each histogram bucket, which belongs to the next bucket.
+# Upper bound (ns) of each histogram bucket; a value equal to it is in the next bucket.
 UPPER: Int64s = _BOUNDS[1:]
 # Middle (ns) of each histogram bucket. Means and percentiles use it in place of the values in the bucket.
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)

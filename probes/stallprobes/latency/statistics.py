@@ -18,9 +18,10 @@ Floats = NDArray[np.float64]
 
 # Smallest number of degrees of freedom at which the normal distribution replaces Student's t.
 MANY = 200
-# Number of rounds in which outliers are left out and the fit is repeated.
+# Number of rounds in which the fit of the repeats' variances leaves out outliers and is repeated.
 _ROUNDS = 4
-# Share of a sum below which further terms are negligible.
+# Smallest share of the sum so far that a term of an exact test's probability must have; the sum ends at the first
+# smaller term.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

@@ -22,7 +22,7 @@ ChannelMap = Mapping[Channel, Histogram]
 
 # Measured calls, of the structure Sample, oldest first.
 Samples = NDArray[Any]
-# No measured calls.
+# Empty array of measured calls.
 NO_SAMPLES: Samples = np.zeros(0, dtype=dtype_of(Sample))
 
 

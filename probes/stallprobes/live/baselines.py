@@ -18,7 +18,7 @@ from stallprobes.recording.observation import ProbeSet
 # Time (ns) for which a probe must run without any aggressor before its baseline window begins. The first calls after a
 # switch are slow.
 SETTLE_NS = 500 * MS
-# Length (ns) that no baseline window reaches. A window of this length ends only with a judgement.
+# Length (ns) that no baseline window reaches: a window with this planned length ends only with a judgement.
 _NEVER = 1 << 62
 
 

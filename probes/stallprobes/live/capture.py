@@ -23,7 +23,7 @@ from stallprobes.recording.recorder import Recorder
 
 # Time (s) between two observations in a recording without a screen.
 STEP_S = 0.1
-# Longest time (s) for the baseline.
+# Longest time (s) for which a recording without a screen measures the baseline.
 _LONGEST_BASELINE_S = 30.0
 # Time (s) for which a recording continues after the aggressors are switched off, to show the recovery.
 _AFTER_S = 2.0

@@ -22,9 +22,9 @@ from stallprobes.recording.observation import ProbeSet
 # Channels whose latencies the heat map counts: those of host phases only. The start on the GPU is a part of the wait,
 # so it would count the same calls twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
-# Largest number of marks (switches, slow calls, …) on the time axis that are kept.
+# Largest number of marks (switches, slow calls, …) on the heat map's time axis, the latest ones.
 _MARKS = 64
-# Largest number of earlier probe sets on the axis.
+# Largest number of earlier probe sets that the heat map's time axis shows.
 _EARLIER = 4
 
 

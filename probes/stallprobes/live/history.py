@@ -19,9 +19,9 @@ from stallprobes.native.layouts.histogram import BUCKETS
 LOW_NS = 100
 # Length of the latency axis of the screen's plots, in decades (factors of ten).
 DECADES = 8
-# Number of bins in a decade of the axis of the latencies.
+# Number of bins in a decade of the latency axis of the screen's plots.
 PER_DECADE = 8
-# Number of bins of the axis of the latencies.
+# Number of bins of the latency axis of the screen's plots.
 BINS = DECADES * PER_DECADE
 # Length (ns) of a time slot of the latency history. The history counts all calls of a slot together.
 SLOT_NS = 100_000_000

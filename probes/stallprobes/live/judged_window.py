@@ -19,8 +19,7 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
-# Factor for showing a latency from the due time: it is shown if it is longer than this factor times the sum of call and
-# wait.
+# Factor on the sum of call and wait above which the latency from the due time is shown.
 _MORE = 1.5
 # Verdict kinds whose name a victim's row shows as its state. The row of an unsteady victim shows its range of latencies
 # instead.

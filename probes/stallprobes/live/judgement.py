@@ -30,7 +30,7 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
 # Shortest time (ns) between two switches of aggressors at which a stall can be assigned to one of them.
 _AT_ONCE_NS = 100 * MS
-# Factor by which a stall's latency must grow to count as a new stall, with a begin of its own.
+# Factor by which a stall's latency must grow so that it counts as a new stall, which has a begin of its own.
 _GROWTH = 3.0
 
 

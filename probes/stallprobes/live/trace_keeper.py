@@ -18,7 +18,7 @@ from stallprobes.traces.trace import Trace, TraceTrigger
 from stallprobes.traces.trigger import COOL_DOWN_S, CallTrigger, SlowCall, slowest_call
 from stallprobes.verdicts.kinds import VerdictKind
 
-# Largest number of traces in a minute.
+# Largest number of traces in a minute that are cut from a live timeline.
 MOST_A_MINUTE = 10
 # Longest time (ns) between the calls that cause a verdict and the verdict's entry in the log. The slowest call for the
 # entry's trace is searched in this time before the entry.

@@ -26,7 +26,7 @@ JUDGE_NS = 200 * MS
 # Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judges a window of 1
 # s, and the windows of the first and the last of them do not overlap.
 _LASTING = 7
-# Judgements are due every JUDGE_NS; one may come this much (ns) early.
+# Largest time (ns) by which a judgement may come early: they are due JUDGE_NS after each other.
 JITTER_NS = 20 * MS
 # Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged.
 _FOUND = 2

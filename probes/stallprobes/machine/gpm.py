@@ -29,7 +29,7 @@ NO_FUNCTION = "this version of nvidia-ml-py has no functions for the GPM counter
 NOT_READ = "stallscope does not read the GPM counters here"
 # Values of a GPU by name, None for a value that NVML lacks; or the reason why NVML gives none.
 GpmAnswer = Mapping[str, float | None] | NvmlUnavailable
-# Remedy by the code of an error of NVML.
+# Remedy for missing GPM counters by NVML's error code.
 _REMEDIES: Mapping[int | None, str] = {
     nvml.FUNCTION_NOT_FOUND: "install a newer driver",
     nvml.NO_PERMISSION: "run stallscope as root",
@@ -50,7 +50,7 @@ PCIE = {
     "pcie_to_gpu_kb_s": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
     "pcie_from_gpu_kb_s": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
 }
-# Number of kB in a MiB, the unit of the counters of PCIe.
+# Number of kB in a MiB: the GPM counters give PCIe traffic in MiB/s, the readings have kB/s.
 _KB_OF_MIB = 1048.576
 
 

@@ -33,7 +33,8 @@ _SCAN_SHARE = 0.05
 # as a debugger may end. Asking reads the process's memory map, which delays its mmap calls, so it is not repeated more
 # often.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# Number above every GPU's. It sorts a process without a GPU of its own, with only /dev/nvidiactl open, to the end.
+# Number above that of every GPU. It sorts a process without a GPU of its own, with only /dev/nvidiactl open, to the
+# end.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 

@@ -18,14 +18,14 @@ NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "
 FORK_ENDS = 12
 
 # Error codes of NVML (nvmlReturn_t).
-LIBRARY_NOT_FOUND = 12
-NOT_SUPPORTED = 3
-NO_PERMISSION = 4
-NOT_FOUND = 6
-FUNCTION_NOT_FOUND = 13
-DRIVER_NOT_LOADED = 9
-GPU_IS_LOST = 15
-VERSION_MISMATCH = 18
+LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
+NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
+NO_PERMISSION = 4  # NVML_ERROR_NO_PERMISSION
+NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
+FUNCTION_NOT_FOUND = 13  # NVML_ERROR_FUNCTION_NOT_FOUND
+DRIVER_NOT_LOADED = 9  # NVML_ERROR_DRIVER_NOT_LOADED
+GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
+VERSION_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 # Meaning and remedy for each error code with which NVML's initialisation fails.
 _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
@@ -37,7 +37,7 @@ _UNAVAILABLE: dict[int | None, tuple[str, str]] = {
     ),
     NO_PERMISSION: ("no permission to use the NVIDIA driver", "check the permissions of /dev/nvidia*"),
 }
-# Reason of a missing value by the error code.
+# Reason why a telemetry value is missing, by NVML's error code.
 _MISSING: dict[int | None, str] = {
     NOT_SUPPORTED: "not supported by this GPU",
     NO_PERMISSION: "no permission",

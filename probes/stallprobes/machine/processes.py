@@ -23,15 +23,15 @@ from stallprobes.foreign_text import printable
 PROC = Path("/proc")
 # Name of the PID namespace of the host: Linux numbers it PROC_PID_INIT_INO (include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
-# Largest size (bytes) of a command; no screen shows a longer one.
+# Largest number of bytes that are read of a process's command line; no screen shows more.
 _COMMAND_BYTES = 4096
-# Longest time (s) for reading a command, which takes microseconds.
+# Longest wait (s) for a process's command line, which usually takes microseconds to read.
 _COMMAND_S = 1.0
-# Processes (folder in /proc, start time) whose command line was not read within _COMMAND_S. They are not read again.
+# Processes (folder in /proc, start time) whose command line was not there within _COMMAND_S; it is not read again.
 _WAITING: set[tuple[Path, int]] = set()
 # Path of an NVIDIA device file. It shows which GPUs a process has open.
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
-# Shell that starts a script without an interpreter line.
+# Shell that runs a script whose first line names no interpreter.
 _SHELL = "/bin/sh"
 
 

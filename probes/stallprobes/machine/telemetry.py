@@ -19,7 +19,7 @@ from stallprobes.machine import gpm, nvml
 from stallprobes.machine.gpus import GpuProcess, processes_on
 
 NS_PER_S = 1_000_000_000
-# Time (s) without an answer of NVML after which it hangs.
+# Time (s) without an answer after which NVML counts as hanging.
 HANGING_AFTER_S = 1.0
 # Pause (s) after an error of NVML until the next attempt.
 RETRY_S = 5.0
@@ -97,7 +97,7 @@ def _pcie(counters: gpm.GpmCounters, name: str, constant: str) -> TelemetryField
     return TelemetryField(name, 1.0, read, slow=True)
 
 
-# Readings by NVML's functions, each with its period (s).
+# Telemetry readings: name, period (s), and the function that reads the value from NVML.
 FIELDS = (
     TelemetryField("utilisation_percent", 0.2, lambda m, h: m.nvmlDeviceGetUtilizationRates(h).gpu),
     TelemetryField("sm_clock_mhz", 0.2, lambda m, h: m.nvmlDeviceGetClockInfo(h, m.NVML_CLOCK_SM)),

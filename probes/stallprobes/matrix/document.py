@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.reference import ReferenceComparison
     from stallprobes.matrix.repeat_spool import RepeatSpool, SpooledRepeats
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the JSON document of a check, with the number of its version.
 CHECK_SCHEMA = "stallscope.check/3"
 # Largest number of cells, and of verdicts, in a document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
@@ -45,7 +45,7 @@ MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 # Names of the phases that a channel may have.
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
-# Schema of the names of the channels of a repeat.
+# JSON Schema of the names of the channels of a repeat.
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",

@@ -25,7 +25,7 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 
 # Ratio to the baseline, for each percentile, from which the reference shows an effect of an aggressor on a victim.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Factor on the largest recorded ratio of an aggressor. A stall with a larger ratio is not its effect alone. On 57
+# Largest ratio of a stall that one aggressor alone explains, as a multiple of its largest recorded ratio. On 57
 # mixtures on an H200, and the same ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
 _BEYOND = CLEAR[Quantile.P99]
 

@@ -19,15 +19,15 @@ from stallprobes.model import Channel, Phase
 # Percentiles of the medians of all baseline windows whose ratio is the spread. They leave out the extremes, so that one
 # slow window does not determine the spread.
 _LOW, _HIGH = 5.0, 95.0
-# Smallest number of windows from which a spread is computed.
+# Smallest number of baseline windows from which their spread is computed.
 _FEWEST_WINDOWS = 4
-# Percentiles of the baseline windows that are the ends of the range that a report gives for the machine.
+# Ends of the range that a report gives for the machine, as percentiles of the values of the baseline windows.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
-# Smallest number of windows from which the machine's range is computed.
+# Smallest number of baseline windows from which the machine's range (of a percentile between windows) is computed.
 _FEWEST_FOR_RANGE = 20
 # Channel of the time inside calls.
 _CALL = Channel(Phase.CALL)
-# Number of calls that a baseline window needs, for each percentile, to count for the machine's range.
+# Smallest number of calls, for each percentile, with which a baseline window counts for the machine's range.
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 
@@ -56,7 +56,7 @@ def baseline_spread(matrix: Matrix) -> BaselineSpread | None:
     return _SPREADS[matrix]
 
 
-# Spread of each matrix, which several reports need.
+# Cache: the spread of each matrix's baselines, which several reports need.
 _SPREADS: WeakKeyDictionary[Matrix, BaselineSpread | None] = WeakKeyDictionary()
 
 

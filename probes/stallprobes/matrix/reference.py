@@ -29,14 +29,14 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.kinds import VerdictKind
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the JSON document of a reference, with the number of its version.
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of checks of a cell in the reference: one check shows no agreement.
 LEAST_CHECKS = 2
-# Factor by which a cell's ratio to the baseline must differ from all ratios of the reference to be unusual. It keeps
-# ratios close to the limit of a verdict out. The one for p99 is larger, as p99 varies more.
+# Factor, for each percentile, by which a cell's ratio to the baseline must be above or below all ratios of the
+# reference to be unusual. It leaves out ratios close to the limit of a verdict; p99 varies more.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # Number of calls that a cell needs, for each percentile, to show that a stall of the reference is absent here.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
@@ -45,9 +45,9 @@ WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# Suffix of the names in the fingerprint of a simulated GPU.
+# Suffix of a simulated GPU's name in the machine's fingerprint.
 _SIMULATED = " (SIMULATED)"
-# Keys of the fingerprint whose differences from the reference are named.
+# Keys of the machine's fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")
 
 

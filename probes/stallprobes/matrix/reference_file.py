@@ -14,7 +14,7 @@ from stallprobes.matrix.reference import Reference
 
 # Largest size (bytes) of a reference.
 _LARGEST = 16 * 1024 * 1024
-# Members that are written with a line for each item.
+# Members of a reference's JSON document that have a line for each item.
 _LISTS = ("checks", "rows", "columns", "cells")
 
 

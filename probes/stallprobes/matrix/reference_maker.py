@@ -35,8 +35,8 @@ from stallprobes.matrix.reference import (
 )
 from stallprobes.model import Channel, Phase
 
-# Keys of the fingerprint in which all checks of a reference must agree. Other keys are kept only if all checks have the
-# same value.
+# Keys of the machine's fingerprint in which all checks of a reference must agree. Other keys are kept only if all
+# checks have the same value.
 _COMMON = ("gpu", "driver", "cuda")
 
 

@@ -16,7 +16,7 @@ from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
-# Period (s) at which a condition is polled.
+# Period (s) at which a blame experiment polls the condition that it waits for.
 _STEP_S = 0.005
 # Longest wait (s) until aggressors that were switched off have returned.
 _RETURN_AT_MOST_S = 1.0
@@ -25,20 +25,21 @@ _START_AT_MOST_S = 0.3
 # Number of calls that each victim makes between a change of state and the measured window. The first of them may have
 # begun before the change.
 _LEAD_IN_CALLS = 2
-# Longest wait (s) for the calls of a victim after a change of state that are not measured.
+# Longest wait (s) until every victim has made its first _LEAD_IN_CALLS calls after a change of state, which are not
+# measured.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) for which the last kernel of a probe that keeps its queue full runs after the queue is empty. Each
-# such probe that stays on adds as much, as contexts on one GPU take turns.
+# Longest time (s) for which a probe that keeps its queue full still runs its last kernel after the queue is empty. The
+# experiment waits this long, and once more for each such probe that stays on, as contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. The window is extended to reach it.
 _ENOUGH_CALLS = 40
-# Time (s) by which a window is extended again and again, until every running aggressor has ended an iteration in it.
+# Time (s) by which a window is extended each time, until every running aggressor has ended an iteration in it.
 _EXTENSION_S = 0.02
 # Longest window (s), also if calls of a victim or an iteration of an aggressor are missing in it.
 _LONGEST_S = 0.35
 # Time (ns) without progress after which an aggressor counts as stuck.
 _NO_PROGRESS_NS = 500_000_000
-# Largest number of rounds of an experiment.
+# Largest number of rounds of a blame experiment.
 _MOST_ROUNDS = 20
 
 

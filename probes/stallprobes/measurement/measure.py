@@ -52,7 +52,8 @@ _PROOF_S = 5.0
 # Longest time (s) to wait for the timeline's records of all work so far. They usually arrive within 10 ms, but on an
 # H200 behind back-to-back pageable copies only after half a second.
 _RECORDS_AT_MOST_S = 2.0
-# Excess (s) over the planned length of a step from which the run or the machine was suspended.
+# Largest time (s) by which a step may take longer than planned. With more, the run or the machine was suspended, and
+# the run fails.
 _GAP_S = 1.0
 # Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
 BASELINE_WINDOW_S = 0.25

@@ -17,9 +17,9 @@ from stallprobes.verdicts.experiment import BlamePlan
 # Name of the pattern that a run makes from probes selected by name.
 PROBES = "probes"
 
-# Number of calls for which a window lasts if a probe idles between its calls. It is one more than a verdict needs.
+# Smallest number of calls in the window of a probe that idles between its calls: one more than a verdict needs.
 _IDLE_CALLS = 4
-# Shortest time (s) in which baselines are measured.
+# Shortest time (s) for which a run measures baselines.
 _SHORTEST_BASELINE_S = 1.0
 
 # Variants of patterns, each with the name of its pattern.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stallprobes.latency.window import ChannelMap
     from stallprobes.verdicts.evidence import Evidence
 
-# Schema of the JSON document, with the number of its version.
+# Schema of the JSON document of a run, with the number of its version.
 RUN_SCHEMA: Final = "stallscope.run/3"
 # Number of values below which the p99.9 is the maximum.
 P999_NEEDS = 1000

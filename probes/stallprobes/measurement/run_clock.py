@@ -15,8 +15,8 @@ _START_S = 1.5
 WARM_S = 0.5
 # Time (s) after a switch of aggressors that is not measured.
 SETTLE_S = 0.3
-# The measured session runs in steps of at most this time (s); after each, progress is reported and a request to stop is
-# obeyed.
+# Length (s) of the steps in which the measured session runs. After each step, progress is reported and a request to
+# stop is obeyed.
 STEP_S = 0.1
 
 

@@ -15,7 +15,7 @@ from stallprobes.model import Pattern
 
 __all__ = ["patterns"]
 
-# A module for each pattern, in the order of the reports.
+# Names of the modules with the patterns, in the order of the reports.
 _MODULES = (
     "secondary",
     "peer",

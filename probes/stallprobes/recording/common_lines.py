@@ -16,6 +16,7 @@ from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnap
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.codec import StoredTrace
 
+# Type of a number in a recorded telemetry reading.
 _NUMBER = Annotated[int, Meta(ge=0, le=MOST)] | Annotated[float, Meta(ge=0, le=MOST)]
 # Types of the telemetry fields whose value is no number.
 _VALUES: Mapping[str, Any] = {

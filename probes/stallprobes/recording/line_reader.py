@@ -22,7 +22,7 @@ from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, H
 # Largest compression ratio of a recording; above it the file is damaged. A recording is compressed to a fifth, and to a
 # hundredth if only the time changes in it, since each line has a checksum and ends with a flush.
 _HIGHEST_RATIO = 250
-# Number of first bytes of text of a recording for which the compression ratio has no limit.
+# Number of bytes at the beginning of a recording's text for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26
 # Limit of the decompressed size (bytes) that no recording reaches.
 _UNLIMITED = 1 << 62

@@ -17,11 +17,14 @@ from stallprobes.files.codec import WallSeconds
 from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
 
-# Names of the backends of an engine.
+# Name of the engine's backend for a real GPU.
 CUDA: Final = "cuda"
+# Name of the engine's backend for a simulated GPU.
 SIM: Final = "sim"
+# Name of the engine's backend without a GPU.
 HOST: Final = "host"
-# Default of ``waiting``: no probe waits. A recording leaves out the member if it is this very object.
+# Default of ``waiting`` (names of aggressors that wait for the baseline): none. A recording leaves out the member if it
+# is this very object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

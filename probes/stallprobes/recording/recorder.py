@@ -23,10 +23,10 @@ from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSet
 from stallprobes.recording.observation import Observation, ProbeSet
 from stallprobes.traces.trace import Trace
 
-# Largest number of observations and traces that wait to be written.
+# Largest number of observations and traces that wait to be written to a recording.
 _QUEUE = 100
-# Period (s) at which the baselines are written: they change every second, and a reader that starts anywhere needs
-# recent ones.
+# Period (s) at which baselines are written to a recording: they change every second, and a reader that starts anywhere
+# needs recent ones.
 _BASELINES_EVERY_S = 10.0
 
 

@@ -14,9 +14,9 @@ from stallprobes.recording.line_reader import RecordedLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 
-# Largest number of observations: four days with ten a second. The index has 32 bytes for each.
+# Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Position in the file that means that the recording had no such line so far.
+# Position in a recording's file that stands for "no probe set so far" and "no baselines so far".
 _NONE = -1
 # Number of decoded probe sets, and also of decoded baselines, that are kept for the next observations.
 _HELD = 4

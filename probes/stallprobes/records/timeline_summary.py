@@ -16,7 +16,7 @@ from stallprobes.records.timeline import TimelineLosses, TimelineStatus
 
 # Word in place of CUPTI's version, for a simulated GPU.
 SIMULATED = "simulated"
-# Words for the kinds of records.
+# Words for the kinds of CUPTI records.
 _KINDS = [kind.word for kind in RecordKind]
 KindWord = Annotated[str, Meta(pattern=f"^({'|'.join(_KINDS)})$", extra_json_schema={"enum": _KINDS})]
 

@@ -36,6 +36,7 @@ KEEP_S = 12.0
 # calls and 16 384 records, and sixteen probes at 1 kHz make 32 000 calls.
 MOST_ROWS = 400_000
 
+# Kinds of records of work on the GPU.
 _WORK_KINDS = np.array(sorted(GPU_WORK), dtype=np.int64)
 
 

@@ -13,14 +13,14 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# Time (ns) that a record of ended work needs at most to be read, some rounds of the collector. A call without a record
-# for longer has open work.
+# Longest time (ns) until the record of ended work has been read: some rounds of the collector. If a call has no record
+# for longer, its work has not ended.
 _LATE_NS = 20 * MS
 # Number of calls without a record that are kept for each operation.
 _MOST_CALLS = 4_096
 # Columns of the times of calls.
 _BEGAN, _RETURNED = range(2)
-# No calls: their columns without rows.
+# Empty table of calls.
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)
 
 

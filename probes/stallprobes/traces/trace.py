@@ -28,8 +28,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Largest time (ns) by which the recorded begin of a call may differ from the one that it had in flight. The latter is
-# from an earlier reading of the clock.
+# Largest distance (ns) between the begin of a recorded call and that of a call in flight that may be the same one. The
+# latter is from an earlier reading of the clock.
 _READING_BEFORE_NS = 100_000
 
 

@@ -24,10 +24,10 @@ COOL_DOWN_S = 10.0
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
 # Limits (ns) of the time that a trace shows after a slow call. The time is as long as the call, within these limits.
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
-# Percentile of a baseline that the limit of a slow call uses in place of the maximum; one call in 100 000 is longer. A
-# baseline of hours contains outliers, and their maximum would hide every shorter stall.
+# Percentile of the baseline that stands for its longest call in the limit of a slow call: one call in 100 000 is
+# longer. A baseline of hours contains outliers, which would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
-# Phases of operations whose calls can be a trigger.
+# Phases in which a call can be slow enough to trigger a trace.
 _TIMED = (Phase.CALL, Phase.WAIT)
 # Columns of the table of latencies above their limits. _LATE is 1 for a late start on the GPU, and 0 for a call or
 # wait.

@@ -52,7 +52,7 @@ class Conclusion(StrEnum):
         return self in (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
 
 
-# Words and style of each conclusion.
+# Words and style of each conclusion of a blame experiment.
 _CONCLUSIONS = {
     Conclusion.CAUSE: ("necessary, sufficient", "bad"),
     Conclusion.NECESSARY: ("necessary, not alone", "bad"),

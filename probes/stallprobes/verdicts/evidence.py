@@ -28,11 +28,11 @@ SLOWER_NS = 1_000
 # misses, not to locks.
 TAIL_NS = 20_000
 # Excess (ns) over the baseline from which a tail (slow calls among many) can be a stall while no aggressor runs. It is
-# larger, as on a busy machine 1 call in 100 of a second is sometimes 30 µs late.
+# larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are sometimes 30 µs late.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline that the median of calls after idle times must exceed. A window has few such calls; on a
-# busy machine 1 baseline call in 50 is as slow as a stall, so the p99 would hide it. The median of three baseline calls
-# is above p95 in only 7 of 1000 windows.
+# Percentile of the baseline that the median of calls after idle times must exceed to be slow. A window has few such
+# calls: the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99 would hide a stall, as 1
+# baseline call in 50 is as slow on a busy machine.
 _FEW_CALLS_PERCENT = 95
 
 

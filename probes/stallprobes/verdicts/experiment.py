@@ -28,14 +28,14 @@ from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conc
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
 from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
-# Longest time (s) of an experiment, unless the fewest rounds take longer.
+# Longest time (s) of a blame experiment, unless its FEWEST_ROUNDS take longer.
 BUDGET_S = 10.0
-# Smallest number of rounds; in each round every state is measured once.
+# Smallest number of rounds of a blame experiment; in each round every state is measured once.
 FEWEST_ROUNDS = 3
 # Phases that an experiment compares: the judged host phases. GPU records arrive some 10 ms late, perhaps in the window
 # of another state, and the wait contains the start anyway.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
-# Error probability of each comparison; for the tail two comparisons must agree.
+# Error probability of each test in a blame experiment.
 _ALPHA = 0.05
 # Number of rounds of an experiment: _FEW_STATES_ROUNDS with up to _FEW_STATES states, else _USUAL_ROUNDS.
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
@@ -45,8 +45,8 @@ _SHORTEST_S, _LONGEST_S = 0.1, 0.35
 # up.
 _CHANGE_S = 0.1
 
-# Smallest share of a delay that makes an aggressor a contributor to a stall that is there without it too. The ratio to
-# the baseline alone would miss a part of 13 ms of 49 ms.
+# Smallest share of a stall's delay that makes an aggressor a contributor, if the stall is there without it too. By the
+# ratio to the baseline alone, it would not count that an aggressor adds 13 ms of 49 ms.
 _LEAST_SHARE = 0.1
 
 # Aggressors that run.

@@ -19,7 +19,7 @@ from stallprobes.verdicts.candidates import (
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Time (ns) between calls from which a verdict states the number of calls, as there are few in a second.
+# Shortest period (ns) between calls with which a verdict states the number of calls, as there are few in a second.
 _RARE_NS = 100 * MS
 
 

@@ -26,41 +26,42 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Share of calls above three times the baseline's p99 from which these calls are a tail, which is a stall.
+# Smallest share of a window's calls above three times the baseline's p99 at which these calls are a tail, which is a
+# stall.
 TAIL_SHARE = 0.01
-# Number of calls above three times the baseline's p99 from which they are a tail. A median needs as many calls to be
-# judged.
+# Smallest number of calls above three times the baseline's p99 at which they are a tail. A median needs as many calls
+# to be judged.
 TAIL_CALLS = 3
-# Share of a victim's excess latency that the host control must have at the same time. The machine is then the cause,
-# not the driver.
+# Smallest share of a victim's excess latency that the host control must have at the same time, so that the machine
+# counts as the cause and not the driver.
 HOST_SHARE = 0.5
-# Factor for stalls that the machine causes, not the driver. The pauses of a thread while it polls the clock show how
-# often it loses its CPU inside calls. They explain up to this many times as many slow calls, plus TAIL_CALLS.
+# Factor on the number of slow calls that is expected from how often a thread loses its CPU (seen as pauses while it
+# polls the clock). Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the driver.
 PAUSE_FACTOR = 3
-# Smallest median host time (ns) of a call whose excess over its own GPU time gets a verdict: it waits for earlier GPU
-# work, or the driver takes the time.
+# Smallest median host time (ns) of a call that gets a verdict for being much longer than its own GPU work: it waits for
+# earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Share of a call's host time, beyond its own GPU time, that earlier GPU work must take. The call then counts as a wait
-# for it.
+# Smallest share of a call's host time, beyond its own GPU time, that earlier GPU work must take, so that the call
+# counts as a wait for this work.
 HIDDEN_SHARE = 0.7
 # Limits (ns) of a wait that can be the GPU's change-over to another context. On an H200 the change-over takes 135 us,
 # and a wait without it 5 us; other GPUs are assumed to be within these limits.
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
-# Largest ratio between the waits of two victims on one GPU that are both a change-over. The waits differ only by the
-# work itself.
+# Largest ratio between the waits of two victims on one GPU with which both waits are the change-over between their
+# contexts. Such waits differ only by the work itself.
 _MOST_UNEQUAL = 1.25
 
-# Cause of a verdict without an aggressor, with its short form: as slow after the aggressors stopped.
+# Cause of the verdict "drift", with its short form.
 DRIFT_CAUSE = (
     "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
     "as slow after the aggressors stopped: drift, or a lasting effect",
 )
-# Cause of a verdict without an aggressor, with its short form: the machine varies by as much.
+# Cause of the verdict "unsteady", with its short form.
 UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of a verdict without an aggressor, with its short form: too few windows.
+# Cause of a verdict that has too few windows, with its short form.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",

@@ -14,11 +14,13 @@ from stallprobes.model import Phase
 from stallprobes.verdicts.kinds import VerdictKind
 
 Detectable = Annotated[float, Meta(ge=1, description="Smallest ratio that would have been noticed."), Rounded(3)]
+# Description of a verdict's kind in the JSON schemas.
 _KIND = about(
     "drift: as slow after the aggressors stopped. unsteady: the machine itself varies by as much with no aggressor "
     "running. host: noise of the machine itself. gpu-time: host time that is GPU time. overhead: host time that no GPU "
     "work explains."
 )
+# Description of a verdict's proof in the JSON schemas.
 _PROOF = about(
     "How the cause is known. rule: the catalogue knows it, and no other aggressor runs that stalls the victim so by "
     "itself. probable: of several aggressors this one is the likeliest. open: it is one or more of several, and not "

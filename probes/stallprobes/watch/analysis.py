@@ -63,16 +63,16 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# A call's cause becomes final this long (ns) after the call's end: all records that may explain it have been read by
-# then.
+# Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
+# by then.
 SETTLED_NS = 2_000_000_000
-# The search for final causes starts when a call has been due for this long (ns), and then includes all due calls: a
-# search takes as long for one call as for many.
+# Longest time (ns) for which a call waits for its final cause. Then the causes of all waiting calls become final at
+# once, since the search takes as long for one call as for many.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# A slow call that was counted is remembered for at least this many readings of the process's file. Its thread may lose
-# its slot in the file and return later with the same calls, which must not count twice.
+# Smallest number of readings of a process's file for which a counted slow call is remembered. Its thread may lose its
+# slot in the file and return later with the same calls, which must not count twice.
 _FORGET_READINGS = 64
 
 

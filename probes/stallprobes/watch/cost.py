@@ -22,10 +22,10 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 350)
 
 
-# Shortest and longest time (ns) by which each call stays longer after a detach; the key says whether GPU work was
-# recorded. Measured with records: 158 to 1272 (four processes that launch, H200, CUPTI 13.5).
+# Shortest and longest time (ns) that each call takes longer after stallscope has detached, by whether GPU work was
+# recorded before. Measured with records: 158 to 1272 (four processes that launch, H200, CUPTI 13.5).
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Above this many instantiated graphs a second, a report says that their nodes still cost time after a detach.
+# Number of graphs instantiated in a second above which a report says that their nodes still cost time after a detach.
 _FEW_GRAPHS = 1.0
 
 

@@ -14,8 +14,8 @@ from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, Process
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
-# A sequence (threads that call by turns) is shown if its GPU time is at least this share of the longest steady state of
-# all sequences. Of the other sequences, only the threads are counted.
+# Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
+# state of all sequences. Of the other sequences, the report only counts the threads.
 _LEAST_GPU_SHARE = 0.005
 # A sequence (threads that call by turns) with less GPU time is shown if its calls that block for a cause take at least
 # _LEAST_BLOCKED_SHARE of the longest steady state. At most _MOST_BLOCKED of these sequences are shown.
@@ -25,15 +25,15 @@ _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOC
 # A function is named if it has at least the share _LEAST_WAIT of the cost of waits; at most _MOST_WAITS functions are
 # named.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
-# Largest number of other processes on the GPU that are named.
+# Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
-# A sentence says how long the host is off the CPU if the time between calls is at least this share of all time, and the
-# time off the CPU this share of the time between calls. It names the time ready to run from the same share on.
+# Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
+# time off the CPU this share of the time between calls. The time ready to run is named at the same share.
 _LEAST_OFF_CPU = 0.1
-# A limit below this share is printed as "less than 1 %", and the interval of a figure is printed if it is at least this
-# wide: less rounds to 0 %.
+# Smallest width of a figure's interval, as a share of the time, with which the interval is printed. A limit below this
+# share is printed as "less than 1 %".
 _LEAST_INTERVAL = 0.005
 
 

@@ -17,11 +17,11 @@ from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
 from stallprobes.watch.causes.known_stalls import KnownStalls
 
-# Variable with the library that the CUDA driver loads when a program calls it first.
+# Environment variable with the library that the CUDA driver loads when a program calls it first.
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
-# Variable with the libraries that the dynamic linker loads into a program first.
+# Environment variable with the libraries that the dynamic linker loads into a program first.
 PRELOAD_VARIABLE = "LD_PRELOAD"
-# Variable with the library that gets the program's NVTX calls.
+# Environment variable with the library that gets a program's NVTX calls.
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 
 

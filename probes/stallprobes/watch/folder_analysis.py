@@ -35,7 +35,8 @@ from stallprobes.watch.sentences import skipped_texts
 
 # Largest number of samples kept of a thread's run delay (time ready to run but without a CPU), the latest ones.
 MOST_SAMPLES = 256
-# A ring of records or calls may be filled up to this share between two readings; this limits the pause between them.
+# Largest share of a ring of records or calls that may fill up between two readings of it; it limits the pause between
+# the readings.
 _ROOM = 0.4
 
 

@@ -12,8 +12,8 @@ from stallprobes.machine.gpus import processes_on
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Other processes on the GPU are named if their time-slices take at least this share of the time of a sequence (threads
-# that call by turns).
+# Smallest share of the time of a sequence (threads that call by turns), spent in time-slices of other processes on the
+# GPU, at which these processes are named.
 LEAST_SHARE = 0.05
 # Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
 PAUSE_NS = 5_000_000_000

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# Largest code that combines a group and a time in one int64. Where codes would be larger, the ranks of the times stand
-# for the times.
+# Largest code that combines a group and a time in one int64. Where a code would be larger, it contains the rank of the
+# time instead of the time.
 _MOST = 2**62
-# With fewer groups than this, group numbers fit into 16 bits, and NumPy sorts them faster.
+# Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
 _SHORT = 2**15
 # Different numbers are found by a table with an entry for each possible number if it has at most _CODES_EACH entries
 # per number, and at most _MOST_CODES in all. Otherwise the numbers are sorted.

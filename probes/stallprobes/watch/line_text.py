@@ -21,16 +21,16 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# A sort of time at a line (waits, calls, between calls) is named if it has at least this share of the line's cost.
+# Smallest share of a line's cost at which a sort of its time (waits, calls, between calls) is named.
 _LEAST_NAMED = 0.1
-# A line is shown if it costs at least this share of the time. A place of waits is shown if it does, or if it has at
-# least one call a second.
+# Smallest cost (share of the time) at which a line or a place of waits is shown. A place with at least one call a
+# second is shown too.
 _LEAST_SHOWN = 0.01
-# For a line that costs at least this share of the time, a sentence names the places in the functions that it calls.
+# Smallest cost (share of the time) of a line at which a sentence names the places in called functions that cost most.
 _LEAST_WITH_INNER = 0.1
-# From this rate (calls a second) on, a rate is printed without a decimal.
+# Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
-# Below this share of the time, the largest possible cost of a wait is printed as "less than 1 %".
+# Share of the time below which the largest possible cost of a wait is printed as "less than 1 %".
 _LEAST_PRICE = 0.005
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."

@@ -16,7 +16,7 @@ from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads
 from stallprobes.watch.reading.source import WatchSource
 from stallprobes.watch.thread_names import ThreadNames
 
-# A call in flight is inspected from outside the process once it has lasted this long (ns).
+# Smallest duration (ns) at which a call in flight is inspected from outside its process.
 LOOK_AFTER_NS = 50_000_000
 # Shortest time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000

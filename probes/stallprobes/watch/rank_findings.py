@@ -33,7 +33,7 @@ from stallprobes.watch.ranks.series import ProcessKey, SequenceKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.process_rank import Rank
 
-# Waits for a late rank are reported if they take at least this share of the waiting rank's time.
+# Smallest share of a rank's time at which its waits for a late rank are reported.
 _LEAST_SHARE = 0.005
 # A late rank is blamed if another rank waits for it for at least the share LEAST_BLAMED of the time, and at least
 # _TIMES_BACK times as long as the late rank waits for the other one.
@@ -41,9 +41,9 @@ LEAST_BLAMED, _TIMES_BACK = 0.05, 2
 # A reason for a late rank is named if it explains at least _MOST_OF_DELAY of the rank's additional time. At least
 # _LEAST_COMPARED of the waits for the rank must be in rounds (collectives of all ranks) with known parts of the time.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# A line or a kernel is named if it has at least this share of the additional time of a late rank.
+# Smallest share of a late rank's additional time at which a line or a kernel is named.
 _MIN_NAMED_SHARE = 0.3
-# Evidence names the rank that a kernel waits for if this wait is at least this share of the kernel's time.
+# Smallest share of a kernel's time, spent in a wait for another rank, at which the evidence names this rank.
 _LEAST_OF_WORK = 0.1
 # Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
 _BOUNDS = {

@@ -11,7 +11,7 @@ from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, Sequen
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
-# If communication takes at least this share of the time of a rank's threads, a report says that their partners are not
+# Smallest share of communication in the time of a rank's threads at which a report says that their partners are not
 # known, or not all watched.
 LEAST_COMMUNICATION = 0.05
 # Words behind the reason of a late rank whose threads had no CPU.

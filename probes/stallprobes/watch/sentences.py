@@ -21,11 +21,11 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# From this number on, a sentence reports context switches without a place on the host's clock: each process has some at
-# its start.
+# Smallest number of context switches without a place on the host's clock that a sentence reports: each process has some
+# at its start.
 _MANY_SWITCHES = 16
-# Below this divided share of the time, a sentence says that not all time was divided into parts. It is less than 1,
-# since a burst of calls leaves a part out.
+# Divided share of the time below which a sentence says that not all time was divided into parts. It is below 1, as a
+# burst of calls leaves a part out.
 _MOSTLY = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001

@@ -31,10 +31,10 @@ POOL = "ThreadPoolExecutor"
 PAUSE_NS = 1_000_000_000
 # Largest number of characters of a function's name as a thread's role.
 _LONGEST_NAME = 64
-# Names of threads in the system, which keeps 15 characters: of the autograd engine (``Engine::thread_init`` in
-# torch/csrc/autograd/engine.cpp; the number is the device's), of data loaders (torch/utils/data/_utils/pin_memory.py
-# and worker.py; newer versions name processes "pt_multiprocess_data_worker" and threads "pt_thread_data_worker"), and
-# of a pool in Python from 3.14 on.
+# Roles of threads by their names in the system, which keeps 15 characters: threads of PyTorch's autograd engine (the
+# number is the device's) and of its data loaders, and of a pool in Python from 3.14 on. The names are from
+# ``Engine::thread_init`` in torch/csrc/autograd/engine.cpp, and from pin_memory.py and worker.py in
+# torch/utils/data/_utils.
 _SYSTEM_ROLES = (
     (re.compile(r"pt_autograd_(\d+)"), r"autograd \1"),
     (re.compile(r"pt_data_pin"), "data loader (pinning)"),

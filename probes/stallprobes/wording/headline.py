@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Largest number of cells that the headline names.
 _WORST_CELLS = 2
-# Keys of the fingerprint whose differences between two checks the headline names.
+# Keys of the machine's fingerprint whose differences between two checks the headline names.
 _MACHINE_KEYS = ("gpu", "driver", "cuda", "profile")
 
 

@@ -18,7 +18,7 @@ from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
-# Share of the selected call's time from which a call of another probe at the same time is named.
+# Smallest share of the selected call's time that a call of another probe must overlap to be named.
 _BESIDE_SHARE = 0.2
 
 

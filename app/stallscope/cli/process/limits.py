@@ -16,8 +16,8 @@ _NUMPY_BYTES = 192 * _MIB
 _SCREEN_BYTES = 896 * _MIB
 # Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
 _SCREEN_FILES = 24
-# Threshold of Python's garbage collector: it runs after this number of new objects. A check has as many objects, none
-# of them in cycles, so that frequent collections would only cost time.
+# Number of new objects after which Python's garbage collector runs. A check makes as many, none of them in cycles, so
+# that frequent collections would only cost time.
 _COLLECTION_OBJECTS = 50_000
 
 

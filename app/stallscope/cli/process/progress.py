@@ -17,7 +17,7 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# The progress line appears once the command has run for this time (s), or is estimated to run for so long yet.
+# Time (s) that a command must have run, or must still take by its estimate, so that its progress line appears.
 _FIRST_S = 1.0
 # Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1
@@ -25,14 +25,14 @@ _DRAW_S = 0.1
 _TICK_S = 0.25
 # Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
-# Time (s) between two further lines of progress, on a terminal that cannot erase lines.
+# Period (s) of the further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
 # The time left of a step is shown once the step has run for _RATE_S (s) and has done _RATE_SHARE of its work: an
 # estimate made earlier would be wrong.
 _RATE_S, _RATE_SHARE = 1.0, 0.01
 # Width (columns) of the progress bar between its brackets.
 _BAR_COLUMNS = 24
-# Times from this value (s) on are written in minutes in the progress line.
+# Smallest time (s) that the progress line shows in minutes.
 _MINUTES_FROM_S = 100
 
 

@@ -14,8 +14,8 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_termin
 from stallscope.cli.process.streams import guarded
 from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
-# Number of small pieces of JSON text that are joined before they are escaped and written: one write for each piece
-# would take as long as making the pieces.
+# Number of small pieces of JSON text that are joined, then escaped and written at once: a write for each piece would
+# take as long as making the pieces.
 _PIECES = 500
 # The JSON text of a value.
 _encoded = json.JSONEncoder(allow_nan=False).encode

@@ -40,7 +40,7 @@ from stallscope.tui.settings import Settings
 
 # Longest sleep (s) between two checks for ctrl+c or another signal while watch --pid waits.
 _ANSWER_S = 0.05
-# Period (s) of the searches for descendants of the process.
+# Period (s) of the searches for descendants of the attached process.
 _CHILDREN_S = 1.0
 # Largest number of threads that the report names because their call was in flight before watch attached and has not
 # returned; it counts the others.

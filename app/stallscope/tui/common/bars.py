@@ -14,7 +14,7 @@ from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, 
 STALE_S = 3.0
 # Number of latest values of the GPU's utilisation that the header draws as a small bar chart.
 _UTILIZATIONS = 8
-# Reasons why the GPU's clock is lower that are normal, so that the header shows no warning for them.
+# Normal reasons for a lower GPU clock; the header warns only of other ones.
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 

@@ -17,7 +17,7 @@ from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable,
 
 # Keys of the program itself, which no setting changes.
 _PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
-# Groups of actions in each column of the page, from top to bottom.
+# Groups of actions in each column of the help page, from top to bottom.
 _COLUMNS = ((Group.RUN, Group.GO_TO), (Group.LOOK, Group.OTHER))
 # Smallest width (columns) of the key names on the help page; the descriptions follow them.
 _KEYS_WIDTH = 10

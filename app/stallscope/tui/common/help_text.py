@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Sections of the monitor's help: (title, text).
 _MONITOR = (
     (
         "Which victim is shown",
@@ -59,6 +60,7 @@ _MONITOR = (
         "reads 100 %.",
     ),
 )
+# Sections of the matrix screen's help: (title, text).
 _MATRIX = (
     (
         "Block",
@@ -108,6 +110,7 @@ _TIMELINE = (
         "ended. On a GPU, switching it on first takes some 16 s.",
     ),
 )
+# Sections of the watch screen's help: (title, text).
 _WATCH = (
     (
         "Rows",
@@ -146,6 +149,7 @@ _WATCH = (
         "and waits for its end. ctrl+z stops the program too. The report is printed when the screen is closed.",
     ),
 )
+# Sections of the process screen's help: (title, text).
 _PROCESSES = (
     (
         "Rows",
@@ -166,6 +170,7 @@ _PROCESSES = (
         "monitor ends the monitor first, so that its probes do not disturb the process.",
     ),
 )
+# Sections of the demo's help: (title, text).
 _DEMO = (
     (
         "The demo",
@@ -175,6 +180,7 @@ _DEMO = (
         "does not support is skipped, and named at the end. The demo waits while a dialog is open.",
     ),
 )
+# Sections of the help by the name of the screen.
 SECTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "monitor": _MONITOR,
     "matrix": _MATRIX,

@@ -17,7 +17,7 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Columns of a phase's name before its plot.
+# Width (columns) of a phase's name before its plot.
 LABEL = 6
 # Widths (columns) of the figures at the right of a plot: FIGURES_IN_A_LINE for a plot of one line, FIGURES for a higher
 # plot.

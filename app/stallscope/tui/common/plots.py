@@ -12,7 +12,7 @@ from stallprobes.latency.histogram import Histogram
 from stallprobes.live.history import DECADES, LOW_NS, binned, position
 from stallscope.tui.common.lines import BLOCKS, Line, runs_of_rows
 
-# Columns of the longest label of the axis.
+# Width (columns) of the longest label of a plot's latency axis.
 _AXIS_LABEL = 6
 # Styles of the letters of a plot, by number.
 STYLES = ("", "baseline", "live", "both", "bad", "ghost")

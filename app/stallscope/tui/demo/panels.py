@@ -14,9 +14,9 @@ from stallscope.report.columns import wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, length, spread
 from stallscope.tui.demo.tour import DemoTour
 
-# Number of lines of the caption that explains a step.
+# Number of lines of the caption that explains a step of the demo.
 CAPTION_LINES = 3
-# Largest width of a line: longer lines are hard to read.
+# Largest width (columns) of a line of the demo's caption: longer lines are hard to read.
 _LONGEST_LINE = 120
 # Heights (lines) on the finale, the demo's summary page: _HEAD for its heading, _PATTERN for each pattern with the
 # empty line after it.

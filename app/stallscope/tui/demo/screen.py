@@ -26,8 +26,8 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Smallest screen height (lines) at which the caption does not shrink the monitor's panels into a smaller layout: they
-# are placed as for this height, and the log and the heat map give up the caption's lines.
+# Smallest screen height (lines) at which the log and the heat map give their lines to the demo's caption. On a lower
+# screen, the monitor's panels get a smaller layout.
 _COMPACT_FROM = 24
 # Heights (lines) in the compact layout. _LOG: the log with a verdict, its cause and its remedy. _WITHOUT_LISTS: header,
 # histogram, heat map with its time axis, and key bar, that is all but the probe table and the log.
@@ -163,4 +163,5 @@ class DemoScreen(Monitor, inherit_bindings=False):
             super().action_copy()
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = DemoScreen

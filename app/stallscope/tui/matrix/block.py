@@ -29,10 +29,10 @@ _CELL, _LEAST_CELL = 16, 8
 # Heights (lines) of the area below the block: _CAUSE shows the selected cell's cause and remedy; _TEXT, if there is
 # room, shows its whole text.
 _CAUSE, _TEXT = 3, 8
-# Smallest number of lines with the histograms of all phases of the selected cell; with fewer, only the judged phase has
-# a line.
+# Smallest number of lines left for histograms of all phases of the selected cell; with fewer, only the judged phase has
+# one.
 _PANEL = 6
-# Letters of the columns: A to Z, then a to z.
+# Letters that name the columns of the block of symbols: A to Z, then a to z.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Title, its style, and the text of a paragraph.
 Paragraph = tuple[str, str, str]
-# Largest number of lines of the panel of histograms.
+# Largest height (lines) of the panel with the histograms of one cell.
 PANEL = 12
 
 

@@ -20,10 +20,10 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of cells that show one check alone. With another content, of a comparison, the key for the worst cell selects
-# the cell that changed most.
+# Figures that the cells of one check show. Cells of a comparison show others, with which the key for the worst cell
+# selects the cell that changed most.
 _FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
-# Usual keys by the name of the action.
+# Usual keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
 
 

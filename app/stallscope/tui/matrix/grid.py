@@ -25,15 +25,15 @@ from stallscope.tui.matrix.view_model import CellLabel, Key
 CELL, WIDEST_CELL = 9, 12
 # Smallest and largest width (columns) of the names of the rows.
 LABEL, WIDEST_LABEL = 12, 30
-# Largest number of lines of the names of the columns.
+# Largest number of lines for the names above the columns of the matrix.
 HEAD_LINES = 4
-# Smallest number of columns to which the title is cut.
+# Smallest width (columns) to which the title of the grid is cut.
 _SHORTEST_TITLE = 10
 # Width (columns) that row labels get for "call" or "wait" if each phase has a line of its own.
 _PHASE = 5
 # Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
-# Pieces of a name between which it may be broken.
+# Pieces of a probe's name between which it may be broken in a column's head.
 _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
 
 

@@ -16,7 +16,7 @@ from stallscope.tui.common.lines import Line, cut, length
 from stallscope.tui.matrix.controller import CheckRun, MatrixState
 from stallscope.tui.matrix.known_checks import Unmeasured
 
-# Words and style in the header for a matrix that this screen has loaded and not measured.
+# Words in the header for a matrix that the screen has loaded and not measured.
 _UNMEASURED = {
     Unmeasured.SAVED: "SAVED CHECK",
     Unmeasured.REFERENCE: "REFERENCE",

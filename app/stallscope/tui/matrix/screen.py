@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # Seed of the order of a check on the screen.
 SEED = 1
-# Width (columns) of a report that is copied.
+# Width (columns) of the report of a check that is copied to the clipboard.
 _REPORT_COLUMNS = 100
-# Redraws in a second of the time of a running check.
+# Number of redraws in a second of the time that a running check shows.
 RUN_PER_S = 4.0
 # Smallest number of lines of a screen with the whole headline in the header.
 TALL_SCREEN = 44
@@ -359,4 +359,5 @@ class MatrixScreen(ActionScreen):
             self.copy_report(text.getvalue())
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = MatrixScreen

@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a cell whose stall shows only in p99 and not in the median; it replaces the mark of its kind.
+# Mark of a cell whose stall shows only in p99 and not in the median, in place of the mark of a stall.
 TAIL_MARK = "!*"
-# Mark of a cell whose stall shows only in the time since the call was due; it replaces the mark of its kind.
+# Mark of a cell whose stall shows only in the time since the call was due, in place of the mark of a stall.
 DUE_MARK = "!d"
-# Word that stands where a percentile is named, for the p99 of the time since the call was due.
+# Word in place of a percentile's name for the p99 of the time since the call was due.
 DUE = "due"
 # Kinds of verdicts, besides stalls, whose marks the legend explains.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
 # Reasons why a cell was not measured whose marks the legend explains.
 _UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
-# Marks and their words.
+# Legend of the matrix of one check: marks and their words.
 LEGEND = (
     (VerdictKind.STALLED.look.mark, "stalled"),
     (TAIL_MARK, "at p99 only"),
@@ -50,7 +50,7 @@ LEGEND = (
     *((kind.look.mark, kind.look.word) for kind in _MARKED),
     *((status.look.mark, status.look.word) for status in _UNMEASURED),
 )
-# Marks and their words, for a comparison.
+# Legend of the matrix of a comparison: marks and their words.
 CHANGE_LEGEND = (
     ("STARVES", "it did not before"),
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
@@ -58,7 +58,7 @@ CHANGE_LEGEND = (
 )
 # Letter after a ratio that names its phase, used where one line of a cell shows only the worse of call and wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-# Outcomes from harmless to severe.
+# Outcomes of a cell in a comparison, from harmless to severe.
 _OUTCOME_ORDER = (
     CellOutcome.SAME,
     CellOutcome.UNSURE,

@@ -27,9 +27,9 @@ from stallscope.tui.common.lines import Line, LineWidget
 from stallscope.tui.common.printable_text import PrintableStatic
 from stallscope.tui.sources.live import LiveSource
 
-# Title of the dialog about an experiment.
+# Title of the dialog about a blame experiment.
 _TITLE = "Blame: which aggressor is the cause?"
-# Longest time (s) for the end of a stopped experiment, which waits for calls in flight.
+# Longest time (s) for the end of a stopped blame experiment, which waits for calls in flight.
 _END_S = 2.0
 
 

@@ -24,7 +24,7 @@ LABEL = 8
 FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]
-# Decades of the latency axis before any slower or faster call: 1 µs to 100 ms.
+# Decades of the heat map's latency axis, counted from 100 ns, while no call is faster or slower: from 1 µs to 100 ms.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows that a factor of 10 of latency is divided into.
 _MOST_PARTS = 4
@@ -33,7 +33,7 @@ _MOST_PARTS = 4
 _WITH_AXIS, _WITH_POWER = 8, 16
 # Letters of a heat map cell, from no calls to many, as an array.
 _LETTERS = np.array(list(SHADES))
-# Styles of a cell by latency.
+# Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
 _STYLES = ("faint", "heat", "hot", "bad")
 # Styles of the line above the heat map, which has switch marks, names of aggressors, and remarks; index 0 is for
 # blanks.
@@ -42,8 +42,8 @@ _TITLE_STYLES = ("", "accent", "strong", "dim")
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# An aggressor's name above the heat map is cut to the room left; with this number of columns or fewer, only its key is
-# shown.
+# Largest number of columns left for an aggressor's name above the heat map with which only the aggressor's key is
+# shown. With more, the name is cut to them.
 _SHORTEST_NAME = 3
 # Remarks in the line above the heat map: _BASELINE over the time in which the baseline is measured, _RECORDED while the
 # timeline records calls, which makes them longer.

@@ -20,7 +20,8 @@ _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
 # Heights (lines) in the compact layout: smallest number of rows of victims, height of the histograms, height of the
 # log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Lines that the histograms need in addition, so that each of two plots has two lines, with an empty one between them.
+# Smallest number of lines by which the compact layout makes the histograms higher: each of its two plots then has two
+# lines, with an empty line between them.
 _HIGHER_PLOTS = 3
 # Screen height (lines) below which the probe table shows all aggressors side by side in one row.
 _TALL = 50

@@ -35,9 +35,9 @@ _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
 _WIDE_FROM, _FEWER_FROM = 108, 88
 # Width (columns) of a row without the strip of the last minute, in a usual table and in a compact one.
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
-# Columns of the figures in a compact table.
+# Width (columns) of a probe's figures in a compact table.
 _COMPACT_FIGURES = 30
-# Columns of a probe's state, with a blank.
+# Width (columns) of a probe's state, with a blank.
 _STATE = 11
 # Columns of focus mark, key and box before a name, and smallest number of columns of a name where aggressors are side
 # by side.

@@ -621,4 +621,5 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             self.copy_report(report_text(self.monitor_view, panel_views.report_head(self.state.observation)))
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = Monitor

@@ -20,9 +20,9 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
-# Width (columns) of a screen below which the list is above the description, and not beside it.
+# Width (columns) of a screen below which the list of patterns is above the description, and not beside it.
 NARROW_COLUMNS = 110
-# Words for the kinds of variants.
+# Words for the kinds of a pattern's variants.
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 # Words for the roles of probes.
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}
@@ -217,4 +217,5 @@ def _details(first: str, second: str) -> PrintableText:
     return text
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = PatternsScreen

@@ -22,7 +22,7 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
 # Lines of the screen for the header and the key bar.
 _AROUND = 3
-# Columns of a command in a question.
+# Largest width (columns) of a command line in the question whether to attach its process.
 _ASKED_COLUMNS = 60
 # Heights (lines): smallest and largest of the detail of a process (a rule, then one line or more for each paragraph),
 # and smallest of the process table.
@@ -174,4 +174,5 @@ class ProcessesScreen(ActionScreen):
             self.show(self.state.selecting(message.target))
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = ProcessesScreen

@@ -36,7 +36,7 @@ _LONGEST_ESCAPE = 4096
 _CONTROLS = re.compile("([\r\n\b\t\a])")
 # Distance (columns) of tab stops.
 _TAB = 8
-# Largest number of bytes of output that are read at a time.
+# Largest number of bytes of the program's output that are read at a time.
 _READ_BYTES = 1 << 16
 # Longest wait (s), once the program has ended, until all that it wrote is read.
 _DRAIN_S = 1.0

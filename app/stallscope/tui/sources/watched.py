@@ -29,8 +29,8 @@ _RETRY_S = 2.0
 NOT_YET = "the program uses no GPU yet"
 # Largest number of traces of slow calls that are kept for frozen views; an older trace is forgotten.
 _MOST_TRACES = 64
-# Shortest, and usual, time (s) between two reads of the file into which the program records its calls. In this time
-# only a burst of calls overwrites records in the file before they are read.
+# Shortest, and usual, time (s) between two reads of the file into which the program records its calls. The file has
+# room for the records of this time, except in a burst of calls.
 READ_S = 0.1
 # Longest time (s) that a watched program's report may take after a signal; then stallscope ends without it.
 REPORT_S = 10.0

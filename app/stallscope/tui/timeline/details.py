@@ -21,7 +21,7 @@ from stallscope.tui.timeline.view_model import (
     selected_work,
 )
 
-# Largest number of parts of a delay that the details name, and of calls that ran beside the selected call.
+# Largest number of parts of a delay, and of calls beside the selected call, that the details of the timeline name.
 _MOST_PARTS = 3
 
 

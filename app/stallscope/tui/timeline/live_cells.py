@@ -19,11 +19,12 @@ from stallscope.tui.timeline.time_axis import Viewport
 # Columns of the array of intervals: number of the row, start and end (ns), whether the interval is a wait, and number
 # of its operation (_NO_OP for none).
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
-# Number of columns of the array of intervals.
+# Number of columns of the live trace's array of intervals: _ROW to _OP.
 _COLUMNS = 5
 # Operation number of an interval that has no operation.
 _NO_OP = -1
-# Number of low bits of a row's number for CUPTI's number of the stream; the higher bits have the context's number.
+# Number of bits of CUPTI's stream number in the code of a timeline's row of GPU work; the context's number is in the
+# bits above.
 _STREAM_BITS = 32
 
 

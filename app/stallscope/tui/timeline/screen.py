@@ -336,4 +336,5 @@ class TimelineScreen(ActionScreen):
         self._move(self.traces.step(self.cursor, by))
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = TimelineScreen

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 Value = TypeVar("Value", int, float)
 
-# Spans (ns) of the axis: 50 µs to 10 s in steps of 1, 2, 5.
+# Spans (ns) of the timeline's axis: 50 µs to 10 s in steps of 1, 2, 5.
 SPANS_NS: tuple[int, ...] = tuple(
     digit * 10**power for power in range(4, 11) for digit in (1, 2, 5) if 50_000 <= digit * 10**power <= 10_000_000_000
 )
-# Span (ns) of the axis before the user zooms or selects a call.
+# Span (ns) of the timeline's axis before the user zooms or selects a call.
 USUAL_SPAN_NS = 10_000_000
 # Smallest distance (columns) between two ticks of the time axis: a label and a blank.
 _TICK_COLUMNS = 13

@@ -42,9 +42,9 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Entry of the list of rows that stands for the line that draws the delay; it is no row of the trace.
+# Entry in the plot's list of rows for the line with the arrow of the delay, which is no row of the trace.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
-# Smallest and largest width (columns) of the names of rows.
+# Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)
 
 

@@ -23,14 +23,14 @@ _COLUMNS = (
     ("in flight", 10, 0),
     ("lost", 8, 72),
 )
-# Columns that are left out, in this order, where the names of threads and functions would have too little room.
+# Titles of the columns that are left out first, in this order, to make room for the names of threads and functions.
 _OPTIONAL = ("calls/s", "p99")
 # Title of the column with the thread.
 _THREAD = "thread"
 # _LEAST_THREAD, _LONGEST_THREAD: smallest and largest width (columns) of a thread's name, with a blank. _LEAST_NAME:
 # smallest width (columns) of a function's name.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
-# Width (columns) of a function's name that is usually enough to tell it from others.
+# Width (columns) that a table keeps for the names of functions, enough to tell most of them apart.
 _USUAL_NAME = 16
 
 

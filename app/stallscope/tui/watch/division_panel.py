@@ -23,7 +23,7 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 # _MOST_MORE: largest number of sequences (threads that call by turns) after the first; each shows a verdict and a bar.
 # _MOST_LINES: largest number of program lines of the first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
-# Lines of the panel that the first sequence takes without program lines: verdict, bar, legend and figures.
+# Lines that the first sequence takes in the panel besides its program lines: verdict, bar, legend and figures.
 _FIRST_LINES = 4
 # Blanks at each side of a bar.
 _BESIDE_BAR = 1

@@ -17,8 +17,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# Number of places where a sequence (threads that call by turns) waits longest; the explanation of a line lists those of
-# them that are on the line.
+# Largest number of places of waits of a sequence (threads that call by turns), the most expensive ones, of which the
+# explanation of a line lists those on the line.
 _MOST_WAITS = 6
 
 

@@ -13,7 +13,7 @@ _LEAST_TABLE = 4
 # A screen with fewer than _LOW lines, without head and keys, shows only the essentials; one with at least _ROOMY lines
 # in all shows everything.
 _LOW, _ROOMY = 18, 30
-# Largest number of program lines that are shown on a screen with less room.
+# Largest number of program lines that a screen with fewer than _ROOMY lines shows.
 _FEW_LINES = 2
 
 

@@ -22,11 +22,11 @@ from stallscope.tui.sources.pane_program import ShownOutput
 
 # Smallest share of its time that a thread must have lost for a headline to name it.
 _LEAST_SHARE = 0.005
-# Width (columns) of the label at the beginning of an entry; the text follows.
+# Width (columns) of the label at the beginning of a panel's entry; the text follows.
 _HEAD = 12
 # Largest number of slow calls that the list draws: no screen has more lines.
 _MOST = 200
-# Number of newest calls that are drawn bright.
+# Number of newest slow calls that are drawn bright.
 _BRIGHT = 3
 
 

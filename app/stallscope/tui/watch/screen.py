@@ -29,7 +29,7 @@ from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
 from stallscope.tui.watch.state import WatchScreenState, division_view, header_view, histograms_view, table_view
 
-# Width (columns) of a report that is copied.
+# Width (columns) of the report of a watched program that is copied to the clipboard.
 _REPORT_COLUMNS = 100
 
 
@@ -270,4 +270,5 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         self.action_explain()
 
 
+# Class of this module's screen, which the app looks up by this name.
 SCREEN = WatchScreen

@@ -37,10 +37,10 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# What a GPU needs for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the middle of the device
+# Requirement on a GPU for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the middle of the device
 # attribute's name, and words for an error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# What a GPU needs for each kind of structure: the middle of the device attribute's name, and words for an error
+# Requirement on a GPU for each kind of structure: the middle of the device attribute's name, and words for an error
 # message.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,

@@ -30,7 +30,7 @@ from stallprobes.model import Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.records.timeline import TimelineStatus
 
-# Shortest time (ns) between two updates of the simulated GPU's sensors, which show values over this time.
+# Shortest time (ns) between two updates of the simulated GPU's sensors, whose values are means over it.
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
 # Step (ns) in which the simulation advances virtual time. It updates the clock on the board after each step.

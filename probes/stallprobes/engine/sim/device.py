@@ -19,6 +19,7 @@ from stallprobes.engine.sim.profile import Profile
 from stallprobes.engine.sim.sampling import LatencyDistribution
 from stallprobes.model import HostFunction, Space, StreamKind
 
+# Nanoseconds in a microsecond.
 US = 1_000
 
 

@@ -12,7 +12,7 @@ from stallprobes.latency.histogram import index, indices, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# Number of the last bucket, which has all larger values.
+# Number of a latency histogram's last bucket, which counts all larger values.
 _LAST = BUCKETS - 1
 # Number of values from which numpy counts them faster than a loop does: _MANY for values of missed periods (phase due),
 # _MANY_COUNTS for all other values.

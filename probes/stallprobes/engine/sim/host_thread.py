@@ -15,15 +15,15 @@ from stallprobes.model import Channel, Op
 
 # Result codes of simulated calls, those of the CUDA driver (CUresult).
 SUCCESS = 0
-INVALID_VALUE = 1
-OUT_OF_MEMORY = 2
-INVALID_CONTEXT = 201
-PEER_ACCESS_UNSUPPORTED = 217
-INVALID_HANDLE = 400
-NOT_READY = 600
-PEER_ACCESS_ALREADY_ENABLED = 704
+INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+PEER_ACCESS_UNSUPPORTED = 217  # CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
+INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
+NOT_READY = 600  # CUDA_ERROR_NOT_READY
+PEER_ACCESS_ALREADY_ENABLED = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
-# Name of each code of an error.
+# Names of the error codes that simulated calls return.
 TEXTS = {
     INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
     OUT_OF_MEMORY: "CUDA_ERROR_OUT_OF_MEMORY",
@@ -34,14 +34,16 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Right shift of the time of an asynchronous copy's call that yields the part (1/8) in which the driver looks up the
-# pointers. That part holds the lock of the device's memory management, the rest holds the context's lock.
+# Right shift that takes, from the time of an asynchronous copy's call, the part (1/8) in which the driver looks up the
+# pointers. This part holds the lock of the device's memory management, the rest the context's lock.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
 _SHORT_SLEEP_NS = 1_000_000
-# Sleep (ns, beyond _SHORT_SLEEP_NS) from which calls and the end of a wait have a second delay (cold_long_us).
+# Shortest sleep (ns, beyond _SHORT_SLEEP_NS) of a simulated thread after which calls and the end of a wait have a
+# second delay (cold_long_us).
 _COLD_FROM_NS = 2_000_000
-# Wait (ns, beyond _SHORT_SLEEP_NS) from which calls have a second delay (cold_wait_long_us).
+# Shortest wait (ns, beyond _SHORT_SLEEP_NS) of a simulated thread after which calls have a second delay
+# (cold_wait_long_us).
 _LONG_WAIT_NS = 3_000_000
 
 
@@ -438,7 +440,7 @@ def call_without_effect(name: str, cost: str = "native:store") -> None:
         return SUCCESS
 
 
-# Latencies of calls that have no effect but to take time, by the name of the driver's function.
+# Latencies of simulated calls that only take time and have no effect, by the name of the driver's function.
 LATENCY_ONLY: dict[str, Callable[..., LatencyDistribution | None]] = {}
 LatencyFunction = TypeVar("LatencyFunction", bound=Callable[..., LatencyDistribution | None])
 

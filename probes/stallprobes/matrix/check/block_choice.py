@@ -38,9 +38,10 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Detectable ratios that a check aims at. At p50, half of the phases should detect 1.5, and nine of ten 3. The first two
-# aims are a bit lower, as the checks of a comparison differ; the third uses spare time. Weights: on a noisy H200
-# (bench_detectable.py), a smaller second one left nine of ten above 3, a larger one half of them above 1.52.
+# Aims for the ratios that the phases of a check can detect at p50: half of the phases 1.5, nine of ten 3. The first two
+# aims are a bit lower, as the checks of a comparison differ; the third uses spare time. On a noisy H200
+# (bench_detectable.py), nine of ten phases missed theirs with a smaller second weight, and half of them with a larger
+# one.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -37,7 +37,7 @@ from stallprobes.records.timeline_summary import TimelineSummary
 
 # Number of engines that divide the columns of a simulated check; each uses one CPU core.
 _ENGINES = 2
-# Longest time (ns) after which a gate that is still closed opens by itself in a check.
+# Longest wait (ns) of a host function for its gate or mutex in a check; then it returns anyway.
 _WATCHDOG_NS = 60 * MS
 # Number of further repeats of a cell with too few valid ones.
 _REJECTED_REPEATS = 2

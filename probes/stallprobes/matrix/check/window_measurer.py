@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 # Time (s) for which a probe runs before its window begins. The first calls after a pause are slow, as caches are cold
 # and the core is idle.
 _LEAD_IN_S = 0.002
-# Time (s) until the first look whether probes that were switched off are parked. Each further interval is longer by
+# Time (s) until the first check whether switched-off probes are parked. Each further interval is longer by the factor
 # _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) between switching on the aggressors of a window and measuring. The check also looks in this interval whether
-# they run.
+# Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether they
+# run.
 _SETTLE_S = 0.005
 # Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
 # never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
@@ -35,7 +35,7 @@ _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 _STUCK_NS = 500_000
 # Longest wait (s) for a stuck probe to park.
 _PARK_AT_MOST_S = 0.05
-# Factor from one polling interval to the next.
+# Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5
 # Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
@@ -45,14 +45,14 @@ _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Its windows
 # then do not count.
 _NO_PROGRESS_NS = 250_000_000
-# Duration (ns) from which a call of the host control can show that its thread lost the CPU core. The call must also be
-# _SPIKE_TIMES times as long as the median one.
+# Smallest duration (ns) of a call of the host control that can show that its thread lost the CPU core. The call must
+# also be _SPIKE_TIMES as long as the median one.
 _SPIKE_NS = 100_000
-# Factor on the median call of the host control: a call at least this much longer can show that its thread lost the CPU
-# core.
+# Smallest duration of a call of the host control, as a multiple of the median one, that can show that its thread lost
+# the CPU core.
 _SPIKE_TIMES = 10
-# Time (s) that a window takes longer than planned, from which it does not count: the check or the machine was
-# suspended.
+# Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
+# and the window does not count.
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2

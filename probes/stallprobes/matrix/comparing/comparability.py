@@ -9,14 +9,14 @@ from stallprobes.files.codec import Document, Text, about
 from stallprobes.matrix.matrix import Matrix
 from stallprobes.units import duration_ns
 
-# Keys of the fingerprint whose differences are named first, in this order.
+# Keys of the machine's fingerprint whose differences between two checks are named first, in this order.
 _FIRST = (
     "gpu", "driver", "cuda", "mig", "mps", "module_loading", "compute_mode", "memory_bytes",
     "cpu", "cpus", "governor", "environment",
 )  # fmt: skip
-# Keys of the fingerprint whose differences are named last, in this order.
+# Keys of the machine's fingerprint whose differences between two checks are named last, in this order.
 _LAST = ("kernel", "quick", "program", "hostname", "pci", "uuid", "python", "packages")
-# Keys of the fingerprint whose differences are not named.
+# Keys of the machine's fingerprint whose differences between two checks are not named.
 _NEVER = frozenset({"date", "pid", "unknown"})
 
 

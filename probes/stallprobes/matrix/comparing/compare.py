@@ -39,32 +39,32 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Largest p-value of a change that is reported as unsure; a change with a larger one is due to chance. The p-value is by
-# calls, and by the cell's own repeats. About one unchanged cell in a hundred is below this limit.
+# Largest p-value of a change that a comparison reports as unsure; with a larger one the change is due to chance. About
+# one unchanged cell in a hundred has a smaller one.
 LIKELY = 0.01
-# Number of calls that both checks need for an unsure change of the median. With fewer calls chance explains every such
-# change.
+# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
+# fewer calls no change can be significant, so it stays unsure.
 ENOUGH_CALLS = 8
-# Largest dispersion of the number of slow calls between the repeats of a cell and of similar cells with which these
-# calls count as independent. Independent calls have a dispersion of 1.
+# Largest dispersion of the number of slow calls between the repeats of a cell, or of similar cells, with which their
+# calls count as independent. The dispersion of independent calls is 1.
 DISPERSION = 2.0
-# Largest dispersion of the number of slow calls between the repeats of a single cell. It is larger than DISPERSION, as
-# a cell has few repeats: independent calls exceed it 1 time in 50.
+# Largest dispersion of the number of slow calls between the repeats of a cell alone with which its calls count as
+# independent. As a cell has few repeats, 1 of 50 cells with independent calls has a larger one.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a cell's latency to its row's baseline with which a change of the baseline explains the cell's. The
-# cause of such a change, such as the CPU's clock, is then reported once, for the baseline.
+# Largest ratio of a cell's latency to the baseline of its row at which a change of the baseline explains that of the
+# cell. The change, as by the CPU's clock, is then reported once, for the baseline.
 ALIKE = 10.0
 
-# Number of rows that a column needs for a mean of its cells.
+# Smallest number of rows from which the mean variance of a column's cells is computed.
 _ROWS = 4
-# Factor on the detectable ratio of a check with additional repeats, except on the condition on the size of a change.
-# Cells without them agree partly by chance, and a cell with them may have none in another check, so the ratio must
-# allow for more deviation.
+# Factor on a detectable ratio if a check has additional repeats: a cell may have them in one check and not in the
+# other, and so deviate more. The smallest relevant ratio stays without the factor.
 SELECTION = 1.04
-# Variance between repeats, as a multiple of the prior variance, above which the medians of a column have several modes.
+# Variance between the repeats of a column's cells, as a multiple of the prior variance, above which the column's
+# medians have several modes.
 _MULTIMODAL = 6.0
-# Factor for a victim that is close to starvation: its rate of calls is below this multiple of the limit. A change from
-# or to starvation is then unsure, as the victim may cross the limit by chance.
+# Factor on the limit of starvation. A victim with fewer calls than this multiple is close to starvation: a change from
+# or to starvation is then unsure, as it may be chance.
 _NEAR = 3.0
 
 

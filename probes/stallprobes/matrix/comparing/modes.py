@@ -18,10 +18,10 @@ from stallprobes.latency.statistics import Int64s
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, ChannelRepeats, QuantileTest
 from stallprobes.matrix.matrix import QUIET
 
-# Number of repeats with similar latency that make a mode. A single repeat may be an outlier.
+# Smallest number of repeats of similar latency that make a mode; a single one may be an outlier.
 _FEWEST = 2
-# Factor for modes of other phases that are as far apart as a change: their distance is at least this share of it (both
-# as logarithms). It is below 1, as few repeats show the distance only roughly.
+# Smallest distance of two modes, as a share of a change (both as logarithms), at which they are as far apart as the
+# change. It is below 1, as few repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

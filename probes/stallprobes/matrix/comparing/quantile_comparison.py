@@ -25,27 +25,27 @@ from stallprobes.model import Channel
 
 # The two percentiles that are compared.
 P50, P99 = PERCENTILES
-# Smallest relevant ratio of a percentile in two checks. With an aggressor running, the median takes one of several
-# values per engine: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us
-# in some checks and 6.1 us in others, the p99 of an event record 0.4 or 1.3 us.
+# Smallest relevant ratio of a percentile between two checks; smaller changes occur by themselves. In ten consecutive
+# checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in some checks and 6.1 us in others,
+# the p99 of an event record 0.4 or 1.3 us.
 RATIO = {P50: 1.39, P99: 1.3}
-# Smallest ratio of a baseline's percentile in two checks that counts as a change.
+# Smallest ratio of a baseline's percentile between two checks that counts as a change.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-# Smallest relevant difference (ns) of a percentile in two checks.
+# Smallest relevant difference (ns) of a percentile between two checks.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
-# Number of calls that one of two checks needs, so that the percentile is tested for a change.
+# Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Cuts at which the calls of both checks are divided into slow and others, as the share of slow calls among all. For
-# p99, a check with 1 slow call in 100 beside one without has half of this share; the larger shares are for more slow
-# calls. For p50, the share of each check's calls is a further cut: it separates distributions without overlap.
+# Shares of slow calls among the calls of both checks, by percentile: a test at each share compares how many slow calls
+# each check has. The larger shares for p99 find changes of more calls. For p50, further tests use each check's share of
+# the calls, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share of slow calls at which the repeats of a cell are compared with each other. It is large enough for some slow
-# calls in each repeat.
+# Share of slow calls among the calls of a cell: its repeats are compared by how many of them each has. It is large
+# enough for some in each repeat.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]
-# Logarithms of percentiles where a channel has too few repeats: none.
+# Empty array: logarithms of the repeats' percentiles in a channel with too few repeats.
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance that the width of the histogram's buckets adds to the difference of two means. Each mean is of four
 # logarithms of percentiles.

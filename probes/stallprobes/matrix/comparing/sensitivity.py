@@ -26,7 +26,7 @@ _SLOW, _TAIL = 0.05, 0.01
 _LARGEST = 1e6
 # Number of buckets of a histogram per octave (a factor of two).
 _OCTAVE = 64
-# Number of buckets in the largest change that is considered: 20 octaves.
+# Number of histogram buckets that the largest considered change spans: 20 octaves (factors of two).
 _REACH = 20 * _OCTAVE
 # Parts that extend the shares of calls above each bucket: all calls are above the buckets below the first used one
 # (_BELOW), none above those beyond the last one (_ABOVE).

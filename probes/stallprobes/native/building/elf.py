@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-# Layout of a section's header (Elf64_Shdr).
+# Layout of a section's header in an ELF file (Elf64_Shdr).
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 # Type of the ELF section that lists the versions of library functions which a file needs.
 _SHT_GNU_VERNEED = 0x6FFF_FFFE

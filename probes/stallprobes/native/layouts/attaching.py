@@ -20,9 +20,9 @@ CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 CONTROL_NAME = "stallscope-control"
 # Beginning of the name of the memfd in which an attached process records; the numbers of the process and file follow.
 RECORDING_NAME = "stallscope-watch-"
-# File name of the injected library in the list of modules, also where the attacher loads it without a file.
+# File name of the injected library in a process's list of modules, also if the attacher has loaded it from memory.
 LIBRARY_NAME = "stallscope-inject.so"
-# File name of libcupti in the list of modules, where stallscope sent the library to the process.
+# File name, in a process's list of modules, of a libcupti that stallscope has sent to the process.
 SENT_CUPTI_NAME = "libcupti.so"
 # Function of the injected library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"

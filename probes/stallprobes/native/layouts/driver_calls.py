@@ -237,7 +237,8 @@ def _rows() -> Iterator[DriverFunction]:
 FUNCTIONS = tuple(_rows())
 # Result of function_of for a function that no row of FUNCTIONS fits: without a family, so not watched.
 _UNWATCHED = DriverFunction("", None)
-# Suffixes of the variants for the per-thread default stream, which have the parameters of the function without suffix.
+# Suffixes of driver functions' variants for the per-thread default stream. A variant has the parameters of the function
+# without suffix.
 _VARIANTS = ("_ptsz", "_ptds")
 
 
@@ -421,7 +422,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsMapResources": "i p stream",
     "cuGraphicsUnmapResources": "i p stream",
 }
-# What calls do to the list of host memory or to streams, by driver function.
+# Change that a call makes to the library's list of host memory, or of streams, by driver function.
 _USES = {
     "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
     "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,
@@ -436,7 +437,7 @@ _USES = {
 }
 # Value for the memory at an end of a copy, by its word in _PARAMETERS.
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
-# Size (bytes) of the unit in which an argument gives the size of a copy, by its word in _PARAMETERS.
+# Size (bytes) of the unit of an argument with the size of a copy, by the argument's word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
 # Number of dimensions of a copy whose parameter points to a structure, by the parameter's word in _PARAMETERS.
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Function, Int64, Pointer, UInt64, structure
 
-# Largest number of arguments of a call.
+# Largest number of arguments of a call in a probe's program.
 ARGUMENTS = 11
-# Largest number of result codes besides success that a call accepts.
+# Largest number of result codes besides success that a call in a probe's program accepts.
 ACCEPTED = 3
 # Number that stands for "no channel", and for "no further accepted result code".
 NONE = -1

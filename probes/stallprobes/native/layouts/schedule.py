@@ -12,7 +12,7 @@ from stallprobes.native.layouts.structure import Int64, Pointer, structure
 LEAD_DEFAULT_NS = 150_000
 # Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
-# Period (ns) at which the loop of a guarded probe polls the guard's word until it may begin an iteration.
+# Period (ns) at which the loop of a guarded probe polls its guard's word, until the probe may begin an iteration.
 GUARD_STEP_NS = 100_000
 # Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
 # opens soon. Before that, it polls every PARKED_STEP_NS.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 # Size (bytes) of a cache line. Words that different threads write never share one.
 CACHE_LINE = 64
 
+# Type variable: class of a ctypes structure.
 S = TypeVar("S", bound=type[ctypes.Structure])
 
 Int64 = Annotated[int, ctypes.c_int64]

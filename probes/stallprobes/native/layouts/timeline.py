@@ -33,8 +33,8 @@ CLOCK_SAMPLES = 16
 # Time (ns) from the switch of the GPU to a context to the start of the kernel that waited for it, on an H200. Each such
 # pair is a sample of the offset of the GPU's clock.
 SWITCH_TO_WORK_NS = 3_840
-# Largest difference (ns) between a sample and the present offset of the GPU's clock; a sample with a larger one is
-# ignored. CLOCK_DRIFT_PER_MILLION adds to it.
+# Largest difference (ns) between a sample of the GPU clock's offset and the present offset; a sample with a larger one
+# is ignored. CLOCK_DRIFT_PER_MILLION adds to it.
 CLOCK_ERROR_NS = 30_000
 # Drift (ppm) of the GPU's clock against the host's, for the time since the offset was last confirmed. It raises the
 # limit CLOCK_ERROR_NS.

@@ -65,7 +65,7 @@ CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 # Number of calls in a block of the log. A thread that has filled its block takes the next free one.
 BLOCK_CALLS = 256
-# The file takes memory for its log of calls in steps of this many blocks.
+# Number of blocks of the log for which the file takes memory at a time, as it fills.
 BLOCKS_STEP = 16
 # Size (bytes) of the file's section with the names of kernels.
 NAME_BYTES = 1 << 22
@@ -98,8 +98,8 @@ TIME_SAMPLES = 1 << 14
 RANGE = 64
 # Largest number of different NVTX range names in one thread. The file keeps begin times for these names only.
 THREAD_RANGES = 64
-# Largest number of different NVTX range names, counted for each thread. The file keeps begin times for these names
-# only.
+# Largest number of NVTX range names in a process's file, each counted once for each thread that uses it. The file keeps
+# begin times for these names only.
 RANGES = 256
 # Number of begin times that the file keeps for each name and thread of NVTX ranges; newer ones replace the oldest. With
 # steps of 1 ms, they cover a second.
@@ -108,7 +108,7 @@ RANGE_BEGINS = 1024
 STACK_SHARE = 100
 # Largest cost of watching (ppm of the program's time), where COST_VARIABLE is not set.
 DEFAULT_COST_PPM = 50_000
-# Largest cost of watching (ppm of the program's time, here all of it) that means "no limit": everything is recorded.
+# Cost of watching (ppm of the program's time) that sets no limit: everything is recorded.
 EVERYTHING_PPM = 1_000_000
 # Cost (ns) of a GPU record for the thread that submits the work, by which the library limits its recording. The 95 %
 # intervals ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step (H100, CUPTI 13.5).
@@ -116,14 +116,14 @@ RECORD_NS = 6000
 # Cost (ns) of the record of a graph's node, by which the library limits its recording. It was 0.25 us in a graph that
 # was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Number of graphs instantiated in a second from which the library does not record GPU work, unless its cost has no
+# Smallest number of graphs instantiated in a second at which the library records no GPU work, unless its cost has no
 # limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
 # Number of windows that the file keeps: stretches of time in which GPU work was recorded, or was not. With four
 # switches a second, they last for half an hour.
 WINDOWS = 1 << 13
-# The library times one in so many CUPTI callbacks, to know its own cost. The number is odd, so that it times callbacks
-# at the begin and at the end of calls equally often.
+# Number of CUPTI callbacks of which the library times one, to know its own cost. It is odd, so that the begins and the
+# ends of calls are timed equally often.
 TIMED_CALLBACKS = 255
 
 # Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would
@@ -560,23 +560,39 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-# Layout of a process's file (bytes): …_AT are the offsets of sections, …_PITCH the distances between two entries of a
-# section, and FILE_BYTES is the size of the file.
+# Offset (bytes) of the driver functions in a process's file, behind its header.
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
+# Offset (bytes) of the descriptions of the log's blocks in a process's file.
 BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
+# Offset (bytes) of the names of kernels in a process's file.
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))
+# Offset (bytes) of the ring of GPU records in a process's file.
 RECORDS_AT = NAMES_AT + NAME_BYTES
+# Offset (bytes) of the calls in the log's blocks in a process's file.
 CALLS_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
+# Distance (bytes) between the calls of two blocks of the log.
 BLOCK_PITCH = BLOCK_CALLS * ctypes.sizeof(LoggedCall)
+# Offset (bytes) of the threads' slots in a process's file.
 SLOTS_AT = CALLS_AT + CALL_BLOCKS * BLOCK_PITCH
+# Distance (bytes) between two threads' slots.
 SLOT_PITCH = _pages(ctypes.sizeof(Slot))
+# Offset (bytes) of the histograms in a process's file.
 HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
+# Distance (bytes) between two histograms.
 HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
+# Offset (bytes) of the call stacks in a process's file.
 STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
+# Distance (bytes) between two call stacks.
 STACK_PITCH = _pages(ctypes.sizeof(Stack))
+# Offset (bytes) of the modules in a process's file.
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
+# Offset (bytes) of the windows (times with or without records of GPU work) in a process's file.
 WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
+# Offset (bytes) of the ring of call-stack samples in a process's file.
 SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
+# Offset (bytes) of the begin times of NVTX ranges in a process's file.
 RANGES_AT = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
+# Distance (bytes) between the begin times of two NVTX range names.
 RANGE_PITCH = _pages(ctypes.sizeof(NamedRange))
+# Size (bytes) of a process's file.
 FILE_BYTES = RANGES_AT + RANGES * RANGE_PITCH

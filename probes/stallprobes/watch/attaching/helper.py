@@ -35,11 +35,12 @@ from stallprobes.watch.attaching.target import Target, user_name
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
-# Longest wait (s) for an answer, which takes milliseconds.
+# Longest wait (s) for the helper's answer to a question about its target, which takes milliseconds.
 ANSWER_S = 2.0
-# Longest wait (s) for the start of the helper process, which reads modules from disk.
+# Longest wait (s) for the start of the helper process, which imports its Python modules from disk.
 START_S = 20.0
-# Longest wait (s) until the helper has loaded a library into a process: the attacher has its own limit.
+# Longest wait (s) until the helper has loaded a library into a process: the attacher's own limit, and the time for the
+# helper's answer.
 LOADING_S = ATTACHER_S + ANSWER_S
 # Period (s) of the checks whether the helper process is stopped by a signal or a debugger, and longest time (s) for
 # which it may be.

@@ -17,8 +17,8 @@ from stallprobes.watch.reading.kernel_wait import kernel_wait
 # Number of bytes of each thread's stack that are searched for a call in flight: the frames of a call from Python into
 # the driver take kilobytes.
 _STACK_BYTES = 1 << 14
-# When attaching: largest number of threads, blocked in system calls, whose stacks are searched for a driver call; the
-# rest are left out.
+# Largest number of threads, blocked in system calls, whose stacks are searched for a driver call when a process is
+# attached; the rest are left out.
 MAX_THREADS = 4096
 # Beginnings of the names of libcuda's and stallscope's own threads, whose calls are not searched.
 _OWN_THREADS = ("cuda", "stallscope-")

@@ -12,11 +12,13 @@ from stallprobes.watch.attaching.target import Mapping, Target, remedy_for_right
 
 # Functions of the process that the attacher calls to load the library.
 NAMES = ("dlopen", "dlsym", "dlerror", "__errno_location")
-# Names of the libraries that have the functions: before glibc 2.34, dlopen is in libdl.
+# Names of the libraries that have the functions of NAMES: before glibc 2.34, dlopen is in libdl.
 _LIBRARIES = ("libc.so.6", "libdl.so.2")
-# Machine code (x86-64) of "syscall; ret".
+# Machine code (x86-64) of "syscall; ret". The attacher needs its address in a process's C library to make system calls
+# in a thread of the process.
 _SYSCALL = b"\x0f\x05\xc3"
-# Machine code (x86-64) of "mov $15, %rax; syscall", by which the C library returns from a signal.
+# Machine code (x86-64) of "mov $15, %rax; syscall" (rt_sigreturn). The attacher needs its address in a process's C
+# library to give a borrowed thread its registers back.
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 # Type of the segment with the dynamic section of a module (ELF).
 _PT_DYNAMIC = 2
@@ -26,8 +28,8 @@ _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFF
 _FUNCTION = 2
 # Layout of a symbol (Elf64_Sym).
 _SYMBOL = struct.Struct("<IBBHQQ")
-# Largest size (bytes) of a mapping with code that is searched for functions, and of a module's symbol names that are
-# read.
+# Largest size (bytes) of a mapping with code that is searched for functions, and of the symbol names that are read of a
+# module.
 _MOST_BYTES = 1 << 24
 
 

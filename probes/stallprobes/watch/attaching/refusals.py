@@ -31,7 +31,7 @@ _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 # Mode of seccomp in /proc/PID/status with which a process may only read, write and end (SECCOMP_MODE_STRICT).
 _STRICT_SECCOMP = "1"
-# Longest wait (s) for the end of a process without memory: it is ending, or just replaces its program.
+# Longest wait (s) until a process without memory has ended: such a process is ending, or replaces its program just now.
 _ENDING_S = 0.5
 # End of the addresses of a 32-bit program, and the only mapping above it that such a program may have.
 _END_OF_32_BITS, _VSYSCALL = 1 << 32, "[vsyscall]"

@@ -48,7 +48,7 @@ class AlikeSum:
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
-# Sum for a sort of calls (function, size, place) of which no call was added.
+# Sum for a sort of calls (function, size, place) to which no call was added.
 _NONE = AlikeSum()
 
 

@@ -23,25 +23,27 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Largest number of records of GPU work that are kept for a process, and of records of context switches: the newest.
+# Largest number of records of GPU work, and of context switches, that are kept for one process; the oldest are dropped.
 MOST_RECORDS = 1 << 20
-# The newest records of GPU work, this many, are kept at any age: the offset between the GPU's and the host's clock is
-# found from them.
+# Number of newest records of GPU work that are kept at any age: they give the offset between the GPU's and the host's
+# clock.
 LEAST_WORK = 4096
-# The newest records of context switches, this many, are kept at any age: the offset between the GPU's and the host's
-# clock is found from them.
+# Number of newest records of context switches that are kept at any age: they give the offset between the GPU's and the
+# host's clock.
 LEAST_SWITCHES = 512
-# Records from this time (ns) before a slow call to this time after it are used to explain the call.
+# Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# The newest records, this many, are used to explain slow calls wherever they lie: any GPU work at all is evidence.
+# Number of newest records that are always used to explain slow calls, also if no call is near them: any GPU work at all
+# is evidence.
 LEAST_BESIDE = 256
+# Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
 # Largest time (ns) that is accepted in a record, above every time of a real program; other records are dropped.
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Most readings with new work that are left out between two attempts to place switches on the host's clock; 0, 1, 3, 7
-# by attempt.
+# Largest number of readings with new work that are skipped between two attempts to place context switches on the host's
+# clock. After each failed attempt more are skipped: 1, 3, 7.
 _MOST_PAUSE = 7
 
 

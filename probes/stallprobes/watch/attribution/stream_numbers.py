@@ -20,23 +20,23 @@ from stallprobes.records.rows import Rows, joined, rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch
 
-# Handles of the default stream of all threads: 0 and CU_STREAM_LEGACY.
+# Handles of the legacy default stream, which all threads share: 0 and CU_STREAM_LEGACY.
 LEGACY = (0, 1)
-# Handle of the default stream of each thread: CU_STREAM_PER_THREAD.
+# Handle of a thread's own default stream: CU_STREAM_PER_THREAD.
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# In each reading, this many calls of each stream are matched with records to find CUPTI's number of the stream.
+# Number of calls of each stream that a reading matches with GPU records, to find CUPTI's number of the stream.
 _CALLS_OF_STREAM = 4
 # Age (ns) at which a call that submitted work is no longer matched with records: they come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of changes of stream in a reading (a call has another stream than the call before it) whose calls are
-# matched with records: the last ones.
+# Largest number of calls in a reading, the last ones, that are matched with GPU records because their stream differs
+# from the stream of the call before.
 _MOST_CHANGES = 1 << 14
-# Changes of stream (a call has another stream than the call before it) are searched in this many last calls of a
-# reading first: where threads alternate, these have enough changes.
+# Number of a reading's last calls that are searched first for changes of stream between two calls. Where threads
+# alternate, these calls have enough changes.
 _LAST_LOOKED_AT = 1 << 15
-# Largest number of calls that are kept until their records come: the last ones.
+# Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15
 # Largest number of stream handles whose numbers are kept.
 _MOST_STREAMS = 1 << 16

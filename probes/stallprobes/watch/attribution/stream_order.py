@@ -22,16 +22,16 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
-# The search for what a call waits for follows this many waits and host functions of a stream: the last ones before the
-# call.
+# Largest number of waits and host functions of a stream that the search for what a call waits for follows: the last
+# ones before the call.
 MOST_OF_STREAM = 4
 # Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
 # and so on.
 DEEPEST = 8
-# Blocking streams wait for the legacy default stream. Largest number of them that are known, and that the search for
-# what a call waits for includes: the last created ones.
+# Largest numbers of blocking streams (they wait for the legacy default stream), the last created ones: MOST_BLOCKING
+# that are known, MOST_ORDERED that the search for what a call waits for includes.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# First role of StreamRole whose calls say what a stream or a thread waits for; all later ones do so too.
+# First StreamRole whose calls order streams or threads, by events or other waits; all roles after it do so too.
 _ORDERING = StreamRole.RECORDS
 
 

@@ -20,13 +20,13 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 
 # Time (ns) from a switch to the start of the work that waited for it, on an H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest difference (ns) between the clock offsets that work of one moment shows: CUPTI's own conversion of the work's
-# times is off by as much.
+# Largest difference (ns) between clock offsets from pieces of work at the same time: CUPTI's own conversion of the
+# work's times is off by as much.
 MOST_SPREAD_NS = 8_000
 # Largest drift (ppm) between the GPU's clock and the host's.
 DRIFT_PER_MILLION = 50
-# Work may start this far (ns) from where the last known clock offset expects it. The possible drift of the clocks since
-# then is added, up to MOST_ERROR_NS in all.
+# Largest distance (ns) of a start of work from where the last known clock offset expects it. The possible drift of the
+# clocks since then is added, up to MOST_ERROR_NS in all.
 ERROR_NS = 30_000
 # Largest distance (ns) between a start of work and where the last known clock offset expects it, drift included.
 MOST_ERROR_NS = 1_000_000
@@ -41,44 +41,45 @@ COMPARED_STARTS = 2_048
 # Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
 # is roughly known.
 COMPARED_NEAR = 8_192
-# A candidate clock offset is examined if it matches at least this share of the context switches that the best candidate
-# matches.
+# Smallest number of matched context switches, as a share of the best candidate's, with which another candidate clock
+# offset is examined.
 LEAST_RIVAL = 0.25
 # Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# A candidate clock offset is as possible as the best one if it matches more than this share of the best one's context
-# switches. The candidate with the most even lags (from a switch to its work) is then chosen.
+# Number of matched context switches, as a share of the best candidate's, above which another candidate clock offset is
+# as possible. Of these candidates, the one whose lags (from a switch to its work) vary least is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work at which, by a clock offset, their context must have the GPU for the offset to be
-# accepted; less than 1, since the records of context switches may have gaps.
+# Smallest share of the starts of work at which, by a clock offset, the work's own context has the GPU; with a smaller
+# share the offset is rejected. It is below 1, since the records of context switches may have gaps.
 CONSISTENT = 0.95
-# A known clock offset is confirmed, or moved, by one group of this many context switches after the other.
+# Number of consecutive context switches that form a group. Each group confirms the known clock offset, or moves it.
 FOLLOWED = 32
-# A group of context switches confirms a known clock offset if at least this many of them match a start of work.
+# Smallest number of context switches in a group of FOLLOWED that must match a start of work, so that the group confirms
+# the known clock offset.
 LEAST_FOLLOWED = 8
-# Longest time (ns) from the last confirmation of a clock offset in which it is used.
+# Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
-# Work that starts this long (ns) after the end of its context's work before it may have waited for the GPU's engine, as
-# may work behind another context's. Only these starts are compared with context switches.
+# Shortest time (ns) without work of the context before a start of work that is compared with context switches. After a
+# shorter one, the work need not have waited for a switch.
 IDLE_NS = 50_000
-# Clock offsets are searched up to this distance (ns) between the GPU's clock and CLOCK_REALTIME.
+# Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000
 # Longest time (ns) from a context switch until its record is read; later work is not compared with switches yet.
 DELIVERED_NS = 500_000_000
-# An offset of the GPU's clock near an expected value is estimated from at least this many context switches and as many
-# pieces of work.
+# Smallest number of context switches, and of pieces of work, from which an offset of the GPU's clock near an expected
+# value is estimated.
 LEAST_FITTING = 8
 # Largest width (ns) of a span of possible clock offsets that is taken for one offset.
 WIDEST_NS = 200_000
-# The best span of clock offsets must fit more begins and ends of work than the second one, by LEAST_WORSE or by
-# LEAST_WORSE_SHARE of all if that is more. Otherwise both are candidates.
+# Smallest lead of the best span of clock offsets over the second one, in begins and ends of work that fit: LEAST_WORSE,
+# or the share LEAST_WORSE_SHARE of all if that is more. With a smaller lead, both spans are candidates.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Among clock offsets that fit alike, the best one's lags (from a context switch to its work) must vary this many times
-# less than the second one's. The right offset had 20 to 50 ns, one that is off by a period 850 to 1 000 ns (two
-# processes on an H200 with switches every 1.66 ms).
+# Factor by which the lags (from a context switch to its work) must vary less with the best of several clock offsets
+# than with the second one. With the right offset they varied by 20 to 50 ns, with one that is off by a period by 850 to
+# 1 000 ns (two processes on an H200, switches every 1.66 ms).
 MORE_EVEN = 4
-# Up to this many pieces of work, the right one of clock offsets that fit alike is the one with the fewest idle tenures
-# (a context has the GPU and no work). With more work, some tenures are idle by chance.
+# Largest number of pieces of work with which the number of idle tenures (a context has the GPU and no work) selects one
+# of several clock offsets that fit alike. With more work, some tenures are idle by chance.
 MOST_WITH_IDLE = 128
 # Time (ns) beyond all others: it stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61

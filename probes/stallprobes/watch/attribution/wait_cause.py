@@ -93,7 +93,7 @@ Cause = Annotated[
 ]
 # Rank of each cause: stronger evidence comes first.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
-# Cause of each rank.
+# Causes in the order of their ranks, the strongest evidence first.
 CAUSES_BY_RANK = tuple(WaitCause)
 
 

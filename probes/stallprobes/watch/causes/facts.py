@@ -55,18 +55,19 @@ _OVERHEADS = {
 # Largest number of slow calls in a reading whose stream is followed to the streams that it waits for: each call takes a
 # search of all calls that order streams.
 MOST_FOLLOWED = 256
-# A call that holds a stream explains a later wait if it began at most the wait's duration plus this time (ns) before
-# it.
+# Longest time (ns), in addition to the duration of a wait, from a call that holds the wait's stream to the begin of the
+# wait. After a longer time, the call does not explain the wait.
 HOLDS_NS = 10_000_000
-# Ranks of the causes that are work of the GPU, in the order of the columns that a call's wait is split into.
+# Ranks of the four causes that are work of the GPU, in the order of the columns of ``parts``: how much of a call's wait
+# each cause explains.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
-# A call whose overhead records show one of these causes loads device code, and calls of other threads may wait for its
-# end.
+# Causes, shown by a call's overhead records, that mean that the call loads device code. Calls of other threads may wait
+# for its end.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

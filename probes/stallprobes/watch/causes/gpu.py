@@ -18,10 +18,11 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# The launch queue counts as full if at least this many calls follow the work with which a launch ended: the queue holds
-# some 1020 launches (H200, driver 580), and other calls have correlation numbers too.
+# Smallest number of calls, from the call of a piece of work to a launch that returns when this work ends, with which
+# the launch queue counts as full. The queue holds some 1020 launches (H200, driver 580).
 MIN_PENDING = 900
-# Number of rows of work, the last ones until a launch's end, in which the work is searched with which the launch ended.
+# Number of pieces of GPU work, the last ones before a launch returned, among which the one is searched whose end let
+# the launch return.
 _LAST_ROWS = 4
 
 
@@ -41,6 +42,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
 
 # Last sentence of the remedies for waits for the program's own GPU work.
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
+# Causes of slow calls that lie on the GPU.
 CAUSES = (
     CallCause(
         WaitCause.GPU_WORK,

@@ -33,6 +33,7 @@ def _task(call: ExplainedCall) -> Iterator[str]:
         yield f"{name.clause}{measured}"
 
 
+# Causes of slow calls that lie on the host.
 CAUSES = (
     CallCause(
         WaitCause.NO_CPU,

@@ -34,6 +34,7 @@ def _first_launch(call: ExplainedCall) -> Iterator[str]:
         yield from _overhead_or_work(call)
 
 
+# Causes of slow calls that overhead records show.
 CAUSES = (
     CallCause(
         WaitCause.MODULE_LOADING,

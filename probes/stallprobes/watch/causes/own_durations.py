@@ -15,7 +15,7 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import plain_name
 
-# Measured durations of driver functions, by function.
+# File with the measured durations of driver functions, by function.
 FILE = Path(__file__).with_name("call_durations.json")
 # A call is as long as usual up to MOST_TIMES the longest measured duration of its function plus MOST_MORE_NS (ns):
 # machines differ.

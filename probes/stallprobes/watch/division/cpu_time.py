@@ -14,7 +14,7 @@ from stallprobes.watch.intervals import Int64s
 
 # By thread id int64[n][3], ascending: a time (ns), the run delay until then, and the time on a CPU until then (ns).
 CpuSamples = Mapping[int, Int64s]
-# No samples of any thread: it is not known when threads were on a CPU.
+# Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
 # it is assumed to be on one.
@@ -22,7 +22,8 @@ _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(Ca
 # Columns of the sums (ns): the time between calls, the least and the most of it on a CPU, the least and the most of it
 # ready to run without a CPU; then the number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _COLUMNS = range(6)
-# The off-CPU share of the time between calls is known if its bounds are at most this far apart (share of that time).
+# Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
+# time counts as known.
 _WIDEST = 0.3
 
 

@@ -11,18 +11,20 @@ from collections.abc import Iterable
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Largest number of calls and GPU operations a second, of all processes together, with which all time is divided into
-# parts. With more, a share of the time is: dividing these takes up to a tenth of a core (bench_division.py).
+# Largest number of calls and GPU operations in a second, of all processes together, with which all time is divided into
+# parts: that takes up to a tenth of a core (bench_division.py). With more, only a share of the time is divided.
 MOST_EVENTS = 100_000
+# Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# With more events a second than MOST_EVENTS, the share (MOST_EVENTS / events) ** _POWER of the time is divided into
-# parts: with eight times as many a 32nd, since reading and choosing take time as well.
+# Exponent of the share of the time that is divided if there are more events (calls and GPU operations) in a second than
+# MOST_EVENTS: (MOST_EVENTS / events) ** _POWER. It is above 1, since reading and choosing events take time as well.
 _POWER = 5 / 3
-# The stretch that is divided into parts moves by this share of a slice of time from slice to slice. The golden ratio
-# keeps it from staying at one phase of a periodic program.
+# Step, as a share of a slice of time, by which the divided stretch moves from slice to slice. The golden ratio keeps it
+# from staying at one phase of a periodic program.
 _GOLDEN = 0.6180339887498949
-# All processes that are compared have the same stretch of each period (ns) divided into parts, at least LEAST_COMPARED
-# of the period: most collectives then lie in one stretch with the collective before them.
+# PERIOD_NS: period (ns) of which all processes that are compared have the same stretch divided into parts.
+# LEAST_COMPARED: smallest share of the period in this stretch; most collectives then lie in one stretch with the
+# collective before them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

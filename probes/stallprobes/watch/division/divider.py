@@ -69,23 +69,24 @@ LAG_NS = 1_000_000_000
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns), except for the last one of a process.
 LEAST_SLICE_NS = 900_000_000
-# A gap between a sequence's GPU operations is divided when the operation that ends it has a record. A gap longer than
-# this (ns) is divided without the record.
+# Longest gap (ns) between a sequence's GPU operations that is divided only when the operation at its end has a record.
+# A longer gap is divided without this record.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# While a gap between a sequence's GPU operations is not divided yet, calls and work of other threads are kept up to
-# this age (ns).
+# Largest age (ns) of other threads' calls and work that are kept while a gap between a sequence's GPU operations is not
+# divided yet.
 KEPT_NS = 1_000_000_000
-# A call that may create a context has created one if it took at least this long (ns).
+# Smallest duration (ns) with which a call that may create a context has created one.
 _CREATES_NS = 1_000_000
-# With fewer context switches than this, time-slices of other processes on the GPU are ignored.
+# Number of context switches below which time-slices of other processes on the GPU are ignored.
 _FEW_SWITCHES = 64
 # Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
 MOST_SEQUENCES = 64
+# Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls were not logged.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# A sequence (threads that call by turns) is listed before one that began earlier if it has more than this many times
-# its calls.
+# Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
+# before it.
 _DISPLACING_FACTOR = 1.25
 
 

@@ -28,10 +28,12 @@ _PARTS = len(ORDER)
 # Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
 # that submit, and time in which these found the launch queue full.
 WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
-# Number of columns of the sums.
+# Number of columns of a sequence's sums: the time in each part, in waits, in calls that submit, and with a full launch
+# queue.
 COLUMNS = _PARTS + 3
 
-# Part of the time in which each kind of work runs; of several kinds the first one counts.
+# Part of the time by the kind of GPU work that runs. If several kinds run at once, the first of them in this table
+# counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
 # Part of the time inside a call of each CallKind, by the kind's number; the last part is for the time without a call.
 _PART_OF_KIND = np.array(
@@ -131,6 +133,7 @@ class Spans(NamedTuple):
         return np.asarray(self.place_ascending(times) >= 0, dtype=np.bool_)
 
 
+# Empty set of spans of time.
 NO_SPANS = Spans(NONE, NONE)
 
 
@@ -215,6 +218,7 @@ class ThreadCalls:
         )
 
 
+# Calls of a thread that has made none.
 NO_CALLS = ThreadCalls(spans=NO_SPANS, kinds=NONE, contexts=NONE, holds=NONE)
 
 
@@ -225,6 +229,7 @@ class LastEnd(NamedTuple):
     stream: int = -1
 
 
+# Value of ``last_end`` before any GPU work has ended.
 NO_END = LastEnd()
 
 

@@ -56,6 +56,7 @@ class Traits:
     mark: str = ""
 
 
+# Word, meaning, style and bar character of each part of the time.
 PARTS = {
     Part.KERNELS: Traits("kernels", "kernels run on the GPU", "good", "█"),
     Part.COMMUNICATION: Traits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
@@ -81,10 +82,11 @@ PARTS = {
     Part.END: Traits("end", "after the last operation", "dim", "-"),
     Part.UNKNOWN: Traits("not known", "records or calls are missing", "dim", "?"),
 }
+# Meanings of all parts of the time, for the description in the JSON schema.
 MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
 # Parts of the time in which only kernels that communicate run.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
-# Parts of the time in which the GPU is occupied: no host that is faster would end them sooner.
+# Parts of the time in which the GPU is occupied: a faster host would not end them sooner.
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
 # Order of the parts in the columns of arrays.
 ORDER = tuple(Part)
@@ -121,6 +123,7 @@ class Bound(StrEnum):
         return self.traits.word
 
 
+# Word, meaning and style of each verdict about what bounds a sequence.
 BOUNDS = {
     Bound.SHARED: Traits("shared", "other contexts or processes have the GPU", "bad"),
     Bound.LOADING: Traits("loading-bound", "it waits for device code that is loaded or compiled", "bad"),

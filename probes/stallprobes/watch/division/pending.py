@@ -22,26 +22,26 @@ from stallprobes.watch.reading.process import WatchedProcess
 MOST_SUBMITTED = 1 << 19
 # Bits of a call's thread field that have the thread's id: Linux has no larger ids.
 _THREADS = 0x7FFFFFFF
-# Largest number of overhead records without a call whose call is found by their thread: each one takes a search of its
-# own.
+# Largest number of overhead records without a correlation number for which the call is found by the thread; each one
+# takes a search of its own.
 _MOST_OF_THREADS = 1000
-# By the records, work may start this long (ns) before the call that submitted it: CUPTI's conversion from the GPU's
-# clock is off by microseconds.
+# Largest time (ns) by which GPU work may start, by the records, before the call that submitted it: CUPTI's conversion
+# from the GPU's clock is off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
 # Beginnings of the names of kernels of NCCL and NVSHMEM.
 _COMMUNICATION = ("nccl", "nvshmem")
+# Kinds of records of work on the GPU.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
-# The work nearest to a time is searched within this distance (ns) first: most streams have some there, and a search of
-# all rows is slow.
+# Distance (ns) from a given time within which the nearest work is searched first: most streams have some there, and a
+# search of all rows is slow.
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
-# A thread that queries one handle at least this many times in a row waits for it; what the queries returned is not
-# known.
+# Smallest number of queries of one handle in a row that count as a wait for it; what the queries returned is not known.
 _LEAST_POLLS = 3
 # Longest time (ns) between two queries of a handle that belong to one wait.
 _POLL_NS = 50_000
@@ -54,8 +54,8 @@ CALL = np.dtype(
 )  # fmt: skip
 # Columns of a thread's calls (ThreadCalls), and the fields of CALL that they come from.
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
-# Layout of the operations of the GPU. ``seen``: the operation was known when the slice with its time was divided.
-# ``returned`` and ``thread`` are -1 until they are known.
+# Row of a GPU operation. ``seen``: it was known when the slice of time that contains it was divided. ``returned`` (when
+# its call returned) and ``thread`` are -1 while they are not known.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),

@@ -11,8 +11,8 @@ from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Shortest time (ns) in which a context does not have the GPU's engine that counts as another context's time-slice: a
-# shorter one is within the error of the clocks.
+# Shortest time (ns) without the GPU's engine that counts for a context as a time-slice of another context. A shorter
+# one is within the error of the clocks.
 LEAST_AWAY_NS = 20_000
 # Time (ns) that stands for the end of what has not ended.
 FOREVER = 2**62
@@ -35,7 +35,7 @@ class EngineUse(NamedTuple):
     switches: int
 
 
-# Use of the GPU's engine without known tenures of contexts.
+# Use of the GPU's engine if no tenures of contexts are known.
 NO_ENGINE_USE = EngineUse({}, 0)
 
 

@@ -12,21 +12,24 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# Smallest share of the time that calls which block for a cause must take to bound the program.
+# Smallest share of a sequence's time at which a cause of blocked calls, such as allocation or a lock, is the verdict on
+# the sequence.
 CAUSE_LIMIT = 0.15
 # Smallest shares of the time at which copies on the GPU, the GPU's work, and communication bound the program.
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
-# Smallest share of the time in which the GPU waits for a sleeping host with which the verdict is that the host sleeps.
-# The verdict about waits is tried after it.
+# Smallest share of a sequence's time, in which the GPU waits for a sleeping host, at which the verdict is that the host
+# sleeps. This verdict is tried before the one that both wait for each other.
 ASLEEP_LIMIT = 0.5
-# A second verdict is named if its share of the time is at most this much below its limit.
+# Largest amount by which a verdict's share of the time may miss its limit, so that the verdict is named as the second
+# one.
 CLOSE = 0.05
-# Above this unknown share of the time, the verdict about a sequence is "unknown".
+# Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
 # Parts of the time that count together for the verdict "allocation-bound".
 _ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
+# Description of a verdict about what bounds a sequence, in the JSON schema.
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "

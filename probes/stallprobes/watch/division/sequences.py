@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Two threads call by turns and count as one sequence if their calls overlap for at most this share of the less busy
-# thread's time inside calls. Above twice this share, they are two sequences again.
+# Largest overlap of the calls of two threads that call by turns, as a share of the less busy thread's time inside
+# calls. Such threads are one sequence, until the overlap is above twice this share.
 MOST_OVERLAP = 0.05
-# Largest number of threads that are compared: the last ones that made calls.
+# Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last ones that
+# made calls.
 MOST_THREADS = 64
-# Which threads call by turns is examined in each of the first _FIRST_SLICES slices of time, then in every _EVERY-th
-# slice.
+# Slices of time in which it is examined which threads call by turns: each of the first _FIRST_SLICES, then every
+# _EVERY-th.
 _FIRST_SLICES, _EVERY = 8, 8
 
 

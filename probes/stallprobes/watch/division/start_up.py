@@ -8,14 +8,15 @@ from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import Int64s
 
+# Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# The steady state begins with this many seconds in a row without an event of the start-up.
+# Number of consecutive seconds without an event of the start-up with which a program's steady state begins.
 QUIET_SECONDS = 3
-# The steady state begins in this second of the program at the latest.
+# Second of a program in which its steady state begins at the latest.
 MOST_SECONDS = 60
 # Kinds of calls that submit work.
 _SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
-# Limit (ns) of a call's duration in the sums of the start-up: all of the time in which the start-up is judged.
+# Longest time (ns) that one call adds to the sums of the start-up: all of the time in which the start-up is judged.
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 

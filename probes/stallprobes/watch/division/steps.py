@@ -22,12 +22,13 @@ LEAST_STEPS = 20
 # A call is regular if at least the share LEAST_NEAR of its steps (from one such call to the next) differs from the
 # median step by at most NEAR of it.
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shortest step (ns): shorter intervals are parts of a step.
+# Shortest step (ns) of a program; shorter intervals are parts of a step.
 LEAST_NS = 100_000
-# Regular ranges (NVTX) of one name can be the steps of the program if the time inside them is at least this share of
-# the longest time inside the ranges of any name.
+# Smallest time inside the NVTX ranges of one name, as a share of the longest such time of any name, with which these
+# ranges can be the steps of the program.
 LEAST_INSIDE = 0.9
-# Largest number of kinds of calls (thread, function, size) that are compared: the first ones of a program.
+# Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first ones
+# of the program.
 MOST_CALLS = 64
 # Number of buckets of durations in each octave: a bucket is 4 % wide.
 _IN_OCTAVE = 16

@@ -15,11 +15,11 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A blocking call is unusually long from this many times the median duration of its function in the same reading.
+# Smallest duration of an unusually long blocking call, as a multiple of the median of its function in the same reading.
 _UNUSUAL = 10
 # Smallest number of calls of a function in a reading from which its median is computed.
 _LEAST_CALLS = 20
-# A call of another thread has held a long call up if it covers at least this share of it.
+# Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5
 # A function of another thread holds calls up if at least _LEAST_HELD long calls were beside its calls, and if calls
 # beside them are long at least _LEAST_RATIO times as often as other calls.
@@ -27,7 +27,8 @@ _LEAST_HELD, _LEAST_RATIO = 3, 10
 # Largest number of long calls in a reading, and of calls of other threads that may hold them up, that are compared: the
 # longest ones.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of holding functions, and of pairs of a held and a holding function, that have sums in each second.
+# Largest number of functions that hold calls up, and of pairs of such a function and a held one, that have sums in each
+# second.
 _MOST_PAIRS = 1024
 
 

@@ -27,10 +27,10 @@ MOST_LINES = 50
 _DEVIATIONS = 1.96
 # Sorts of time at a line, as columns: inside calls that wait for the GPU, inside other calls, between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# With these verdicts, lines are ordered by all of their time, not by their cost: the GPU or its other users are the
-# limit, so that host time costs nothing by itself, or the limit is unknown.
+# Verdicts with which a sequence's lines are ordered by all of their time and not by their cost: the GPU or its other
+# users are the limit, so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# The places of samples without a stack are estimated from the samples with one if there are at least this many.
+# Smallest number of samples with a call stack from which the places of samples without one are estimated.
 _LEAST_KNOWN = 10
 # Largest number of inner places of a line (in the functions that it calls) that are kept, and smallest share of the
 # line's cost that each must have.

@@ -21,10 +21,11 @@ from stallprobes.watch.reading.process import CallBatch
 
 # Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-# Whether a CallKind waits, by its number; the last one is for the time between calls, whose number is -1.
+# Flags of the kinds of calls (CallKind) that wait, by the kind's number; the last one is for the time between calls,
+# whose number is -1.
 _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
-# Whether a call of a CallKind ends when work of the GPU has ended, by its number; the last one is for the time between
-# calls.
+# Flags of the kinds of calls (CallKind) that end when work of the GPU has ended, by the kind's number; the last one is
+# for the time between calls.
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
 
 

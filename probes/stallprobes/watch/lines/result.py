@@ -15,6 +15,7 @@ from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 Stack = Annotated[
     CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
 ]
+# Description of the price of waits in the JSON schema.
 _PRICE = about("What its waits cost at most, as a share of the time; 0 without a division.")
 
 
@@ -25,7 +26,7 @@ class LineTime(Document, kw_only=True):
     function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
-# Time of a line that has none of a sort.
+# Time of a line that has none in waits, in calls, or between calls.
 NO_TIME = LineTime()
 
 

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (line, function, kind, …) in the sums of a second, and in the sums of all time after the latest
-# second in which the steady state may begin. Samples with further keys are added without their stack, and dropped at
-# twice as many keys.
+# Largest number of keys (line, function, kind, …): _MOST_OF_SECOND in the sums of one second, _MOST_KEYS in the sums of
+# all time after the last second in which the steady state may begin. Samples with further keys lose their stack; at
+# twice as many keys they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences (threads that call by turns) with sums of their own for their tail, the time after their
-# last work.
+# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
+# own.
 _MOST_TAILS = 256
-# Upper limit of the number of a CallKind. It is larger than the kinds need, since BETWEEN is coded too and is -1.
+# Base in which the number of a CallKind is a digit of a combined number that NumPy sorts by. It is larger than the
+# kinds need, since BETWEEN, which is -1, is a digit too.
 _KINDS = 16
 
 

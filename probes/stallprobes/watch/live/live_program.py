@@ -16,20 +16,20 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# Longest wait (s) at the end of watching for readings of stacks and code that still run.
+# Longest wait (s) at the end of watching for call stacks and code that are still being read from outside the processes.
 LOOK_S = 5.0
 # Period (ns) of the analyses: a person does not read findings faster. The figures change more often.
 ANALYZE_NS = 1_000_000_000
 # Largest share of the time that the analysis takes: after one that took long, the next comes later.
 _ANALYSIS_SHARE = 0.1
-# After a reading of the processes' files, the pause is at most this many times as long as the reading: with the
-# library's threads, readings then take less than a tenth of a core. Full rings make it shorter.
+# Longest pause after a reading of the processes' files, as a multiple of the reading's duration: with the library's
+# threads, readings then take less than a tenth of a core. Full rings make the pause shorter.
 _REST = 11
 # A trace begins a slow call's duration before the call, but at least _BEFORE_NS and at most _LONGEST_BEFORE_NS (ns).
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
 # A trace ends a slow call's duration after the call, but at least _AFTER_NS and at most _LONGEST_AFTER_NS (ns).
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
-# Length (ns) of the trace of the present, which ends now.
+# Length (ns) of the trace that shows the present: it ends now.
 PRESENT_NS = 2_000_000_000
 
 

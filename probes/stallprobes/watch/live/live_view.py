@@ -20,7 +20,7 @@ from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHe
 # Largest number of rows of calls that are kept, those with the most lost time and the most time: each row has two
 # histograms of 18 KiB.
 MOST_ROWS = 400
-# Time (ns) between the two readings whose difference is shown as the last second.
+# Time (ns) between the two readings whose difference the screen shows as the last second.
 WINDOW_NS = 1_000_000_000
 
 

@@ -35,8 +35,7 @@ _LONGEST_OUTPUT = 1000
 MOST_WORDS = 20_000
 # Shortest time (ns) between two traces of slow calls in a recording.
 TRACE_EVERY_NS = 10_000_000_000
-# The trace of a slow call is recorded this long (ns) after the call's end: the records that it shows have been read by
-# then.
+# Time (ns) from a slow call's end until its trace is recorded: the records that the trace shows have been read by then.
 _TRACE_AFTER_NS = 1_000_000_000
 
 # Identity of a slow call: process, program of the process, thread, begin and function.

@@ -17,7 +17,7 @@ from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 # Largest number of moments (states of the watched program, one a line) in a recording.
 MOST_MOMENTS = 1 << 22
-# To show a moment of a recording after a jump, this many moments before it are read for their slow calls and output.
+# Number of moments before the target of a jump in a recording that are read too, for their slow calls and output.
 LEAD = 30
 # Largest numbers of slow calls and of lines of output that are kept.
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000

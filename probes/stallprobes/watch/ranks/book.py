@@ -35,29 +35,29 @@ LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
 # Figures of a pair of ranks are sure if at least the share SURE_SHARE of the kernels matches and at least SURE_ROUNDS
 # rounds (collectives) have a wait. With fewer than LEAST_ROUNDS of these rounds there are no figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# The match of two series of collectives is clear if its share of matching kernels is this much above that of the next
-# best.
+# Smallest lead of the best match of two series of collectives over the next best one, in the share of matching kernels.
 _CLEARLY = 0.2
-# Above this many comparable kernels, the counts of a communicator's member are halved, so that older evidence counts
-# less.
+# Number of comparable kernels above which the counts of a communicator's member are halved, so that older evidence
+# counts less.
 _MOST_EVIDENCE = 4096
 # Longest time (ns) for which a process without new records holds back the count of rounds (collectives of all ranks).
 _MOST_BEHIND_NS = 15_000_000_000
-# The rounds (collectives) of a communicator are counted again when the records of all members reach this much further
-# (ns).
+# Smallest progress (ns) of the records of all members of a communicator after which its rounds (collectives) are
+# counted again.
 _LEAST_NS = 900_000_000
-# Time (ns) up to which rounds are counted when no process is left to wait for: no limit.
+# Time (ns) up to which rounds (collectives) are counted when no process is left to wait for: no limit.
 _FOREVER = 2**62
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
-# A series of collectives without partners is matched again after a pause, which doubles with each attempt up to this
-# many updates.
+# Longest pause, in updates of the book, before a series of collectives without partners is matched again. The pause
+# doubles with each attempt.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair of ranks: time (ns) of waits while no other kernel runs, number of rounds with a wait,
 # and time (ns) of waits in rounds whose parts of the time are known. One column for each part follows: how much longer
 # (ns) the late rank spent in it.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
-# Number of columns of the sums of a pair of ranks.
+# Number of columns of the sums of a pair of ranks: WAITS, ROUNDS, WAITS_OF_PARTS, and one column for each part of the
+# time.
 PAIR_COLUMNS = 3 + len(ORDER)
 # Columns of the sums of a communicator's member: time (ns) of its matched kernels while no other kernel runs, how much
 # of it (ns) is a wait, and the number of these kernels.

@@ -16,24 +16,23 @@ import numpy as np
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
-# The records of two processes show the ends of one collective at most this far (ns) apart, their clocks' error
-# included.
+# Largest distance (ns) between the ends of one collective in the records of two processes. It contains the error of
+# their clocks.
 CLOCK_ERROR_NS = 1_000_000
-# Distances between the ends of a collective on two ranks show one clock offset if they differ from it by at most this
-# (ns).
+# Largest distance (ns) between the ends of kernels on two ranks, less the clock offset, at which the kernels can be one
+# collective.
 _CLUSTER_NS = 50_000
-# The ends of one collective on two ranks differ from the clock offset by at most this share of the shorter kernel, or
-# by _CLUSTER_NS if that is more.
+# Share of the shorter of two kernels on two ranks. Where it is longer than _CLUSTER_NS, it is the limit in its place.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and than
+# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and later than
 # _LEAST_LATE_NS (ns).
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# Largest number of candidate pairs of kernels of two ranks that are compared: among more, no clock offset stands out.
+# Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands out.
 _MOST_PAIRS = 1 << 19
 # The match of two ranks is ambiguous if the second best clock offset leaves fewer kernels without a partner than _FEW
 # plus _FEW_TIMES the number that the best one leaves.
 _FEW, _FEW_TIMES = 3, 3
-# This percentile of the distances from the clock offset of two ranks is their spread.
+# Percentile of the distances from the clock offset of two ranks that is taken as their spread.
 _SPREAD = 95
 
 

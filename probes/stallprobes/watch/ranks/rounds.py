@@ -15,7 +15,8 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
-# Time (ns) that stands for the begin and end of a kernel of a rank that is not in a round (collective of all ranks).
+# Time (ns) that stands for the begin and the end of a kernel in a round (collective of all ranks), for a rank that
+# takes no part.
 _NEVER = -(2**62)
 
 

@@ -13,8 +13,8 @@ import msgspec
 from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 
-# Files of Python's own library and of installed packages, and code that these generate: torch.compile's has a hash as
-# its name, in a folder of the second and third letter; torch.fx and NumPy name no file.
+# Files that are not the program's own: of Python's library, of installed packages, and code that these generate. A file
+# of torch.compile has a hash as its name, in a folder of the second and third letter; torch.fx and NumPy name no file.
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"

@@ -20,11 +20,11 @@ from stallprobes.foreign_text import printable
 MAX_LINE_BYTES = 1 << 20
 # Largest number of files, and of folders, in a unit of a line table.
 MAX_NAMES = 1 << 16
-# Largest address (bytes) in a line table; a table with a longer one is rejected as damaged.
+# Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8
-# Largest address; a larger one of a damaged table is set to it.
+# Largest address in a line table; a larger one, of a damaged table, is set to it.
 _LAST_ADDRESS = (1 << 63) - 1
-# Largest line number; a larger one of a damaged table is set to it.
+# Largest line number in a line table; a larger one, of a damaged table, is set to it.
 _LAST_LINE = 1 << 31
 # Paths of files that come with the compiler or CUDA: their lines are none of the program, also where they are inlined
 # into its functions.
@@ -39,7 +39,7 @@ _ADD_CONSTANT, _ADVANCE_FIXED = 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 # Oldest and newest version of DWARF whose line tables are read.
 _FIRST_VERSION, _LAST_VERSION = 2, 5
-# Length that stands for a table in the 64-bit format; the real length follows.
+# Length in a line table (DWARF) that marks the 64-bit format; the real length follows.
 _LARGE = 0xFFFFFFFF
 
 

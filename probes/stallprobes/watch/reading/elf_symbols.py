@@ -20,14 +20,14 @@ from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, Sourc
 
 # Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
-# Largest size (bytes) of all symbol tables of a file together, and of a table of strings: 4 million symbols, more than
-# any real library has, take two seconds.
+# Largest size (bytes) of a file's symbol tables together, and of a string table. 4 million symbols, more than any real
+# library has, take two seconds.
 MAX_SYMBOL_BYTES = 96 << 20
 # Largest size (bytes) of all notes of a file that are searched for its build id.
 MAX_NOTE_BYTES = 1 << 18
 # Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Size (bytes) that a function without a size in the table (as many in assembler) has at most.
+# Size (bytes) that is assumed of a function whose size the symbol table does not give, as of many in assembler.
 LONGEST_WITHOUT_SIZE = 1 << 14
 # Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15

@@ -13,8 +13,8 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY
 
-# Largest stream handle, and largest number of bytes, of a logged call; a larger one is set to it. A program may pass
-# any value, also in a call that fails.
+# Largest stream handle, and largest number of bytes, in a logged call. A larger value, which a program may pass in a
+# call that fails, is set to it.
 _MOST = np.uint64(2**62)
 # Flag of a call with a stream, and flag of a call with a number of bytes.
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)

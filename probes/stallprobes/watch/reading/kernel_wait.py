@@ -7,9 +7,9 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# Text in place of a function of the kernel for a thread that is on a CPU.
+# Text for a thread that is on a CPU, in place of the function of the Linux kernel in which a thread waits.
 RUNNING = "running"
-# Largest number of characters of the name of a function of the kernel.
+# Largest number of characters of the name of a function of the Linux kernel.
 _LONGEST_FUNCTION = 64
 # Names of the system calls in which threads of a CUDA program wait, by architecture and number.
 _SYSTEM_CALLS = {

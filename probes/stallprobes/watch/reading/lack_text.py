@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallprobes.native.layouts.watch_file import Lack
 
-# Parts of the sentence about each lack for which the figures are known: what a process has too little of, the remedy.
+# Words about a lack with known amounts, by its kind: what a process has too little of, and the remedy.
 _AMOUNTS = {
     Lack.MEMORY: (
         "of memory left on its machine",
@@ -27,7 +27,7 @@ _AMOUNTS = {
         "raise the limit before it starts",
     ),
 }
-# Parts of the sentence about a lack whose figures (bytes) are not known: the cause, the remedy.
+# Words about a lack without known amounts, by its kind: the cause, and the remedy.
 _CAUSES = {
     Lack.MEMORY: ("the kernel has no memory for it", "end other programs"),
     Lack.CGROUP: ("its container's memory limit (cgroup) is reached", "raise the limit"),

@@ -18,11 +18,11 @@ HEADER = struct.Struct("<II")
 MAX_REQUEST_BYTES = 1 << 20
 # Largest size (bytes) of an answer of the parser process: one about a file has two texts for each address.
 MAX_ANSWER_BYTES = 1 << 22
-# Largest number of names in a request.
+# Largest number of names in a request to the parser process.
 MAX_NAMES = 256
-# Largest number of addresses of one file in a request.
+# Largest number of addresses of one file in a request to the parser process.
 MAX_ADDRESSES = 256
-# Largest size (bytes) of data memory of the process: files and names that need more are not read.
+# Largest size (bytes) of the parser process's data memory: files and names that need more are not read.
 MAX_DATA_BYTES = 256 << 20
 
 

@@ -35,11 +35,12 @@ from stallprobes.watch.reading.parser_messages import (
 # Longest CPU time (s) of the parser process for demangling one name, which usually takes microseconds, and for parsing
 # one file; beyond it the process ends.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
-# Limit of the numbers of file descriptors: the connection has one below it, and a file that is parsed another.
+# Limit of the parser process's file descriptors, whose numbers are below it: one is the connection, one a file that is
+# parsed.
 _MAX_DESCRIPTORS = 4
 # Operations of prctl(2).
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
-# Largest number of a capability that is dropped.
+# Largest number of a capability that the parser process drops.
 _LAST_CAPABILITY = 63
 # Header of capset(2): version 3, this thread.
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from stallprobes.files.codec import Document, String, Unsigned, about
 
-# Variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm. The first
-# one that is set counts. LOCAL_RANK counts the ranks of one machine.
+# Environment variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm.
+# The first one that is set counts. LOCAL_RANK is missing: it counts the ranks of one machine.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -20,7 +20,7 @@ _VARIABLES = (
 )
 # Names of all variables with the rank or the number of ranks.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
-# Largest rank; a larger number is none.
+# Largest rank that is accepted; a larger number counts as none.
 _MOST_RANKS = 1 << 24
 # Largest size (bytes) of a process's environment that is read.
 _MOST_BYTES = 1 << 21

@@ -32,11 +32,11 @@ TIMEOUT_S = 10.0
 _ENDING_S = 1.0
 # Largest size (bytes) of py-spy's output that is read.
 MOST_BYTES = 16 << 20
-# Largest number of frames of a thread that are kept.
+# Largest number of frames of a thread that are kept of py-spy's output.
 MOST_FRAMES = 256
-# Largest number of characters of a thread's name.
+# Largest number of characters of a thread's name that are kept of py-spy's output.
 _LONGEST_NAME = 64
-# Largest number of characters of a function's name and of a file's path.
+# Largest number of characters of a function's name, and of a file's path, that are kept of py-spy's output.
 _LONGEST_TEXT = 4096
 # Largest number of characters of py-spy's error message.
 _LONGEST_PROBLEM = 200

@@ -12,7 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time that stands for an unknown end of a window, and for an unknown time at which it is settled.
+# Time (ns) in place of the unknown end of a window of records, and of an unknown time at which a window has settled (no
+# work without records can run any more).
 NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -86,5 +87,5 @@ class RecordWindows:
         return int(np.maximum(self.ends[ended] - self.begins[ended] - self.took[ended], 0).sum())
 
 
-# No windows in which records are on or off.
+# Windows of a process whose file has none.
 NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))

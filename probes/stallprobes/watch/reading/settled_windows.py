@@ -11,7 +11,7 @@ from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Only this many of a process's last windows are searched for the time at which they are settled: the records of older
+# Number of a process's last windows of records that are searched for an unknown settling time: the records of older
 # windows have been read.
 LOOKED_AT = 16
 # Correlation number that stands for "no call", above that of any call.

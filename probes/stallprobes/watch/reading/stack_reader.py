@@ -22,7 +22,7 @@ _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 # Line of a Python stack in place of further frames.
 _MORE = "  ..."
-# Largest code point.
+# Largest code point of Unicode.
 _LAST_CHARACTER = 0x10FFFF
 
 
