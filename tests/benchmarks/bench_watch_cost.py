@@ -100,7 +100,7 @@ def watch_steps(name: str, seconds: float, cost: float) -> Measured:
             shutil.rmtree(folder)
     lost = process.lost_records + findings.missed_records
     end_ns = process.ended_ns or process.clocks.monotonic_ns
-    calls = sum(calls_cost(process, min(process.windows.first_off_ns, end_ns), end_ns)) / 2
+    calls = sum(calls_cost(process, min(process.windows.first_off_ns, end_ns), end_ns, compared=True)) / 2
     return Measured(findings.cost, calls, records, mean, interval, recorded, lost, process.not_held, missing, found)
 
 

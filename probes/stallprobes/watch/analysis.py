@@ -39,7 +39,7 @@ from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.divider import ProcessDivider
-from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
+from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse, unfollowed
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.lines.lines import lines_of
@@ -173,7 +173,7 @@ class ProcessAnalysis:
             if samples is not None:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
-                self._samples.add(samples, calls, self._divider, in_flight)
+                self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
         self._settle()
 
     def findings(self) -> ProcessFindings:

@@ -65,8 +65,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
     since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
-    low, high = calls_cost(process, since_ns, now_ns)
     slowdowns = _slowdowns(windows)
+    low, high = calls_cost(process, since_ns, now_ns, compared=len(slowdowns) >= LEAST_COMPARED)
     if len(slowdowns) >= LEAST_COMPARED:
         least, most = (windows.share_on(now_ns, since_ns) * end for end in _median_interval(slowdowns))
         low, high = low + max(least, 0.0), high + max(most, 0.0)
@@ -99,11 +99,18 @@ def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedP
     return AttachingCost(pid, stopped_ns, held_up_ns, low, high, graphs)
 
 
-def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> tuple[float, float]:
+def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bool) -> tuple[float, float]:
     """Lower and upper bound of the cost of callbacks and stacks, as shares (0 to 1) of the time of the busiest
-    thread."""
+    thread. Where callbacks are off in windows without records, a comparison of windows has the cost of these callbacks.
+    """
+    windows = process.windows
     stacks = process.stacks_ns / max(now_ns - process.started.monotonic_ns, 1)
     rate = _most_calls_per_ns(process, since_ns, now_ns)
+    if windows.quiet.any():
+        took = np.where(windows.begins >= since_ns, windows.took, 0)
+        kept = min(float(windows.kept[took > 0].sum() / max(took.sum(), 1)), rate)
+        followed = windows.share_on(now_ns, since_ns) if compared else 0.0
+        rate = kept + (windows.share_followed(now_ns, since_ns) - followed) * (rate - kept)
     low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
     return low, high
 
@@ -126,8 +133,8 @@ def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
-    """The rate of calls of the thread that makes most: since ``since_ns``, where windows tell."""
-    counted = (process.windows.begins >= since_ns) & (process.windows.took > 0)
+    """The rate of calls of the thread that makes most: since ``since_ns``, where windows tell, while it is followed."""
+    counted = (process.windows.begins >= since_ns) & (process.windows.took > 0) & ~process.windows.quiet
     if counted.any():
         return float(process.windows.busiest[counted].sum() / process.windows.took[counted].sum())
     rates = (
@@ -141,9 +148,11 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
 
 def _slowdowns(windows: RecordWindows) -> list[float]:
     """Share of time that records took in each window with records, by the rates of calls in it and on both sides."""
-    counted = (windows.calls >= LEAST_CALLS) & (windows.took > 0)
-    rates = windows.calls / np.maximum(windows.took, 1)
-    at = np.flatnonzero(counted[:-2] & counted[1:-1] & counted[2:] & windows.on[1:-1] & ~windows.on[:-2]) + 1
+    calls, off = (windows.kept, windows.quiet) if windows.quiet.any() else (windows.calls, ~windows.on)
+    counted = (calls >= LEAST_CALLS) & (windows.took > 0)
+    rates = calls / np.maximum(windows.took, 1)
+    alike = counted[:-2] & counted[1:-1] & counted[2:]
+    at = np.flatnonzero(alike & windows.on[1:-1] & off[:-2] & off[2:]) + 1
     slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
     return slowdowns
 

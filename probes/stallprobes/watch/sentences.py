@@ -236,6 +236,12 @@ def gaps(
             f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "
             f"{100 * process.budget:g} %: --cost 100 records all of it."
         )
+    if process.windows.quiet.any():
+        yield (
+            f"Launches, queries and other frequent calls were followed in "
+            f"{100 * process.windows.share_followed(now_ns):.0f} % of the time, within the same limit: slow ones in "
+            "the rest of it are not known."
+        )
     if divided_share < _MOSTLY:
         yield (
             f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: what is watched makes more than "

@@ -37,6 +37,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts import watch_file as layout
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.histogram import BUCKETS
+from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.attribution.alike_calls import AlikeCalls
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.attribute import attribute
@@ -98,6 +99,39 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
     assert not np.isin(calls.rows["correlation"][off], kernels).any()
 
 
+def test_frequent_calls_are_not_followed_where_their_callbacks_exceed_the_budget(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    # So little that any number of calls exceeds it.
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(cost=1e-5))
+    _end_after(program, folder, ENOUGH)
+    assert (program.communicate(), program.returncode) == (("", ""), 0)
+    (path,) = watch_files(folder)
+    with MapFile(path) as file:
+        process = file.read()
+        calls = file.calls(CallPosition(), process)
+    found = process.windows
+    assert found.quiet.tolist() == (~found.on).tolist()
+    assert (found.kept <= found.calls).all()
+    followed, (recorded, missing) = found.share_followed(int(found.ends[-2])), launches_by_record(folder)
+    assert 0 < followed < 0.5
+    assert (recorded > 0, missing) == (True, 0)
+    assert (process.lost_records, process.lost_calls, process.not_held) == (0, 0, 0)
+    # Those that wait are always followed; others again a moment before the records.
+    begins, ends = calls.rows["began_ns"].astype(np.int64), calls.rows["returned_ns"].astype(np.int64)
+    quiet = _within(found, begins, ends, on=False)
+    waits = np.isin(calls.rows["function"], [number for number, name in calls.functions.items() if name == SYNC])
+    assert (quiet & waits).any()
+    for begin, end in zip(found.begins[found.quiet][:-1], found.ends[found.quiet][:-1], strict=False):
+        launches = begins[quiet & ~waits & (begins >= begin) & (ends <= end)]
+        assert launches.min(initial=int(end)) > begin + (end - begin) // 2
+    # Each call has a begin and an end, and none is in another one.
+    assert (begins <= ends).all()
+    assert not (calls.rows["flags"] & int(CallFlag.NESTED)).any()
+
+
 def test_records_are_off_while_graphs_are_instantiated_again_and_again(stand_in: StandIn, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
@@ -111,7 +145,8 @@ def test_records_are_off_while_graphs_are_instantiated_again_and_again(stand_in:
     finally:
         program.terminate()
     assert (program.communicate(), program.returncode) == (("", ""), 0)
-    assert before.windows.on.tolist() == [True, True, False]
+    assert before.windows.on[:3].tolist() == [True, True, False]
+    assert not before.windows.on[3:].any()
 
 
 def test_nothing_is_switched_while_a_call_hangs_and_other_threads_go_on(stand_in: StandIn, tmp_path: Path) -> None:

@@ -230,10 +230,10 @@ SS_INLINE void show_plain_call(struct ss_slot *slot, struct begun begun, uint64_
     ss_store_release(slot->sequence, sequence + 2);
 }
 
-/* A call that is not nested in another one, and does not only wait or ask. */
+/* A call that is not nested in another one, and does not only wait. */
 static SS_APART void pass_gate(struct own *self, const struct ss_slot *slot, const struct ss_driver_function *function)
 {
-    if (self->depth || self->counts || function->waits || function->asks)
+    if (self->depth || self->counts || function->waits)
         return;
     self->counted_in = slot ? (int64_t)self->number : -1;
     self->counts = (uint32_t)ss_enter_gate(self->counted_in);
@@ -268,6 +268,12 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
 /* Takes a sample of the time before a call that has just begun. Returns when the call begins after that. */
 static SS_APART uint64_t sample_before_call(struct own *self, const struct ss_driver_function *function, uint64_t now)
 {
+    uint64_t left = self->sampling.left_ns;
+    if (ss_load(ss_quiet_until) > left) {
+        /* It may have made calls since. */
+        ss_leave_out(&self->sampling, now - left);
+        return now;
+    }
     /* A first stack takes milliseconds, for which no switch of kinds has to wait. */
     leave_gate(self);
     take_sample(self, SS_SAMPLED_BETWEEN, function->api - 1u, self->sampling.left_ns, now, 0);
@@ -290,12 +296,23 @@ SS_INLINE int is_gap_due(const struct own *self, uint64_t now)
     return now - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN];
 }
 
+/* A call that was not held when callbacks went off has returned unseen. */
+static void forget_unfollowed(struct own *self)
+{
+    if (!self->depth || self->outermost.start_ns >= ss_load(ss_quiet_since) ||
+        !ss_is_frequent((uint32_t)self->outermost.which))
+        return;
+    self->depth = 0;
+    leave_gate(self);
+}
+
 /* Any call begins. */
 static SS_APART void enter(struct own *self, const struct ss_driver_function *function,
                            const struct ss_callback_data *data)
 {
     if (!is_recorded(function, data))
         return;
+    forget_unfollowed(self);
     struct ss_slot *slot = self->file == ss_file && self->slot ? self->slot : new_slot(self);
     uint32_t api = function->api - 1u;
     if (ss_load(ss_private->gated))
@@ -406,10 +423,11 @@ static SS_APART void end_long_call(struct own *self, uint32_t api, uint64_t star
     ss_leave_out(&self->sampling, self->sampling.left_ns - now);
 }
 
-/* A call returns of which the library saw no begin. It may be older than a recording that began late. */
+/* A call returns of which the library saw no begin. It may be older than a recording that began late, or have begun
+ * while callbacks were off. */
 static SS_APART void count_unmatched(const struct own *self)
 {
-    if (self->file == ss_file || !(ss_header->flags & SS_FLAG_LATE))
+    if ((self->file == ss_file || !(ss_header->flags & SS_FLAG_LATE)) && !ss_load(ss_quiet_until))
         ss_count_lost(SS_LOST_UNMATCHED, 1);
 }
 
@@ -422,6 +440,7 @@ SS_INLINE int has_room(struct own *self, struct ss_slot *slot)
 /* Without room for a histogram, each call looks for it again. */
 static void find_histogram(struct own *self, struct ss_slot *slot, uint32_t api)
 {
+    ss_note_use(api);
     self->histogram = ss_histogram_of(slot, self->number, api);
     self->histogram_api = self->histogram ? api : UINT32_MAX;
 }
@@ -448,6 +467,19 @@ static void count_any_call(struct own *self, struct ss_slot *slot, uint32_t api,
         ss_increase(histogram->slow, 1);
     if (result && result != SS_CUDA_NOT_READY)
         ss_increase(histogram->failed, 1);
+}
+
+/* Counts of calls by which the cost of watching is known. */
+static void count_kind(const struct ss_driver_function *function, struct ss_slot *slot, int32_t result)
+{
+    if (function->instantiates && !result)
+        ss_add(ss_header->graphs, 1);
+    if (function->asks)
+        ss_increase(slot->asked, 1);
+    else
+        ss_increase(slot->finished, 1);
+    if (!function->frequent)
+        ss_increase(slot->kept, 1);
 }
 
 /* Adds to the time inside outermost calls. */
@@ -500,10 +532,7 @@ static SS_APART void leave(struct own *self, const struct ss_driver_function *fu
     uint64_t ns = now > start ? now - start : 0;
     int slow = ns >= self->slow_ns;
     count_any_call(self, slot, api, ns, result);
-    if (function->instantiates && !result)
-        ss_add(ss_header->graphs, 1);
-    if (!function->asks)
-        ss_increase(slot->finished, 1);
+    count_kind(function, slot, result);
     if (function->waits && start >= ss_load(ss_unsettled_since) && !result)
         ss_settle_window(now);
     const struct ss_call *call = &slot->calls[depth];

@@ -8,6 +8,11 @@ enum { UNKNOWN_IN_A_ROW = 256 };
 
 struct ss_driver_function ss_driver_functions[SS_DRIVER_FUNCTIONS];
 static uint32_t api_count;
+/* Who switches the callbacks of the present recording. */
+static struct {
+    const struct ss_cupti *cupti;
+    void *subscriber;
+} switched;
 static struct {
     uint32_t number;
     const char *name;
@@ -54,6 +59,8 @@ static void learn(struct ss_driver_function *function, const char *name, const s
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since)
 {
     int unknown = 0;
+    switched.cupti = cupti;
+    switched.subscriber = subscriber;
     /* Those of a recording before are the same ones. */
     api_count = 0;
     for (uint32_t number = 1; number < SS_DRIVER_FUNCTIONS; number++) {
@@ -79,11 +86,35 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
         learn(function, name, prefix);
         /* A callback may come at once, in another thread. */
         ss_store_release(function->api, (uint16_t)++api_count);
-        ss_store_release(function->is_plain, function->only_stream != SS_MORE_THAN_STREAM && !function->waits &&
-                                                 !function->asks);
+        int is_plain = function->only_stream != SS_MORE_THAN_STREAM && !function->waits && !function->asks;
+        function->frequent = is_plain || function->asks;
+        ss_store_release(function->is_plain, is_plain);
     }
     ss_note_hold(held_since);
     return (int)api_count;
+}
+
+/* The program calls a watched function. */
+void ss_note_use(uint32_t api)
+{
+    struct ss_driver_function *function = &ss_driver_functions[known[api].number];
+    if (!ss_load(function->used))
+        ss_store(function->used, 1);
+}
+
+int ss_is_frequent(uint32_t api)
+{
+    return api < api_count && ss_driver_functions[known[api].number].frequent;
+}
+
+/* Switches the callbacks of frequent calls on or off, of those that the program has made. */
+void ss_follow_frequent(int on)
+{
+    for (uint32_t api = 0; api < api_count; api++) {
+        const struct ss_driver_function *function = &ss_driver_functions[known[api].number];
+        if (function->frequent && ss_load(function->used))
+            switched.cupti->enable_callback((uint32_t)on, switched.subscriber, SS_DRIVER_API, known[api].number);
+    }
 }
 
 void ss_write_apis(void)

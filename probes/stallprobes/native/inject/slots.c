@@ -18,7 +18,7 @@ static uint32_t slots_ahead, histograms_ahead;
 /* Bits for the steps of a slot's slow calls that have space; only its owner uses them. */
 static uint8_t slow_ready[SS_SLOTS];
 _Static_assert(SS_SLOW_CALLS / SS_SLOW_STEP <= 8 && SS_SLOW_CALLS % SS_SLOW_STEP == 0, "a bit for each step");
-/* The finished calls of each slot when they were last counted. */
+/* The calls of each slot when they were last counted. */
 static uint64_t counted[SS_SLOTS];
 
 /* In a new file no slot, slow call or range has space. */
@@ -174,23 +174,24 @@ void ss_release_slot(struct ss_slot *slot)
     __atomic_fetch_add(&ss_header->ended_slots, 1, __ATOMIC_RELEASE);
 }
 
-/* The calls of all slots that have returned, without those that only ask. ``busiest`` becomes the most that one slot has
- * had since this was asked before. Called by one thread. */
-uint64_t ss_count_finished(uint64_t *busiest)
+/* The calls of all slots that have returned so far, and the most that one slot has had since this was asked before. Called
+ * by one thread. */
+struct ss_counted ss_count_calls(void)
 {
     uint32_t slots = ss_load(ss_header->slots);
-    uint64_t sum = 0;
-    *busiest = 0;
+    struct ss_counted sums = {0};
     for (uint32_t number = 0; number < slots && number < SS_SLOTS; number++) {
         if (!ss_load_acquire(slot_ready[number]))
             continue;
-        uint64_t calls = ss_load(slot_at(number)->finished);
-        if (calls - counted[number] > *busiest)
-            *busiest = calls - counted[number];
-        counted[number] = calls;
-        sum += calls;
+        const struct ss_slot *slot = slot_at(number);
+        uint64_t finished = ss_load(slot->finished), every = finished + ss_load(slot->asked);
+        if (every - counted[number] > sums.busiest)
+            sums.busiest = every - counted[number];
+        counted[number] = every;
+        sums.finished += finished;
+        sums.kept += ss_load(slot->kept);
     }
-    return sum;
+    return sums;
 }
 
 static struct ss_named_range *range_at(uint32_t number)

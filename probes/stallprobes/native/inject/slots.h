@@ -12,7 +12,11 @@ struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 struct ss_slow_call *ss_slow_call_at(uint32_t slot, uint64_t number);
 struct ss_slot *ss_live_slot(uint32_t number);
-uint64_t ss_count_finished(uint64_t *busiest);
+/* Calls that returned: without those that only ask, without all that are frequent, and the most of one slot. */
+struct ss_counted {
+    uint64_t finished, kept, busiest;
+};
+struct ss_counted ss_count_calls(void);
 struct ss_call_histogram *ss_histogram_of(struct ss_slot *slot, uint32_t number, uint32_t api);
 struct ss_named_range *ss_claim_range(const char *name, uint32_t thread);
 void ss_release_range(struct ss_named_range *range);

@@ -1,14 +1,19 @@
 /* Windows in which records of the GPU's work are on or off: by them the cost of watching is measured, and kept within
  * the budget.
  *
- * A program that makes few records has no windows: its records are always on. Else they are on for a share of the time.
- * Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate (gate.c), and
- * never after the process began to exit: switching then ended programs with a segmentation fault. The callbacks stay as
- * they are from the start: once those of a function were off, CUPTI no longer numbers the calls (CUPTI 13.5), and no
- * record finds its call.
+ * A program that makes few records and calls has no windows: its records are always on. Else they are on for a share of
+ * the time. Only the thread that asks CUPTI for its buffers switches them, never one of the program, behind a gate
+ * (gate.c), and never after the process began to exit: switching then ended programs with a segmentation fault.
+ *
+ * Where callbacks alone take much of the budget, those of frequent calls are off in windows without records, which are
+ * quiet then. Records that come while a callback is off have no owner, or a wrong one (CUPTI 13.5); calls are numbered
+ * again once it is on. So callbacks go on a while before the records: a call that began without them may be in flight,
+ * during which kinds are not switched.
  */
 #include <string.h>
+#include <time.h>
 
+#include "driver_functions.h"
 #include "gate.h"
 #include "slots.h"
 #include "space.h"
@@ -36,6 +41,8 @@ enum {
     LEAST_CALLS = 50,
     /* How long a profiler of the program waits for a switch to end. */
     STOP_MS = 1000,
+    /* How long calls that began without callbacks have to return before records are on. */
+    RESUME_MS = 50,
     /* When a switch is tried again that a call prevented: a thread that copies into pageable memory, copy after copy, is
      * outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
@@ -46,16 +53,23 @@ enum {
 #define LEAST_SHARE 0.05
 #define MOST_SHARE 0.9
 #define MOST_COST 0.9
+/* The part of the budget above which callbacks of frequent calls are off in windows without records. */
+#define QUIET_FROM 0.5
 /* Of sums over windows, what is kept when one is added. */
 #define KEPT 0.8
 /* Who may switch: the thread that does, when it is free. */
 enum { FREE, SWITCHING, STOPPED };
 
-uint64_t ss_unsettled_since = UINT64_MAX;
+/* What is on in a window. */
+enum { NOTHING_MORE, RECORDS, QUIET };
 
-/* Calls that returned, those of the thread that made most, records that came, and the time (ns) in which they did. */
+uint64_t ss_unsettled_since = UINT64_MAX;
+uint64_t ss_quiet_since, ss_quiet_until;
+
+/* Calls that returned, those of them that are not frequent, all of the thread that made most, records that came, and the
+ * time (ns) in which they did. */
 struct amount {
-    double calls, busiest, records, ns;
+    double calls, kept, busiest, records, ns;
 };
 
 static uint32_t control;
@@ -66,7 +80,7 @@ static struct {
     const struct ss_cupti *cupti;
     /* When the records are switched next, or, without a window, when the program is looked at. */
     uint64_t due;
-    uint64_t from_ns, from_calls, from_records;
+    uint64_t from_ns, from_calls, from_kept, from_records;
     double share;
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
@@ -76,49 +90,30 @@ static struct {
     uint32_t random;
     /* The graphs that had been instantiated when that was last asked, and when it was. */
     uint64_t graphs, graphs_ns;
+    /* Whether windows without records are quiet, and whether callbacks are on again before the next one with them. */
+    int quiet, resumed;
 } self;
 
 /* What was counted since the last time that this was asked, until ``now``. */
 static struct amount take_amount(uint64_t now)
 {
-    uint64_t busiest, calls = ss_count_finished(&busiest), records = ss_load(ss_header->records);
+    struct ss_counted counted = ss_count_calls();
+    uint64_t records = ss_load(ss_header->records);
     struct amount taken = {
-        .calls = (double)(calls - self.from_calls),
-        .busiest = (double)busiest,
+        .calls = (double)(counted.finished - self.from_calls),
+        .kept = (double)(counted.kept - self.from_kept),
+        .busiest = (double)counted.busiest,
         .records = (double)(records - self.from_records),
         .ns = (double)(now - self.from_ns),
     };
     self.from_ns = now;
-    self.from_calls = calls;
+    self.from_calls = counted.finished;
+    self.from_kept = counted.kept;
     self.from_records = records;
     return taken;
 }
 
-/* Records are on, ``since`` a time. */
-void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
-{
-    static const uint8_t switched[] = SS_SWITCHED_KINDS;
-    uint64_t kinds = 0;
-    /* There may have been a recording before. */
-    memset(&self, 0, sizeof self);
-    ss_store_release(control, FREE);
-    for (size_t at = 0; at < sizeof switched; at++)
-        kinds |= UINT64_C(1) << switched[at];
-    if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
-        return;
-    self.cupti = cupti;
-    self.since_ns = since;
-    /* One that is in use has counted calls. */
-    if (!ss_gate_is_used())
-        ss_use_gate(1);
-    take_amount(ss_clock());
-    self.graphs = ss_load(ss_header->graphs);
-    self.graphs_ns = self.from_ns;
-    self.due = self.from_ns + FIRST_LOOK_MS * MS;
-    self.random = (uint32_t)self.from_ns | 1;
-}
-
-static void open_window(uint64_t now, int records)
+static void open_window(uint64_t now, int level)
 {
     uint64_t number = ss_load(ss_header->windows);
     struct ss_window *next = (struct ss_window *)ss_at(SS_WINDOWS_AT) + number % SS_WINDOWS;
@@ -127,11 +122,13 @@ static void open_window(uint64_t now, int records)
     ss_store(next->began_ns, now);
     ss_store(next->ended_ns, 0);
     ss_store(next->calls, 0);
+    ss_store(next->kept, 0);
     ss_store(next->busiest, 0);
     ss_store(next->took_ns, 0);
     ss_store(next->settled_ns, 0);
     ss_store(next->counted, 0);
-    ss_store(next->records, (uint32_t)records);
+    ss_store(next->records, level == RECORDS);
+    ss_store(next->quiet, level == QUIET);
     ss_store_release(next->sequence, 2 * number + 2);
     ss_store_release(ss_header->windows, number + 1);
     ss_store_release(window, next);
@@ -140,7 +137,8 @@ static void open_window(uint64_t now, int records)
 static void close_window(uint64_t now, struct amount taken)
 {
     ss_store(window->calls, (uint64_t)taken.calls);
-    ss_store(window->busiest, (uint64_t)taken.busiest);
+    ss_store(window->kept, (uint32_t)taken.kept);
+    ss_store(window->busiest, (uint32_t)taken.busiest);
     ss_store(window->took_ns, (uint64_t)taken.ns);
     ss_store(window->counted, (uint32_t)taken.records);
     ss_store_release(window->ended_ns, now);
@@ -209,31 +207,55 @@ int ss_leaves_graphs(uint64_t since)
     return 1;
 }
 
-static double calls_cost(struct amount on)
+/* What callbacks of so many calls cost, as a share of a time (ns). */
+static double calls_cost(double calls, double ns)
 {
     uint64_t timed = ss_load(ss_header->timed);
     double callback_ns = timed ? (double)ss_load(ss_header->timed_ns) / (double)timed : 0;
-    return on.ns > 0 ? on.busiest * (2 * callback_ns + (double)DISPATCH_NS) / on.ns : 0;
+    return ns > 0 ? calls * (2 * callback_ns + (double)DISPATCH_NS) / ns : 0;
 }
 
-static void note_window_with_records(struct amount on)
+static double budget(void)
+{
+    return (double)ss_settings.cost_ppm / 1e6;
+}
+
+/* Whether callbacks take so much that those of frequent calls are off in windows without records, from then on. */
+static int is_quiet(struct amount on)
+{
+    if (self.quiet || calls_cost(on.busiest, on.ns) <= QUIET_FROM * budget())
+        return self.quiet;
+    /* What was measured until now left callbacks out. */
+    self.slowdowns = 0;
+    self.off = (struct amount){0};
+    return self.quiet = 1;
+}
+
+/* A window with records, or with calls alone while there are none. */
+static void note_window_followed(struct amount on)
 {
     self.on = on;
     self.on_sum.calls = KEPT * self.on_sum.calls + on.calls;
+    self.on_sum.kept = KEPT * self.on_sum.kept + on.kept;
     self.on_sum.busiest = KEPT * self.on_sum.busiest + on.busiest;
     self.on_sum.records = KEPT * self.on_sum.records + on.records;
     self.on_sum.ns = KEPT * self.on_sum.ns + on.ns;
 }
 
-/* The share of time that records take: the rate of calls with them, by the rates on both sides of it. */
+/* The share of time that records take, with callbacks where these were off: the rate of calls with them, by the rates on
+ * both sides of it. */
 static void note_window_without(struct amount off)
 {
-    struct amount before = self.off, on = self.on;
-    const double least = LEAST_CALLS;
-    if (before.calls >= least && on.calls >= least && off.calls >= least) {
-        double beside = (before.calls / before.ns + off.calls / off.ns) / 2;
-        self.slowdown[self.slowdowns++ % KNOWN] = 1 - on.calls / on.ns / beside;
+    const struct amount *each[] = {&self.off, &self.on, &off};
+    double rate[3];
+    int enough = 1;
+    for (int at = 0; at < 3; at++) {
+        double calls = self.quiet ? each[at]->kept : each[at]->calls;
+        enough &= calls >= LEAST_CALLS;
+        rate[at] = calls / each[at]->ns;
     }
+    if (enough)
+        self.slowdown[self.slowdowns++ % KNOWN] = 1 - rate[1] / ((rate[0] + rate[2]) / 2);
     self.off = off;
     /* CUPTI hands them over up to a flush later than their work. */
     self.on_sum.records += off.records;
@@ -262,12 +284,14 @@ static double largest_slowdown(double unknown)
 /* The share of time for which records may be on: by the most that so many can cost, until their cost is measured. */
 static double allowed_share(void)
 {
-    double cost = largest_slowdown(possible_cost(self.on_sum));
-    double budget = (double)ss_settings.cost_ppm / 1e6;
-    /* What callbacks cost is spent already; they stay on. */
-    double rest = budget - calls_cost(self.on_sum);
-    if (rest < budget / 5)
-        rest = budget / 5;
+    struct amount on = self.on_sum;
+    double every = calls_cost(on.busiest, on.ns);
+    /* What callbacks that stay on cost is spent already. */
+    double spent = self.quiet ? calls_cost(on.kept, on.ns) : every;
+    double cost = largest_slowdown(possible_cost(on) + every - (spent < every ? spent : every));
+    double rest = budget() - spent;
+    if (rest < budget() / 5)
+        rest = budget() / 5;
     double share = cost > 0 ? rest / cost : MOST_SHARE;
     return share < LEAST_SHARE ? LEAST_SHARE : share > MOST_SHARE ? MOST_SHARE : share;
 }
@@ -302,13 +326,17 @@ static void begin_windows(uint64_t now)
     self.due = now + window_ns(1);
 }
 
+/* Whether the program would notice if records and callbacks were always on. */
+static int needs_windows(void)
+{
+    return is_quiet(self.on) || possible_cost(self.on) > (budget() < LEAST_COST ? budget() : LEAST_COST);
+}
+
 static void look(uint64_t now)
 {
-    note_window_with_records(take_amount(now));
-    double cost = possible_cost(self.on);
-    double budget = (double)ss_settings.cost_ppm / 1e6;
+    note_window_followed(take_amount(now));
     int often = makes_graphs(now);
-    if (often || cost > (budget < LEAST_COST ? budget : LEAST_COST))
+    if (often || needs_windows())
         begin_windows(now);
     else
         self.due = now + LOOK_MS * MS;
@@ -316,44 +344,110 @@ static void look(uint64_t now)
         self.due = now;
 }
 
-/* A switch takes a while, and holds calls up: those of that time belong to no window. Where it has begun, records may be
- * missing, and where it has not ended, too. */
-static void switch_records(uint64_t now)
+/* Records are on, ``since`` a time. */
+void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 {
-    int on = !ss_load(window->records);
-    if (on && ss_load(ss_header->not_held)) {
-        /* Those of a thread may be missing from then on. */
-        self.cupti = NULL;
+    static const uint8_t switched[] = SS_SWITCHED_KINDS;
+    uint64_t kinds = 0;
+    /* There may have been a recording before. */
+    memset(&self, 0, sizeof self);
+    ss_store(ss_quiet_since, 0);
+    ss_store(ss_quiet_until, 0);
+    ss_store_release(control, FREE);
+    for (size_t at = 0; at < sizeof switched; at++)
+        kinds |= UINT64_C(1) << switched[at];
+    if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
-    }
-    if (on && makes_graphs(now)) {
-        note_graphs();
-        self.due = now + window_ns(0);
+    self.cupti = cupti;
+    self.since_ns = since;
+    /* One that is in use has counted calls. */
+    if (!ss_gate_is_used())
+        ss_use_gate(1);
+    self.from_ns = ss_header->started_ns;
+    struct amount before = take_amount(ss_clock());
+    self.graphs = ss_load(ss_header->graphs);
+    self.graphs_ns = self.from_ns;
+    self.due = self.from_ns + FIRST_LOOK_MS * MS;
+    self.random = (uint32_t)self.from_ns | 1;
+    if (!(ss_header->flags & SS_FLAG_LATE))
         return;
-    }
+    /* A program that is attached for seconds would have its records on for too much of the first of them: so many calls
+     * make as many records. */
+    before.records = before.calls;
+    note_window_followed(before);
+    if (needs_windows())
+        begin_windows(self.from_ns);
+}
+
+/* Calls of that time belong to no window: a switch takes a while, and holds calls up. Where it has begun, records may be
+ * missing, and where it has not ended, too. It is tried again where a call in flight prevents it. */
+static void switch_to(int level, uint64_t now)
+{
+    int was = ss_load(window->records) ? RECORDS : ss_load(window->quiet) ? QUIET : NOTHING_MORE;
     if (!ss_close_gate(0)) {
         self.due = now + AGAIN_MS * MS;
         return;
     }
     now = ss_clock();
     struct amount taken = take_amount(now);
-    if (on) {
+    if (level == RECORDS)
         note_window_without(taken);
-        self.share = allowed_share();
-    } else {
-        note_window_with_records(taken);
+    else if (was != QUIET)
+        note_window_followed(taken);
+    if (was == RECORDS) {
         ss_store(ss_unsettled_since, UINT64_MAX);
+        switch_kinds(0);
     }
-    switch_kinds(on);
+    if (level == QUIET) {
+        ss_store_release(ss_quiet_until, UINT64_MAX);
+        ss_follow_frequent(0);
+        ss_store(ss_quiet_since, ss_clock());
+        self.resumed = 0;
+    } else if (was == QUIET) {
+        ss_store_release(ss_quiet_until, ss_clock());
+    }
+    if (level == RECORDS)
+        switch_kinds(1);
     ss_open_gate();
-    uint64_t after = ss_clock();
-    uint64_t border = on ? after : now;
+    uint64_t after = ss_clock(), border = level == RECORDS ? after : now;
     close_window(border, taken);
-    open_window(border, on);
+    open_window(border, level);
     take_amount(after);
-    if (on)
+    if (level == RECORDS)
         ss_store_release(ss_unsettled_since, border);
-    self.due = after + window_ns(on);
+    self.share = allowed_share();
+    self.due = after + window_ns(level == RECORDS || was == QUIET);
+}
+
+/* The next window, if nothing prevents it: one with records, or else one in which calls alone are followed, in turn with
+ * one that is without them. */
+static void change(uint64_t now)
+{
+    int has_records = (int)ss_load(window->records), quiet = (int)ss_load(window->quiet);
+    if (!has_records && ss_load(ss_header->not_held)) {
+        /* Those of a thread may be missing from then on. */
+        self.cupti = NULL;
+        return;
+    }
+    if (quiet && !self.resumed) {
+        ss_follow_frequent(1);
+        self.resumed = 1;
+        self.due = now + RESUME_MS * MS;
+        return;
+    }
+    int graphs = !has_records && makes_graphs(now);
+    if (graphs)
+        note_graphs();
+    if (has_records)
+        switch_to(is_quiet(self.on_sum) ? QUIET : NOTHING_MORE, now);
+    else if (!graphs)
+        switch_to(RECORDS, now);
+    else if (quiet)
+        switch_to(NOTHING_MORE, now);
+    else if (is_quiet(self.on_sum))
+        switch_to(QUIET, now);
+    else
+        self.due = now + window_ns(0);
 }
 
 /* Switches the records if it is time for it; how long until the next time (ns). Called by one thread. */
@@ -367,7 +461,7 @@ uint64_t ss_change_window(void)
         if (!__atomic_compare_exchange_n(&control, &expected, SWITCHING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return UINT64_MAX;
         if (window)
-            switch_records(now);
+            change(now);
         else
             look(now);
         ss_store_release(control, FREE);
@@ -385,7 +479,8 @@ void ss_end_windows(void)
     }
 }
 
-/* Has nothing switched any more. Called in a thread of the program, which waits for a switch that has begun. */
+/* Has nothing switched any more, and all calls followed. Called in a thread of the program, which waits for a switch that
+ * has begun. */
 void ss_stop_windows(void)
 {
     uint64_t limit = ss_clock() + STOP_MS * MS;
@@ -393,6 +488,11 @@ void ss_stop_windows(void)
     while (!__atomic_compare_exchange_n(&control, &expected, STOPPED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
            expected == SWITCHING && ss_clock() < limit)
         expected = FREE;
+    if (expected == SWITCHING || ss_load(ss_quiet_until) != UINT64_MAX || self.resumed)
+        return;
+    ss_follow_frequent(1);
+    self.resumed = 1;
+    nanosleep(&(struct timespec){.tv_nsec = RESUME_MS * (long)MS}, NULL);
 }
 
 /* In a process that was forked, which has no such thread. */
@@ -400,6 +500,7 @@ void ss_forget_windows(void)
 {
     self.cupti = NULL;
     ss_use_gate(0);
+    ss_store(ss_quiet_until, 0);
     ss_store(window, NULL);
     ss_store(ss_unsettled_since, UINT64_MAX);
 }

@@ -406,11 +406,15 @@ class CallBlock(ctypes.Structure):
 class Slot(ctypes.Structure):
     """A thread of the program.
 
-    Without a free slot, a new thread continues the slot of an ended thread and adds to its figures. ``owners`` counts
-    the threads. ``finished`` counts returned calls, without calls that only ask. ``sequence`` is odd while ``depth``
-    and ``calls`` change. ``logged`` calls are in blocks that the slot has filled. ``histograms`` has for each API the
-    number of the slot's histogram, from 1. ``stack`` is the number of a stack of the owner, from 1, by which a thread
-    of Python's is named; 0 for none.
+    Without a free slot, a new thread continues the slot of an ended thread and adds to its figures.
+
+    - ``owners``: number of these threads.
+    - ``finished``, ``asked``: returned calls that do more than ask, and those that only ask.
+    - ``kept``: returned calls that are not frequent, whose callbacks are never off.
+    - ``sequence``: odd while ``depth`` and ``calls`` change.
+    - ``logged``: calls in blocks that the slot has filled.
+    - ``histograms``: for each API the number of the slot's histogram, from 1.
+    - ``stack``: number of a stack of the owner, from 1, by which a thread of Python's is named; 0 for none.
     """
 
     use: UInt32
@@ -430,6 +434,8 @@ class Slot(ctypes.Structure):
     stack: UInt32
     unused: UInt32
     slow: Annotated[Any, SlowCall * SLOW_CALLS]
+    asked: UInt64
+    kept: UInt64
 
 
 @structure
@@ -472,11 +478,13 @@ class WatchRecord(ctypes.Structure):
 
 @structure
 class Window(ctypes.Structure):
-    """A time in which records of the GPU's work are on, or off (``records``: 1 or 0).
+    """A time in which records of the GPU's work are on, or off (``records``: 1 or 0). In a ``quiet`` one callbacks of
+    frequent calls are off too, so that these calls are in no log and no figure.
 
     ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
     ``calls`` counts the calls of all slots that returned in the window, as ``finished`` does, and ``took_ns`` is the
     time of the window without the switches at its ends. ``busiest`` is the largest number of these calls in one slot.
+    ``kept`` counts the calls that are not frequent.
     ``counted`` records of all kinds were read in it, up to a flush after their work. ``settled_ns`` is when a call that
     waits for the GPU and began in the window had returned, 0 before: until then, work may run that was submitted
     without records.
@@ -486,10 +494,12 @@ class Window(ctypes.Structure):
     began_ns: UInt64
     ended_ns: UInt64
     calls: UInt64
-    busiest: UInt64
+    busiest: UInt32
+    kept: UInt32
     took_ns: UInt64
     settled_ns: UInt64
-    records: UInt32
+    records: UInt16
+    quiet: UInt16
     counted: UInt32
 
 

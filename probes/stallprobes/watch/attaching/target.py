@@ -117,7 +117,7 @@ class Target:
         executes another program. One that exits has ended: to close a GPU's files takes it a while.
         """
         fields = self._stat()
-        return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING))
+        return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING != 0))
 
     def mappings(self) -> Iterator[Mapping]:
         """The parts of its memory. Raises OSError where they cannot be read."""

@@ -51,6 +51,12 @@ def recorded(process: WatchedProcess) -> Spans:
     return Spans(begins[kept], ends[kept])
 
 
+def unfollowed(process: WatchedProcess) -> Spans:
+    """The times in which frequent calls are in no log."""
+    windows = process.windows
+    return Spans.united(windows.begins[windows.quiet], np.minimum(windows.ends[windows.quiet], FOREVER))
+
+
 def away(tenures: EngineTenures | None, contexts: Set[int]) -> Spans:
     """The times in which none of ``contexts`` had the engine."""
     if tenures is None or not len(tenures.contexts):

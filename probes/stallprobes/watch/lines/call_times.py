@@ -56,6 +56,7 @@ class CallLog:
         self._before_ns = self._read_ns = began_ns
         self._leader: Callable[[int], int] = int
         self._own = NO_CALLS
+        self._unfollowed = NO_SPANS
         self._calls: dict[int, _Calls] = {}
         # By leader: the times in which a thread is in a call, and inside one that does not wait.
         self._active: dict[int, Spans] = {}
@@ -78,6 +79,7 @@ class CallLog:
         """Take the calls of the next reading."""
         self._leader = leader = sequences.leader
         self._own = calls = reading.calls
+        self._unfollowed = reading.unfollowed
         self._note_clocks(reading.samples)
         threads = {**self._returned, **reading.in_flight, **calls.places}
         groups: dict[int, list[int]] = {}
@@ -161,6 +163,7 @@ class CallLog:
                 works = self._working[leader]
                 inside[waits] -= works.before(ends[waits]) - works.before(begins[waits])
             last = np.maximum.accumulate(np.append(self._last[leader], ends))[:-1]
+            last = np.maximum(last, self._followed_since(begins))
             gaps = np.where(self._is_first(leader, begins), np.maximum(begins - last, 0), 0)
             gaps = self._of_those_who_work(calls, inside, gaps)
             yield (
@@ -174,6 +177,11 @@ class CallLog:
                     ends=np.concatenate((ends, begins)),
                 ),
             )
+
+    def _followed_since(self, times: Int64s) -> Int64s:
+        """Since when all calls are followed at each time; 0 for always."""
+        spans = self._unfollowed
+        return np.append(0, spans.ends)[np.searchsorted(spans.begins, times, "right")]
 
     def _of_those_who_work(self, calls: _Calls, inside: Int64s, gaps: Int64s) -> Int64s:
         """Times before calls; those of threads that slept go to the threads that worked meanwhile: between their own

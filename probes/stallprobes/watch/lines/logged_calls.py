@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
 from stallprobes.watch.division.call_columns import by_number, columns_of
-from stallprobes.watch.division.instants import LIMITS, Flags
+from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
@@ -107,10 +107,19 @@ NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, NONE, NONE, np.zeros(0, dty
 
 
 class Reading:
-    """The samples (TimeSample) and calls of a reading, and when calls began that have not returned, by thread."""
+    """The samples (TimeSample) and calls of a reading, and when calls began that have not returned, by thread.
 
-    def __init__(self, rows: NDArray[Any], batch: CallBatch, in_flight: Mapping[int, int]) -> None:
-        self.in_flight = in_flight
+    In ``unfollowed`` times other calls are in no log, so that nothing of these times counts.
+    """
+
+    def __init__(
+        self, rows: NDArray[Any], batch: CallBatch, in_flight: Mapping[int, int], unfollowed: Spans = NO_SPANS
+    ) -> None:
+        self.in_flight, self.unfollowed = in_flight, unfollowed
+        if len(unfollowed.begins):
+            rows = rows[~unfollowed.contain(int64s(rows["at_ns"]))]
+            kept = ~unfollowed.contain(int64s(batch.rows["began_ns"]))
+            batch = replace(batch, rows=rows_where(batch.rows, kept))
         self._rows, self._batch = rows, batch
 
     @cached_property

@@ -11,7 +11,7 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
-from stallprobes.watch.division.instants import LIMITS
+from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
 from stallprobes.watch.division.start_up import SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
@@ -35,6 +35,7 @@ class SampleSums:
     def __init__(self, began_ns: int) -> None:
         self.functions: dict[int, str] = {}
         self.samples = self.missed = 0
+        self._unfollowed = NO_SPANS
         self._sums, self._times = SecondSums(began_ns), SecondSums(began_ns)
         # Thousandths of waits in place of times: by their own samples, and by those of their time.
         self._counted, self._estimated = SecondSums(began_ns), SecondSums(began_ns)
@@ -49,16 +50,19 @@ class SampleSums:
         calls: CallBatch,
         sequences: Sequences,
         in_flight: Mapping[int, int] = NOTHING_IN_FLIGHT,
+        unfollowed: Spans = NO_SPANS,
     ) -> None:
         """Add the samples of a reading, with the calls that finished since the reading before.
 
-        ``in_flight`` is when calls began that have not returned, by thread.
+        ``in_flight`` is when calls began that have not returned, by thread. What lies in ``unfollowed`` times is left
+        out, since other calls of these times are in no log.
         """
+        self._unfollowed = unfollowed
         self.functions.update(samples.functions)
         self.functions.update(calls.functions)
         self.samples += len(samples)
         self.missed += samples.missed
-        self._held.append(Reading(samples.rows, calls, in_flight))
+        self._held.append(Reading(samples.rows, calls, in_flight, unfollowed))
         while self._held and self._held[0].is_known(sequences):
             self._add(self._held.popleft(), sequences)
 
@@ -109,8 +113,9 @@ class SampleSums:
         return self._held_calls.since(begin_ns)
 
     def seconds_since(self, begin_ns: int) -> float:
-        """The seconds from a time to the last call."""
-        return max((self._log.until_ns - begin_ns) / SECOND_NS, 0.0)
+        """The seconds from a time to the last call in which all calls were followed."""
+        begins, ends = self._unfollowed.within(begin_ns, max(self._log.until_ns, begin_ns))
+        return max((self._log.until_ns - begin_ns - int((ends - begins).sum())) / SECOND_NS, 0.0)
 
     def _add(self, reading: Reading, sequences: Sequences) -> None:
         self._log.read(reading, sequences)

@@ -21,30 +21,34 @@ NEVER = int(np.iinfo(np.int64).max)
 class RecordWindows:
     """The windows of a process in the order of time: int64[n] each, times in ns on CLOCK_MONOTONIC.
 
-    ``ends`` of the last is the largest number until it ends. ``on``: with records. ``settled`` is when no work could
+    ``ends`` of the last is the largest number until it ends. ``on``: with records. ``quiet``: without callbacks of
+    frequent calls too. ``settled`` is when no work could
     run any more that was submitted without records, the largest number if that is not known. ``calls`` returned in the
-    window within ``took`` ns, ``busiest`` of them in the thread that made most; ``counted`` records were read in it.
+    window within ``took`` ns, ``kept`` of them not frequent, and ``busiest`` in the thread that made most; ``counted``
+    records were read in it.
     Without windows, records were never off.
     """
 
     begins: Int64s
     ends: Int64s
     on: NDArray[np.bool_]
+    quiet: NDArray[np.bool_]
     settled: Int64s
     calls: Int64s
     took: Int64s
     busiest: Int64s
     counted: Int64s
+    kept: Int64s
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> RecordWindows:
         """The windows of ``rows``, in the layout of the file and in the order of time."""
         begins, ended, settled = (rows[name].astype(np.int64) for name in ("began_ns", "ended_ns", "settled_ns"))
-        amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest", "counted"))
+        amounts = (rows[name].astype(np.int64) for name in ("calls", "took_ns", "busiest", "counted", "kept"))
         ends = np.where(ended > 0, ended, NEVER)
         # The settling of a window that ended meanwhile, or of none.
         unknown = (settled < begins) | (settled > ends)
-        return cls(begins, ends, rows["records"] != 0, np.where(unknown, NEVER, settled), *amounts)
+        return cls(begins, ends, rows["records"] != 0, rows["quiet"] != 0, np.where(unknown, NEVER, settled), *amounts)
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -72,10 +76,17 @@ class RecordWindows:
 
     def share_on(self, until_ns: int, since_ns: int = 0) -> float:
         """The share (0 to 1) of the time from ``since_ns`` until ``until_ns`` in which records were on."""
+        return self._share(self.on, until_ns, since_ns)
+
+    def share_followed(self, until_ns: int, since_ns: int = 0) -> float:
+        """The share (0 to 1) of the time from ``since_ns`` until ``until_ns`` in which all calls were followed."""
+        return self._share(~self.quiet, until_ns, since_ns)
+
+    def _share(self, chosen: NDArray[np.bool_], until_ns: int, since_ns: int) -> float:
         if not len(self):
             return 1.0
         times = np.maximum(np.minimum(self.ends, until_ns) - np.maximum(self.begins, since_ns), 0)
-        return float(times[self.on].sum() / max(times.sum(), 1))
+        return float(times[chosen].sum() / max(times.sum(), 1))
 
     def switching_ns(self, since_ns: int) -> int:
         """The time (ns) of the switches of records from ``since_ns`` on, in which calls that submit work were held up.
