@@ -296,6 +296,15 @@ SS_INLINE int is_gap_due(const struct own *self, uint64_t now)
     return now - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN];
 }
 
+/* Whether a call begins of which the end will have no callback: it was held while callbacks went off. */
+SS_INLINE int ends_unseen(struct own *self, const struct ss_driver_function *function)
+{
+    if (!self->counts || !ss_load_acquire(ss_unfollowed) || !function->frequent)
+        return 0;
+    leave_gate(self);
+    return 1;
+}
+
 /* A call that was not held when callbacks went off has returned unseen. */
 static void forget_unfollowed(struct own *self)
 {
@@ -315,8 +324,11 @@ static SS_APART void enter(struct own *self, const struct ss_driver_function *fu
     forget_unfollowed(self);
     struct ss_slot *slot = self->file == ss_file && self->slot ? self->slot : new_slot(self);
     uint32_t api = function->api - 1u;
-    if (ss_load(ss_private->gated))
+    if (ss_load(ss_private->gated)) {
         pass_gate(self, slot, function);
+        if (ends_unseen(self, function))
+            return;
+    }
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
     if (function->only_stream && data->parameters) {
@@ -356,8 +368,11 @@ static SS_APART void enter_plain(struct own *self, const struct ss_driver_functi
         enter(self, function, data);
         return;
     }
-    if (ss_unlikely(ss_load(ss_private->gated)))
+    if (ss_unlikely(ss_load(ss_private->gated))) {
         pass_gate(self, self->slot, function);
+        if (ends_unseen(self, function))
+            return;
+    }
     uint64_t start = (uint64_t)ss_monotonic();
     if (ss_unlikely(is_gap_due(self, start) || self->counts))
         start = prepare_call(self, function, start);

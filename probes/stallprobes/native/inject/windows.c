@@ -64,6 +64,7 @@ enum { FREE, SWITCHING, STOPPED };
 enum { NOTHING_MORE, RECORDS, QUIET };
 
 uint64_t ss_unsettled_since = UINT64_MAX;
+uint32_t ss_unfollowed;
 uint64_t ss_quiet_since, ss_quiet_until;
 
 /* Calls that returned, those of them that are not frequent, all of the thread that made most, records that came, and the
@@ -90,8 +91,8 @@ static struct {
     uint32_t random;
     /* The graphs that had been instantiated when that was last asked, and when it was. */
     uint64_t graphs, graphs_ns;
-    /* Whether windows without records are quiet, and whether callbacks are on again before the next one with them. */
-    int quiet, resumed;
+    /* Whether windows without records are quiet. */
+    int quiet;
 } self;
 
 /* What was counted since the last time that this was asked, until ``now``. */
@@ -351,6 +352,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     uint64_t kinds = 0;
     /* There may have been a recording before. */
     memset(&self, 0, sizeof self);
+    ss_store(ss_unfollowed, 0);
     ss_store(ss_quiet_since, 0);
     ss_store(ss_quiet_until, 0);
     ss_store_release(control, FREE);
@@ -379,6 +381,12 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
         begin_windows(self.from_ns);
 }
 
+static void follow_again(void)
+{
+    ss_store_release(ss_unfollowed, 0);
+    ss_follow_frequent(1);
+}
+
 /* Calls of that time belong to no window: a switch takes a while, and holds calls up. Where it has begun, records may be
  * missing, and where it has not ended, too. It is tried again where a call in flight prevents it. */
 static void switch_to(int level, uint64_t now)
@@ -399,10 +407,10 @@ static void switch_to(int level, uint64_t now)
         switch_kinds(0);
     }
     if (level == QUIET) {
-        ss_store_release(ss_quiet_until, UINT64_MAX);
+        ss_store(ss_quiet_until, UINT64_MAX);
+        ss_store_release(ss_unfollowed, 1);
         ss_follow_frequent(0);
         ss_store(ss_quiet_since, ss_clock());
-        self.resumed = 0;
     } else if (was == QUIET) {
         ss_store_release(ss_quiet_until, ss_clock());
     }
@@ -429,9 +437,8 @@ static void change(uint64_t now)
         self.cupti = NULL;
         return;
     }
-    if (quiet && !self.resumed) {
-        ss_follow_frequent(1);
-        self.resumed = 1;
+    if (ss_load(ss_unfollowed)) {
+        follow_again();
         self.due = now + RESUME_MS * MS;
         return;
     }
@@ -488,10 +495,9 @@ void ss_stop_windows(void)
     while (!__atomic_compare_exchange_n(&control, &expected, STOPPED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
            expected == SWITCHING && ss_clock() < limit)
         expected = FREE;
-    if (expected == SWITCHING || ss_load(ss_quiet_until) != UINT64_MAX || self.resumed)
+    if (expected == SWITCHING || !ss_load(ss_unfollowed))
         return;
-    ss_follow_frequent(1);
-    self.resumed = 1;
+    follow_again();
     nanosleep(&(struct timespec){.tv_nsec = RESUME_MS * (long)MS}, NULL);
 }
 
@@ -500,6 +506,7 @@ void ss_forget_windows(void)
 {
     self.cupti = NULL;
     ss_use_gate(0);
+    ss_store(ss_unfollowed, 0);
     ss_store(ss_quiet_until, 0);
     ss_store(window, NULL);
     ss_store(ss_unsettled_since, UINT64_MAX);

@@ -8,7 +8,9 @@
 
 /* Calls that begin from then on and wait for the GPU settle the window; UINT64_MAX if it is settled or has no records. */
 extern uint64_t ss_unsettled_since;
-/* When callbacks of frequent calls were last off: UINT64_MAX while they are, 0 if they never were. */
+/* Whether callbacks of frequent calls are off, when they last went off, and until when calls may be missing therefore:
+ * UINT64_MAX while they may, 0 if they never were off. */
+extern uint32_t ss_unfollowed;
 extern uint64_t ss_quiet_since, ss_quiet_until;
 void ss_settle_window(uint64_t now);
 void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since);
