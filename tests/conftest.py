@@ -38,6 +38,8 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 _CHANGES_OUTPUT = re.compile(
     r"(CI|COLUMNS|LINES|COLORTERM|NO_COLOR|FORCE_COLOR|(CLICOLOR|LC_|LANG|TTY_|TEXTUAL|RICH_)\w*)$"
 )
+# Asked for once: that takes longer than their handlers.
+SIGNALS = signal.valid_signals()
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
@@ -95,6 +97,22 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     """Remove what the processes of the tests remembered."""
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """The handlers of signals are the same after a test as before it and its fixtures.
+
+    From the import of the console script's module on, SIGINT ends the process, and a command ignores signals from its
+    end on. A later test that sends this process a signal would end it, or wait for ever.
+    """
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        return (yield)
+    finally:
+        for number, handler in handlers.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)
