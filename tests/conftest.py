@@ -70,8 +70,11 @@ def _why_no_gpu() -> str | None:
     return None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Prepare what the processes that tests start inherit."""
+    # A worker that ends too early ends the run, which names its test. A new worker in its place can make the run wait
+    # for ever: pytest-xdist also gives it modules that are complete, and waits for the results.
+    config.option.maxworkerrestart = config.getoption("maxworkerrestart", None) or "0"
     # Ignored in a shell's background job.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
