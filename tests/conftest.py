@@ -38,6 +38,8 @@ WAITING = {name: number for number, name in enumerate(("screen", "watch", "engin
 _CHANGES_OUTPUT = re.compile(
     r"(CI|COLUMNS|LINES|COLORTERM|NO_COLOR|FORCE_COLOR|(CLICOLOR|LC_|LANG|TTY_|TEXTUAL|RICH_)\w*)$"
 )
+# Asked for once: that takes longer than their handlers.
+SIGNALS = signal.valid_signals()
 # Set in the process that compiles the test modules.
 _COMPILING = "STALLSCOPE_TESTS_COMPILING"
 
@@ -68,8 +70,11 @@ def _why_no_gpu() -> str | None:
     return None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Prepare what the processes that tests start inherit."""
+    # A worker that ends too early ends the run, which names its test. A new worker in its place can make the run wait
+    # for ever: pytest-xdist also gives it modules that are complete, and waits for the results.
+    config.option.maxworkerrestart = config.getoption("maxworkerrestart", None) or "0"
     # Ignored in a shell's background job.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -95,6 +100,22 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     """Remove what the processes of the tests remembered."""
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """The handlers of signals are the same after a test as before it and its fixtures.
+
+    From the import of the console script's module on, SIGINT ends the process, and a command ignores signals from its
+    end on. A later test that sends this process a signal would end it, or wait for ever.
+    """
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        return (yield)
+    finally:
+        for number, handler in handlers.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

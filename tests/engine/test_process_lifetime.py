@@ -174,6 +174,8 @@ def test_an_interrupted_start_leaves_nothing() -> None:
         wait_until(lambda: session.engine_pid is not None, "the engine is started")
         os.kill(os.getpid(), signal.SIGINT)
 
+    # Any other handler may end the tests.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     with pytest.raises(KeyboardInterrupt):

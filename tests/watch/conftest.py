@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +17,6 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     if COMPILER is None:
         pytest.skip("no C compiler")
     return StandIn(shared_folder(tmp_path_factory, "stand_in", StandIn.build))
-
-
-@pytest.fixture(autouse=True)
-def _own_signals() -> Iterator[None]:
-    """The handlers of signals as before the test: the command ignores signals from its end on."""
-    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    yield
-    for number, handler in handlers.items():
-        if signal.getsignal(number) != handler:
-            signal.signal(number, handler)
 
 
 @pytest.fixture
