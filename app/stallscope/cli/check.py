@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from stallprobes.matrix.check.progress import CheckProgress
     from stallprobes.matrix.matrix import LostEngine, Matrix
 
-# Default of check --seed: seed of the random order in which a check measures its cells.
+# Default of check --seed: seed of the random order in which a check measures the cells of its matrix (one victim
+# beside one aggressor each).
 DEFAULT_SEED = 1
 # Largest number of characters of a host name that an option accepts, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
-# Largest number of lost matrix cells that the error message names; it only counts the others.
+# Largest number of matrix cells, lost because their engine process failed, that the error message names; it only
+# counts the others.
 _NAMED_CELLS = 8
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Value for no reference, and for no result that counts as a failure; the shell completes it.
+# Word that the shell completes: --reference none compares with no reference, and --fail-on none lets no result
+# count as a failure.
 NONE = "none"
 
 

@@ -33,8 +33,8 @@ MIN_SECONDS = 0.5
 # Largest value (s) of --seconds: an hour.
 MAX_SECONDS = 3600
 
-# Default of --trace-seconds: time (s) of each variant that --trace writes, up to the moment when its aggressors are
-# switched off.
+# Default of --trace-seconds: time (s) that --trace writes of each measured variant of a pattern. It ends when the
+# variant's aggressors are switched off.
 DEFAULT_TRACE_SECONDS = 10.0
 # Smallest value (s) of --trace-seconds.
 MIN_TRACE_SECONDS = 0.01

@@ -29,9 +29,10 @@ JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
 _STDOUT = "-"
 # Largest value (s) of --seconds: a day.
 MAX_SECONDS = 86_400
-# Default of --slow: shortest duration (µs) of a call that is explained.
+# Default of --slow: shortest duration (µs) of a call for which watch says what the call waited for.
 DEFAULT_SLOW_US = 1000.0
-# Default of --cost: largest cost of watching (% of the program's time).
+# Default of --cost: watch records the GPU's work for as much of the time as costs the program this share (%) of its
+# speed.
 DEFAULT_COST_PERCENT = 5.0
 # Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000
@@ -118,9 +119,10 @@ class _Rule(NamedTuple):
 
 # Options with which watch starts no program; they exclude each other.
 _MODES = ("--print-env", "--attach", "--pid")
-# Options that choose what is reported.
+# Options that choose what is reported; the rules refuse them where this command reports on no program.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
-# Options that choose what is recorded in the watched process.
+# Options that choose what is recorded in the watched process; the rules refuse them where this command sets
+# up no recording.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
 # Options that are valid only where watch itself starts the program; the rules refuse them with other modes.
 _STARTED = ("--headless", OUTPUT)

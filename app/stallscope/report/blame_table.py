@@ -11,11 +11,12 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 
 # Text and its style.
 Run = tuple[str, str]
-# Width (columns) of a full bar in the table of blame.
+# Width (columns) of a full bar in the table of blame (an experiment that finds which aggressor causes a stall).
 BAR = 6
 # Glyph of a bar that would round to no column.
 _NO_BAR = "▏"
-# Order of the outcomes by which the table of blame sorts the victims.
+# Order of the outcomes by which the table of blame sorts its figures (latencies of victims); of one outcome, the
+# largest ratio comes first.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 # Shorter words for some conclusions of a blame experiment, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
@@ -34,7 +35,7 @@ class _Width:
 
 
 # Layouts of the table of blame that show whole names, the widest first; the first one that fits the terminal is used.
-# The number is that of blanks between two columns.
+# The first argument is the number of blanks between two columns.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
 # Layouts of the table of blame that cut names to the room left, the widest first; used if no layout of _WIDTHS fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))

@@ -9,9 +9,10 @@ from stallscope.report.columns import display_width
 
 # Text and its style.
 Run = tuple[str, str]
-# Smallest share of a sequence's time from which a part is named in the legend of the bar; the bar shows all parts.
+# Smallest share that a part must have in the time of a sequence (threads that call by turns) to be named in the
+# legend of its bar; the bar shows all parts.
 _LEAST_NAMED = 0.005
-# Blanks between two entries in the legend of a sequence's bar.
+# Blanks between two entries in the legend of the bar.
 _GAP = "  "
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-# CSS class of an outcome in the HTML report, for outcomes whose class differs from the outcome's own name.
+# CSS class of the word for a cell's outcome in a comparison. An outcome that is not in this table has its own name
+# as class.
 _OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 

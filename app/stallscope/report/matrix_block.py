@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # Symbols of a stalled cell, each with the smallest ratio to the baseline that gets it, largest first.
 _STALLS = ((1000.0, "█"), (100.0, "▓"), (10.0, "▒"), (0.0, "░"))
-# Symbols of cells that are not stalled; a kind that is not in this table gets its letter.
+# Symbols of cells that are not stalled, by the kind of their verdict or the reason why they were not measured. A
+# kind that is not in this table gets its own letter or the first letter of its word.
 _SYMBOLS: dict[CellKind, str] = {
     VerdictKind.QUIET: "·",
     VerdictKind.STARVED: "X",

@@ -29,7 +29,8 @@ _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # Blanks before each line of the table of a blame experiment.
 _BLAME_INDENT = "  "
-# Phases with columns in the tables of a run with --timeline. Work that started before its call returned gets a note.
+# Phases with columns in the tables of a run with --timeline. Phase.EARLY, where the GPU starts the work before the
+# call returns, has a note in place of a column.
 _SHOWN_WITH_TIMELINE = (*_SHOWN, Phase.START, Phase.GPU)
 
 

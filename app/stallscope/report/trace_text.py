@@ -26,8 +26,8 @@ _SLOWEST = 5
 _LABELS = 0.34
 # Smallest distance (columns) between two ticks of a trace's time axis.
 _TICK_EVERY = 10
-# Smallest width (columns) for the details of a moment at which the moments of a trace are a table; with less, they are
-# a list.
+# Smallest width (columns) left for details at which the events of the selected call are a table (time, event,
+# details); with less, they are a list.
 _DETAIL = 24
 
 

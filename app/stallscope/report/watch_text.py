@@ -66,14 +66,15 @@ from stallscope.report.text import TextWriter
 
 # Largest width (columns) of a program's command line as the title of its report.
 _LONGEST_TITLE = 100
-# Largest number of headlines in the report of watch, for each of: threads, sequences, processes and MPI ranks.
+# Largest number of headlines in the report of watch, for each of: threads, sequences (threads that call by turns),
+# processes and MPI ranks.
 _MOST_HEADLINES = 5
-# Largest width (columns) of the bar that divides a sequence's time into parts.
+# Largest width (columns) of the bar that shows into which parts a sequence's time is divided.
 _WIDEST_BAR = 80
 # _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of (program lines, places of waits) that the report shows for a sequence (threads that call by turns):
-# _MOST_OF_FIRST for the first sequence, _MOST_OF_OTHERS for each other one.
+# Largest numbers of (program lines, places where the program waits) that the report shows for a sequence:
+# _MOST_OF_FIRST for a process's first sequence, _MOST_OF_OTHERS for each other one.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences in the report that name a call which blocks calls of other threads.
 _MOST_HOLDING = 3

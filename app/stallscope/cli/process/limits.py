@@ -14,10 +14,11 @@ _NUMPY_BYTES = 192 * _MIB
 # Address space (bytes) that must be free before a screen opens: a screen has some 15 threads, each with a stack of 8
 # MiB and a heap of 64 MiB in the C library.
 _SCREEN_BYTES = 896 * _MIB
-# Number of file descriptors of a screen: the terminal, the event loop, the engine, and modules loaded meanwhile.
+# Number of file descriptors that must be free before a screen opens: for the terminal, the event loop, the engine,
+# and modules loaded meanwhile.
 _SCREEN_FILES = 24
-# Number of new objects after which Python's garbage collector runs. A check makes as many, none of them in cycles, so
-# that frequent collections would only cost time.
+# Number of new objects after which Python's garbage collector runs. A check makes some 50 000 objects without
+# reference cycles, so that more frequent collections would only cost time.
 _COLLECTION_OBJECTS = 50_000
 
 

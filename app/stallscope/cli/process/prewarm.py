@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# Files of an installed driver: on Linux, and under WSL.
+# Files of an installed NVIDIA driver, on Linux and under WSL. If none of them exists, no engine process for CUDA is
+# started ahead.
 _DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 

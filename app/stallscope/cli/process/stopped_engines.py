@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from stallscope.cli.process import diagnostics
 
-# Period (s) of the checks for engines that a signal has stopped. An engine is reported only if two successive checks
-# find it stopped: when the user suspends the command, its engines stop shortly before the command does.
+# Period (s) of the checks whether a signal has stopped an engine (the process that runs the probes). An engine is
+# reported only if two successive checks find it stopped: when the user suspends the command, its engines stop
+# shortly before the command does.
 _POLL_S = 0.3
 
 

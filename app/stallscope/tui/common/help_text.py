@@ -88,7 +88,8 @@ _MATRIX = (
         "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
     ),
 )
-# Help texts of the timeline. The help shows them after its texts on the letters of the timeline's cells.
+# Sections of the timeline screen's help: (title, text). The screen shows them after the sections that explain the
+# letters of its plot.
 _TIMELINE = (
     (
         "Delay",

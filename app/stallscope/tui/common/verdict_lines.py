@@ -14,8 +14,8 @@ from stallscope.tui.common.lines import Line, cut
 LABEL = 10
 # Label of the line that gives a verdict's cause, by how well the cause is proven; any other proof has "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds of verdicts for which the line of a verdict shows its headline; for the others, the line shows the figure that
-# has changed.
+# Kinds of verdicts whose line shows the verdict's headline, or the range of an unsteady latency; the lines of other
+# kinds show the figure that has changed.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 

@@ -19,18 +19,19 @@ from stallscope.tui.matrix.view_model import Key, symbol_style
 # _WIDE: smallest panel width (columns) at which the selected cell is shown beside the block of symbols. _BESIDE: width
 # (columns) of the selected cell there.
 _WIDE, _BESIDE = 120, 52
-# Widths (columns) in the block: _STEP of a symbol and the space before it, _WORST of a row's worst ratio.
+# Widths (columns) in the block of symbols: _STEP for a symbol with the blank before it, _WORST for a row's worst
+# ratio.
 _STEP, _WORST = 2, 10
 # Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Heights (lines) of the selected cell beside the block: _CELL is what it wants, _LEAST_CELL the least with which it is
-# placed there.
+# Heights (lines) left beside the block of symbols for the selected cell: with less than _LEAST_CELL it is shown
+# below the block; with _CELL or more, further lines go to the area below the block.
 _CELL, _LEAST_CELL = 16, 8
-# Heights (lines) of the area below the block: _CAUSE shows the selected cell's cause and remedy; _TEXT, if there is
-# room, shows its whole text.
+# Heights (lines) of the area below the block of symbols: _CAUSE has room for the selected cell's cause and remedy;
+# _TEXT, used if there is room, for its whole text.
 _CAUSE, _TEXT = 3, 8
-# Smallest number of lines left for histograms of all phases of the selected cell; with fewer, only the judged phase has
-# one.
+# Smallest number of lines left at which the selected cell has a histogram for each phase (call, wait, …); with
+# fewer, at most the phase of its verdict has one.
 _PANEL = 6
 # Letters that name the columns of the block of symbols: A to Z, then a to z.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]

@@ -49,7 +49,8 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# Stand-in (ns) for a baseline's percentiles other than the median, which a reference lacks; only ratios are shown.
+# Stand-in (ns) for a figure that a reference lacks: it stores medians of baselines and no other percentiles. The
+# screen shows only ratios to it.
 _UNKNOWN_NS = 1e6
 
 

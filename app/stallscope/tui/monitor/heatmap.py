@@ -42,8 +42,8 @@ _TITLE_STYLES = ("", "accent", "strong", "dim")
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# Largest number of columns left for an aggressor's name above the heat map with which only the aggressor's key is
-# shown. With more, the name is cut to them.
+# Largest room (columns) above the heat map in which an aggressor is shown by its key alone. In more room its key
+# and name are shown, cut to the room.
 _SHORTEST_NAME = 3
 # Remarks in the line above the heat map: _BASELINE over the time in which the baseline is measured, _RECORDED while the
 # timeline records calls, which makes them longer.

@@ -28,8 +28,8 @@ from stallscope.tui.common.lines import (
 
 # Titles of both parts of the table.
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# _STRIPS: widths (columns) that the strip of the last minute may have, so that a column is a whole number of tenths of
-# a second. _STRIP_FROM: smallest table width (columns) that has the strip.
+# _STRIPS: widths (columns) that the strip, a plot of a probe's latencies in the last minute, may have: a column is
+# then a whole number of tenths of a second. _STRIP_FROM: smallest table width (columns) that has the strip.
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
 # Smallest table width (columns) with all figures (_WIDE_FROM) and with fewer (_FEWER_FROM); below, _NARROW is used.
 _WIDE_FROM, _FEWER_FROM = 108, 88
@@ -39,8 +39,8 @@ _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
 _COMPACT_FIGURES = 30
 # Width (columns) of a probe's state, with a blank.
 _STATE = 11
-# Columns of focus mark, key and box before a name, and smallest number of columns of a name where aggressors are side
-# by side.
+# _BOX_END: width (columns) of focus mark, key and box before a probe's name. _SHORTEST_NAME: smallest width
+# (columns) of a name where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
 # Titles and widths of the columns with figures, in a wide table.
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
