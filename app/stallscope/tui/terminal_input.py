@@ -17,7 +17,8 @@ from textual.messages import InBandWindowResize
 
 # Time (s) without any input but typed text after which a paste counts as ended although its end sequence is missing.
 PASTE_S = 1.0
-# Smallest read (bytes) that counts as no typed text, and may belong to a paste.
+# Smallest number of bytes in one read that stallscope takes for a part of a paste. With fewer, and no escape
+# character, it takes them for typed text.
 _TYPED_BYTES = 16
 # Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"

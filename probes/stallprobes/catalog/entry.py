@@ -27,7 +27,7 @@ from stallprobes.model import (
 
 # Usual period (ns) of a victim.
 VICTIM_PERIOD_NS = 1 * MS
-# Position in the default check of an entry that has no position of its own: it comes after all others.
+# Position, in the default check, of a row or column that has no position of its own: it comes after all others.
 LAST = 1_000_000
 # Name of a stream that only one probe uses, behind / in the names of probes.
 OWN = "own"

@@ -18,8 +18,9 @@ _FORCED = 1
 # Arguments of the native helper discard_records: it discards the records in buffers that CUPTI has returned, or all.
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration of a profiling aggressor. The iteration includes the rest, since a check counts an
-# aggressor that makes no call for 250 ms as stopped. It is shorter than the time in which an engine has to stop.
+# Length (ns) of an iteration of a profiling aggressor. Its pauses are calls of the iteration, since a check counts
+# an aggressor that for 250 ms has no call in flight and ends no iteration as not running. The length is below the
+# time in which an engine has to stop.
 ITERATION_NS = 400 * MS
 # Length (ns) of each profile of the aggressor profiler-sessions, and of the rest after each.
 SESSION_NS = 20 * MS
@@ -29,8 +30,8 @@ SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 PROFILE_NS = 5 * MS
 # Longest wait (ns) of a profiling aggressor for the CUPTI mutex, which a few other profilers may hold before it.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A waiting thread looks at the mutex more
-# often, so it takes the mutex in the pause.
+# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A thread that waits for the mutex polls
+# it at shorter intervals than this, so it can take the mutex in the pause.
 _PAUSE_NS = 1 * MS
 
 # Mutex for CUPTI, whose state is common to the whole process: only the thread that holds it profiles.

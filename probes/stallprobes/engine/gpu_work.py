@@ -23,12 +23,12 @@ _ON_DEFAULT_STREAM = frozenset(
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 # Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# Driver function without a stream argument that returns only when all work of the default stream is complete. Others
-# may return earlier.
+# The only function of _ON_DEFAULT_STREAM that always waits until all work of the default stream is complete; the
+# others may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Largest result of ``depth`` (calls), also for a program that never waits. The driver's queue of a stream holds fewer
-# (about 1000).
+# Largest number of calls that ``depth`` returns, also for a program that never waits: after so many later calls on
+# its stream, a call's work has certainly started, because the driver's queue of a stream holds fewer (about 1000).
 UNBOUNDED = 2048
 
 

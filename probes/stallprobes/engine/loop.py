@@ -16,7 +16,8 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
-# Value of ``error_op`` when the first operation of an iteration failed. Only a higher value needs the undo program.
+# Value of ``error_op`` (the failed operation's number, from 1 on) after a failure of an iteration's first
+# operation. Only a failure of a later operation needs the undo program.
 _FIRST_OP = 1
 # All flags that an operation may have; a larger value is invalid.
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)

@@ -46,8 +46,8 @@ TICK_S = 0.02
 VIRTUAL_STEP_NS = 20_000_000
 # Longest wait (s) for the end of the probes after a Stop.
 STOP_S = 0.7
-# Longest wait (s) for the end of the second process, which runs the probes of another process. STOP_S and this wait
-# must together be shorter than a session's wait for the end of its engine.
+# Longest wait (s) for the end of the second process, which the engine starts for probes that do not run in its own
+# process. STOP_S and this wait must together be shorter than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
 # Longest wait (s) of the engine for the timeline before the first call; without a limit, a CUPTI that hangs would block
 # it.

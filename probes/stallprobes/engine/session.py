@@ -36,8 +36,8 @@ _START_S = 30.0
 _TIMELINE_S = 10.0
 # Time (s) without a change of the engine's heartbeat after which a session that waits gives the engine up.
 _SILENCE_S = 30.0
-# Period (s) at which a waiting session checks whether its caller has stopped the call of a resident (an object in the
-# engine's process), and whether a stopped engine has continued.
+# Period (s) at which a waiting session asks whether it should give up its call of a resident (an object in the
+# engine's process), and whether an engine that a signal had stopped runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
 _RECORDS_S = 0.002

@@ -16,8 +16,8 @@ from stallprobes.engine.board import Board, counter_ns
 from stallprobes.model import MS, SLOT_NS, Probe, SlotGroup
 from stallprobes.native.layouts.board import TimeCounter
 
-# Longest pause (ns) between two checks of the slots: whether a probe was switched on or off, and whether a call that
-# lasts beyond its slot has ended.
+# Longest pause (ns) between two updates of the slots (times in which one group of victims runs). An update checks
+# whether a probe was switched on or off, and whether a call that lasts beyond its slot has ended.
 STEP_NS = 2 * MS
 
 

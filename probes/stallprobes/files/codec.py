@@ -138,7 +138,8 @@ _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 # Byte patterns in JSON text that may stand for a control character: _ESCAPED finds its escape sequence, _C1 finds a
 # character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# One escape sequence in JSON text. For a control character, the match contains the backslash and u00.
+# Beginning of an escape sequence in JSON text: the backslash and the next character, or ``\u00``, with which the
+# escape sequences of most control characters begin.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # Escapes in JSON text that ``encoded`` writes; text with another escape is not written by it.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))

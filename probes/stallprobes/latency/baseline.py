@@ -20,8 +20,9 @@ from stallprobes.model import Channel
 # Smallest number of calls in a baseline window. The percentiles of a window with fewer calls are ignored, so they do
 # not count as variation of the machine.
 ENOUGH_CALLS = 20
-# Ends of the machine's range, as percentiles of the values of all baseline windows. The range contains 99 % of the
-# windows, so one extreme window in 200 at each end does not widen it.
+# Ends of the range in which a machine's latencies vary without aggressors, as percentiles of the values of all
+# baseline windows. The range contains 99 % of the windows, so one extreme window in 200 at each end does not widen
+# it.
 _LOWEST, _HIGHEST = 0.5, 99.5
 # Standard deviation that is assumed for the logarithm of a window's percentile before windows are measured. On a shared
 # H200 host, the p50 of launches and copies had 0.23 to 0.36, that of completion waits and of the host control 0.00 to

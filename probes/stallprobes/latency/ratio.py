@@ -31,7 +31,7 @@ class Quantile(StrEnum):
         return int(self[1:])
 
 
-# Quantiles with a percentile's number: all but IN_FLIGHT.
+# Quantiles that are percentiles of latencies. IN_FLIGHT, the age of the call in flight, is none.
 PERCENTILES = (Quantile.P50, Quantile.P99)
 
 

@@ -18,10 +18,11 @@ Floats = NDArray[np.float64]
 
 # Smallest number of degrees of freedom at which the normal distribution replaces Student's t.
 MANY = 200
-# Number of rounds in which the fit of the repeats' variances leaves out outliers and is repeated.
+# Number of rounds in which outliers are left out of the variances to which a prior is fitted. Each round uses the
+# fit of the one before.
 _ROUNDS = 4
-# Smallest share of the sum so far that a term of an exact test's probability must have; the sum ends at the first
-# smaller term.
+# Share of the sum so far up to which a term counts as negligible: an exact test's sum of probabilities ends with
+# the first such term.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from stallscope.tui.timeline.raster import Bools, Raster
 
-# A call that covers the share _WHOLE of a cell fills the cell. An end of a call that is within the share _EDGE of the
-# cell's border is drawn at the border.
+# Limits, as shares of a character cell's width, for drawing a call. A call that covers at least _WHOLE of the cell
+# is drawn as a full cell. An end of a call within _EDGE of the cell's border is drawn at the border.
 _WHOLE, _EDGE = 0.94, 0.03
-# Share of a cell's width above which the cell counts as mostly covered by calls or waits.
+# Share of a character cell's width from which on the cell counts as mostly covered by calls or waits.
 _HALF = 0.5
-# Smallest width (eighths of a cell) that is drawn of a call at the left border of a cell: one eighth would look like a
-# line.
+# Smallest width (eighths of a character cell) of a drawn call that begins at the cell's left border. A call of one
+# eighth would look like a line.
 _LEAST_EIGHTHS = 2
 # Names of the styles of cells in the palette, by CellStyle.
 STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")

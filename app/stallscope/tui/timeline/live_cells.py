@@ -16,8 +16,8 @@ from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums, CellValues, Raster
 from stallscope.tui.timeline.time_axis import Viewport
 
-# Columns of the array of intervals: number of the row, start and end (ns), whether the interval is a wait, and number
-# of its operation (_NO_OP for none).
+# Columns of the array of intervals: number of the row, start and end (ns), 1 if the interval is a wait (else 0),
+# and number of the probe's operation that made it (_NO_OP for none).
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
 # Number of columns of the live trace's array of intervals: _ROW to _OP.
 _COLUMNS = 5

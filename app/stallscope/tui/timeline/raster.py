@@ -142,10 +142,11 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# Indices of a cell's two groups of sums: _SOLID for intervals of work, _HOLLOW for intervals of waiting.
+# The timeline sums up the intervals in each character cell. Indices of a cell's two groups of sums: _SOLID for
+# intervals of work, _HOLLOW for intervals of waiting.
 _SOLID, _HOLLOW = range(2)
-# Indices of the sums of a cell: the number of its intervals, and the sums of the distances of their begins and of their
-# ends from the begin of the cell (in the grid's units).
+# Indices of the sums in each group: the number of intervals in the cell, the sum of their begins, and the sum of
+# their ends. Begins and ends are distances from the cell's begin in the units of CellGrid.
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

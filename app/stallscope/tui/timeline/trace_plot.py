@@ -42,7 +42,8 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Entry in the plot's list of rows for the line with the arrow of the delay, which is no row of the trace.
+# Entry of the plot's list of lines for the line on which an arrow shows the delay of the selected work. It is no
+# row of the trace.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
 # Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)

@@ -29,7 +29,8 @@ from stallscope.tui.timeline.live_cells import LiveCells
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
-# Kinds of verdicts on the monitor's selected victim for which the timeline waits by itself for a slow call of it.
+# Kinds of verdicts on the victim that is selected in the monitor. With such a verdict, the timeline waits for a
+# slow call of this victim without a key press, to freeze the trace.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 

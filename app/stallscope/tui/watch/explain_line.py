@@ -17,8 +17,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# Largest number of places of waits of a sequence (threads that call by turns), the most expensive ones, of which the
-# explanation of a line lists those on the line.
+# Largest number of places in the program at which a sequence (threads that call by turns) loses most time by
+# waiting. The explanation of a program line lists those of them that are on this line.
 _MOST_WAITS = 6
 
 

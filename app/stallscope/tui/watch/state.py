@@ -18,7 +18,8 @@ from stallscope.tui.watch.call_table import CallTableView, thread_label
 from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
 from stallscope.tui.watch.header import WatchHeadView
 
-# Name of the histogram of the whole run, drawn behind the histogram of the last second: beside the plot, in the legend.
+# Names of the histogram of the whole run, which is drawn behind that of the last second: the short name beside the
+# plot, the long one in the legend.
 _BEHIND = ("all", "since the start")
 
 

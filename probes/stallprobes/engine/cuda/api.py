@@ -14,7 +14,8 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 CUDA_12_0 = 12_000
 CUDA_12_8 = 12_080
 
-# Version of the driver API whose variant of a function is called, by function; all other functions: CUDA_12_0.
+# Version of the driver API whose variant of a function is called, by the function's name. For a function that is
+# not listed it is CUDA_12_0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 # Code of CUDA_ERROR_OUT_OF_MEMORY.

@@ -30,7 +30,8 @@ from stallprobes.model import Context, Op, Probe
 from stallprobes.records.libcupti import load as load_cupti
 from stallprobes.records.timeline import OFF, TimelineStatus
 
-# Longest wait (s) for the end of the collector's thread, which may hang behind a call that hangs.
+# Longest wait (s) for the end of the thread that collects CUPTI's records. It may hang behind a driver call that
+# hangs.
 _COLLECTOR_STOP_S = 0.2
 
 

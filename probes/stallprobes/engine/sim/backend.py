@@ -33,7 +33,8 @@ from stallprobes.records.timeline import TimelineStatus
 # Shortest time (ns) between two updates of the simulated GPU's sensors, whose values are means over it.
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
-# Step (ns) in which the simulation advances virtual time. It updates the clock on the board after each step.
+# Step (ns) in which the simulation advances virtual time. After each step it writes the time into the memory that
+# engine and session share (the board).
 _STEP_NS = 5_000_000
 
 

@@ -34,8 +34,8 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Right shift that takes, from the time of an asynchronous copy's call, the part (1/8) in which the driver looks up the
-# pointers. This part holds the lock of the device's memory management, the rest the context's lock.
+# Right shift (division by 8) of the time of an asynchronous copy's call that gives the time of the driver's pointer
+# lookup. The lookup holds the lock of the device's memory management, the rest of the call the context's lock.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
 _SHORT_SLEEP_NS = 1_000_000

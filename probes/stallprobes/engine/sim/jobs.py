@@ -177,5 +177,6 @@ def _run_at_once(job: Job, ready: int) -> None:
     job.set_end(ready + job.ns)
 
 
-# Engine that runs each job without a queue: event records, and copies on a path that nothing else uses.
+# Part of a simulated GPU that runs each job at once, without a queue: an event record, the growth of a memory pool,
+# or a copy on a path that nothing else uses.
 UNCONTENDED = CallingEngine(_run_at_once)

@@ -23,7 +23,8 @@ from stallprobes.native.library import core
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# Value of ``error_op`` when the first operation of an iteration failed. Only a higher value needs the undo program.
+# Value of ``error_op`` (the failed operation's number, from 1 on) after a failure of an iteration's first
+# operation. Only a failure of a later operation needs the undo program.
 _FIRST_OP = 1
 # Members of NextStep as plain integers, since making them from the enumeration in every step takes time.
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
