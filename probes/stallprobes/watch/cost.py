@@ -11,8 +11,8 @@ from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Smallest number of compared windows from which the cost of recording is measured: with fewer, the 95 % interval of the
-# median spans all of them.
+# Smallest number of periods with recording, each compared with the periods without it before and after, from which
+# the cost of recording is measured. With fewer, the 95 % interval of the median spans all of them.
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
@@ -22,8 +22,8 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 350)
 
 
-# Shortest and longest time (ns) that each call takes longer after stallscope has detached, by whether GPU work was
-# recorded before. Measured with records: 158 to 1272 (four processes that launch, H200, CUPTI 13.5).
+# By how much (ns, from and to) each call stays slower after stallscope has detached; True: GPU work was recorded
+# before. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
 # Number of graphs instantiated in a second above which a report says that their nodes still cost time after a detach.
 _FEW_GRAPHS = 1.0

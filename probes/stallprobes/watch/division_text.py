@@ -17,13 +17,14 @@ from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, shor
 # Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
 # state of all sequences. Of the other sequences, the report only counts the threads.
 _LEAST_GPU_SHARE = 0.005
-# A sequence (threads that call by turns) with less GPU time is shown if its calls that block for a cause take at least
-# _LEAST_BLOCKED_SHARE of the longest steady state. At most _MOST_BLOCKED of these sequences are shown.
+# A sequence (threads that call by turns) with less GPU time is shown if its calls that block (loading, allocation,
+# lock, copy) take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all sequences. At most
+# _MOST_BLOCKED of them are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
-# Parts of the time that are inside calls which block for a cause.
+# Parts of the time that are inside calls which block, such as for allocation or a lock.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
-# A function is named if it has at least the share _LEAST_WAIT of the cost of waits; at most _MOST_WAITS functions are
-# named.
+# A sentence about what waits cost names a function that has at least the share _LEAST_WAIT of the cost, and at most
+# _MOST_WAITS functions.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4

@@ -17,7 +17,8 @@ from stallprobes.watch.division.parts import Part
 LEAST_SHARE = 0.05
 # Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
 PAUSE_NS = 5_000_000_000
-# Context switches below which nobody shares the GPU of a process.
+# Smallest number of context switches on a watched process's GPU from which other processes on it are searched. With
+# fewer, nobody shares the GPU.
 LEAST_SWITCHES = 64
 
 

@@ -14,10 +14,10 @@ _Number = TypeVar("_Number", bound=np.integer[Any])
 _MOST = 2**62
 # Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
 _SHORT = 2**15
-# Different numbers are found by a table with an entry for each possible number if it has at most _CODES_EACH entries
-# per number, and at most _MOST_CODES in all. Otherwise the numbers are sorted.
+# The different numbers of an array are found by a table with an entry for each possible number, if it has at most
+# _CODES_EACH entries for each number in the array, and at most _MOST_CODES in all. Otherwise the array is sorted.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
-# Empty array of times.
+# Empty array of 64-bit integers.
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 

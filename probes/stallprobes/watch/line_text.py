@@ -21,16 +21,18 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of a line's cost at which a sort of its time (waits, calls, between calls) is named.
+# Smallest share of a program line's cost at which one sort of its time (in waits, in calls, between calls) is
+# named.
 _LEAST_NAMED = 0.1
-# Smallest cost (share of the time) at which a line or a place of waits is shown. A place with at least one call a
-# second is shown too.
+# Smallest cost (share of the time) at which a line of the program, or a place in its code that waits, is shown. A
+# place with at least one call a second is shown too.
 _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a line at which a sentence names the places in called functions that cost most.
 _LEAST_WITH_INNER = 0.1
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
-# Share of the time below which the largest possible cost of a wait is printed as "less than 1 %".
+# Limit for the largest possible cost of a wait, as a share of the time. Below it, the cost is printed as "less than
+# 1 %", and the advice for the line is that only less GPU work helps.
 _LEAST_PRICE = 0.005
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."

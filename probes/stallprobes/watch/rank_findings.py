@@ -38,10 +38,12 @@ _LEAST_SHARE = 0.005
 # A late rank is blamed if another rank waits for it for at least the share LEAST_BLAMED of the time, and at least
 # _TIMES_BACK times as long as the late rank waits for the other one.
 LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# A reason for a late rank is named if it explains at least _MOST_OF_DELAY of the rank's additional time. At least
-# _LEAST_COMPARED of the waits for the rank must be in rounds (collectives of all ranks) with known parts of the time.
+# A reason for a late rank is named if it explains at least the share _MOST_OF_DELAY of the time that the rank
+# spends longer than the waiting one. At least the share _LEAST_COMPARED of the waits must be in rounds (collectives
+# of all ranks) with known parts of the time.
 _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# Smallest share of a late rank's additional time at which a line or a kernel is named.
+# Smallest share of the time that a late rank spends longer than the waiting one, at which a line or a kernel is
+# named as the reason.
 _MIN_NAMED_SHARE = 0.3
 # Smallest share of a kernel's time, spent in a wait for another rank, at which the evidence names this rank.
 _LEAST_OF_WORK = 0.1

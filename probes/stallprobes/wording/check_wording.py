@@ -26,14 +26,14 @@ MATRIX_TITLE = "Latency relative to baseline, call/wait"
 SYMBOLS_TITLE = "Each aggressor with each victim; on the right the worst ratio to the baseline"
 # Title of the list of causes.
 CAUSES_TITLE = "Worst case and remedy by cause"
-# Titles of the lists of cells that have no result.
+# Titles of the lists of cells (each an aggressor with a victim) that have no result.
 UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",
 }
 # Sentence in place of an unknown cause.
 NO_CAUSE = "No cause is known."
-# Largest number of cells of one host that a merged report names.
+# Largest number of cells (each an aggressor with a victim) of one host that a merged report names.
 _CELLS_PER_HOST = 5
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
     from stallprobes.matrix.reference import ReferenceComparison
 
-# Largest number of cells that the headline names.
+# Largest number of cells (each an aggressor with a victim) that the headline names.
 _WORST_CELLS = 2
 # Keys of the machine's fingerprint whose differences between two checks the headline names.
 _MACHINE_KEYS = ("gpu", "driver", "cuda", "profile")

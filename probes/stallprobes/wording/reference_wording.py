@@ -12,7 +12,7 @@ from stallprobes.wording import check_wording
 if TYPE_CHECKING:
     from stallprobes.matrix.reference import Reference, ReferenceCell, ReferenceComparison, UnusualCell
 
-# Title of the list of cells that are unusual compared with the reference.
+# Title of the list of cells (each an aggressor with a victim) that are unusual compared with the reference.
 REFERENCE_TITLE = "Unusual here, compared with other machines"
 
 

@@ -31,7 +31,8 @@ from stallprobes.watch.reading.py_spy import PySpyRun
 from stallprobes.watch.reading.source import NO_PY_SPY
 from stallprobes.watch.reading.stack_reader import StackReader
 
-# Period (s) at which an attached process is searched for new files and threads.
+# Shortest time (s) between two searches of an attached process for the numbers that its threads have in
+# stallscope's PID namespace.
 _SEARCH_S = 1.0
 
 

@@ -35,17 +35,18 @@ from stallprobes.watch.attaching.target import Target, user_name
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
-# Longest wait (s) for the helper's answer to a question about its target, which takes milliseconds.
+# Longest wait (s) for an answer of a helper process, which has the rights of the attached process's user. Its
+# answers take milliseconds.
 ANSWER_S = 2.0
 # Longest wait (s) for the start of the helper process, which imports its Python modules from disk.
 START_S = 20.0
 # Longest wait (s) until the helper has loaded a library into a process: the attacher's own limit, and the time for the
 # helper's answer.
 LOADING_S = ATTACHER_S + ANSWER_S
-# Period (s) of the checks whether the helper process is stopped by a signal or a debugger, and longest time (s) for
-# which it may be.
+# Period (s) of the checks whether the helper process is stopped by a signal or a debugger. If it is stopped for
+# longer than _STOPPED_S (s), it is killed and counts as lost.
 _LOOK_S, _STOPPED_S = 0.05, 1.0
-# Largest number of characters of a refusal in the helper's answer.
+# Largest number of characters that are shown of the helper process's reason for a refusal.
 _MAX_SENTENCE = 2000
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")

@@ -20,7 +20,7 @@ _STACK_BYTES = 1 << 14
 # Largest number of threads, blocked in system calls, whose stacks are searched for a driver call when a process is
 # attached; the rest are left out.
 MAX_THREADS = 4096
-# Beginnings of the names of libcuda's and stallscope's own threads, whose calls are not searched.
+# Beginnings of the names of libcuda's and stallscope's own threads, whose stacks are not searched for driver calls.
 _OWN_THREADS = ("cuda", "stallscope-")
 
 

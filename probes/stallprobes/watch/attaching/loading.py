@@ -15,7 +15,8 @@ from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.target import Target, remedy_for_rights, replaced_sentence
 from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 
-# Longest run (s) of the attacher, which itself waits 5 s for its stub.
+# Longest run (s) of the attacher, the program that loads the library into another process. It waits up to 5 s
+# itself until the library is loaded.
 ATTACHER_S = 30.0
 # Largest number of characters of the attacher's reason for a failure.
 _MAX_REASON = 300

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Largest size (bytes) of a message between stallscope and its helper.
+# Largest size (bytes) of a message between stallscope and a helper process, which has the rights of another user.
 MAX_BYTES = 1 << 17
-# Largest number of descriptors in a message between stallscope and its helper.
+# Largest number of file descriptors in a message between stallscope and a helper process.
 MAX_DESCRIPTORS = 8
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# A call without records gets the cause of recorded calls of its sort (same function, size and place). There must be at
-# least LEAST_ALIKE of them, and one cause must explain at least LEAST_SHARE of their excess.
+# A slow call without records gets the cause of the recorded slow calls of its sort (same function, size, and call
+# stack or thread). There must be at least LEAST_ALIKE of these, and the cause must be the main one of at least the
+# share LEAST_SHARE of their time above the median of such calls.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
-# Largest number of sorts of calls (function, size, place) that have sums; calls of further sorts are left out.
+# Largest number of sorts of calls (function, size, and call stack or thread) for which the causes of slow calls are
+# summed up; calls of further sorts are not counted.
 _MOST_KEYS = 8192
 
 
@@ -48,7 +50,7 @@ class AlikeSum:
         return cause if self.mainly[cause] >= LEAST_SHARE * self.excess_ns else None
 
 
-# Sum for a sort of calls (function, size, place) to which no call was added.
+# Sum for a sort of calls (function, size, and call stack or thread) to which no call was added.
 _NONE = AlikeSum()
 
 
@@ -80,7 +82,7 @@ class AlikeCalls:
         return None
 
 
-# Empty sums of alike calls.
+# Sums of slow calls by their sort, before any call was added.
 NO_CALLS = AlikeCalls()
 
 

@@ -20,9 +20,11 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Smallest share of a slow call's excess that GPU work in the call's own records must cover to be its cause.
+# GPU work in a slow call's own records is the call's cause if it covers at least this share of the time by which
+# the call is longer than the median of such calls.
 DIRECT_SHARE = 0.5
-# Smallest share of a slow call's excess that an event which is only simultaneous must cover to be its cause.
+# An event that only happened at the same time as a slow call can be its cause if it covers at least this share of
+# the time by which the call is longer than the median of such calls.
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
 SAME_END_NS = 50_000

@@ -33,8 +33,8 @@ LEAST_WORK = 4096
 LEAST_SWITCHES = 512
 # Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# Number of newest records that are always used to explain slow calls, also if no call is near them: any GPU work at all
-# is evidence.
+# Number of newest records that are used to explain slow calls however far from them in time: they show at least
+# whether the GPU had work.
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
@@ -42,8 +42,8 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings with new work that are skipped between two attempts to place context switches on the host's
-# clock. After each failed attempt more are skipped: 1, 3, 7.
+# Largest number of readings with new GPU work that are skipped between two attempts to convert the times of context
+# switches to the host's clock. After failed attempts 1, 3 and then 7 are skipped.
 _MOST_PAUSE = 7
 
 

@@ -26,25 +26,27 @@ LEGACY = (0, 1)
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Number of calls of each stream that a reading matches with GPU records, to find CUPTI's number of the stream.
+# Number of calls of each stream that are matched with GPU records in one reading of a process's file. The match
+# shows the number that CUPTI's records give the stream.
 _CALLS_OF_STREAM = 4
-# Age (ns) at which a call that submitted work is no longer matched with records: they come within two seconds.
+# Age (ns) at which a call that submitted work is no longer matched with GPU records: these come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in a reading, the last ones, that are matched with GPU records because their stream differs
-# from the stream of the call before.
+# Largest number of calls in one reading, the last ones, that are matched with GPU records. Only calls whose stream
+# differs from that of the call before are candidates.
 _MOST_CHANGES = 1 << 14
-# Number of a reading's last calls that are searched first for changes of stream between two calls. Where threads
-# alternate, these calls have enough changes.
+# Number of a reading's last calls in which changes from one stream to another are searched first. If they have
+# fewer than _MOST_CHANGES, all calls of the reading are searched.
 _LAST_LOOKED_AT = 1 << 15
 # Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15
-# Largest number of stream handles whose numbers are kept.
+# Largest number of stream handles whose numbers in CUPTI's records are kept.
 _MOST_STREAMS = 1 << 16
-# Largest number of stream numbers that are kept for one handle, the last ones: the driver gives the handle of a
-# destroyed stream to a new one.
+# Largest number of CUPTI's stream numbers that are kept for one handle, the last ones: the driver gives the handle
+# of a destroyed stream to a new one.
 _NUMBERS_OF_HANDLE = 8
 
-# Layout of the calls that submitted work: their begin (ns), their stream as in ``_Key``, their correlation number.
+# Layout of the calls that submitted work: begin (ns), stream (context, handle and thread, as in ``_Key``), and
+# correlation number.
 _SUBMITTED = np.dtype(
     [
         ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),

@@ -28,8 +28,8 @@ MOST_OF_STREAM = 4
 # Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
 # and so on.
 DEEPEST = 8
-# Largest numbers of blocking streams (they wait for the legacy default stream), the last created ones: MOST_BLOCKING
-# that are known, MOST_ORDERED that the search for what a call waits for includes.
+# Largest numbers of blocking streams (streams that wait for the legacy default stream), the last created ones:
+# MOST_BLOCKING are kept, and MOST_ORDERED of a context are included in the search for what a call waits for.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First StreamRole whose calls order streams or threads, by events or other waits; all roles after it do so too.
 _ORDERING = StreamRole.RECORDS

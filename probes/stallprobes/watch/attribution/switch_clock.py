@@ -18,19 +18,23 @@ import numpy as np
 from stallprobes.native.layouts.cupti import SwitchOperation
 from stallprobes.watch.intervals import NONE, Int64s, distinct
 
-# Time (ns) from a switch to the start of the work that waited for it, on an H200.
+# Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
+# H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest difference (ns) between clock offsets from pieces of work at the same time: CUPTI's own conversion of the
-# work's times is off by as much.
+# Largest error (ns) of the times of GPU work on the host's clock, to which CUPTI converts them. Clock offsets that
+# differ by no more are taken for one.
 MOST_SPREAD_NS = 8_000
-# Largest drift (ppm) between the GPU's clock and the host's.
+# Largest drift (parts per million) between the GPU's clock and the host's; limits for their offset grow with it
+# over time.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) of a start of work from where the last known clock offset expects it. The possible drift of the
-# clocks since then is added, up to MOST_ERROR_NS in all.
+# Largest distance (ns) between a start of work and the time at which the last known clock offset expects it. The
+# possible drift of the clocks since then is added; a start further off is ignored.
 ERROR_NS = 30_000
-# Largest distance (ns) between a start of work and where the last known clock offset expects it, drift included.
+# Upper limit (ns) of the distance that ERROR_NS and the drift together allow between a start of work and its
+# expected time.
 MOST_ERROR_NS = 1_000_000
-# Smallest number of switches from which an offset of the GPU's clock is estimated for the first time.
+# Smallest number of context switches of the GPU from which the offset of its clock to the host's is estimated for
+# the first time.
 LEAST_SAMPLES = 16
 # Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated for the
 # first time.
@@ -41,21 +45,23 @@ COMPARED_STARTS = 2_048
 # Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
 # is roughly known.
 COMPARED_NEAR = 8_192
-# Smallest number of matched context switches, as a share of the best candidate's, with which another candidate clock
-# offset is examined.
+# A candidate clock offset is examined if it matches at least this share of the number of context switches that the
+# best candidate matches.
 LEAST_RIVAL = 0.25
 # Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# Number of matched context switches, as a share of the best candidate's, above which another candidate clock offset is
-# as possible. Of these candidates, the one whose lags (from a switch to its work) vary least is chosen.
+# Another candidate clock offset is as possible as the best one if it matches more than this share of the number of
+# context switches that the best one matches. Of these candidates, the one whose lags (from a switch to its work)
+# vary least is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work at which, by a clock offset, the work's own context has the GPU; with a smaller
-# share the offset is rejected. It is below 1, since the records of context switches may have gaps.
+# Smallest share of the starts of work that, with the right clock offset, lie in times in which the work's own
+# context has the GPU. An offset with a smaller share is rejected. The limit is below 1, since the records of
+# context switches may have gaps.
 CONSISTENT = 0.95
 # Number of consecutive context switches that form a group. Each group confirms the known clock offset, or moves it.
 FOLLOWED = 32
-# Smallest number of context switches in a group of FOLLOWED that must match a start of work, so that the group confirms
-# the known clock offset.
+# Smallest number of the FOLLOWED context switches of a group that must match a start of work. A group with fewer
+# matches leaves the clock offset as it is.
 LEAST_FOLLOWED = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
@@ -64,22 +70,24 @@ VALID_NS = 20_000_000_000
 IDLE_NS = 50_000
 # Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000
-# Longest time (ns) from a context switch until its record is read; later work is not compared with switches yet.
+# Longest time (ns) from a context switch until its record is read. Work within this time before the newest record
+# is not compared with switches yet.
 DELIVERED_NS = 500_000_000
-# Smallest number of context switches, and of pieces of work, from which an offset of the GPU's clock near an expected
-# value is estimated.
+# Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
+# estimated.
 LEAST_FITTING = 8
 # Largest width (ns) of a span of possible clock offsets that is taken for one offset.
 WIDEST_NS = 200_000
-# Smallest lead of the best span of clock offsets over the second one, in begins and ends of work that fit: LEAST_WORSE,
-# or the share LEAST_WORSE_SHARE of all if that is more. With a smaller lead, both spans are candidates.
+# The best span of possible clock offsets is the only candidate if each other span fits fewer begins and ends of
+# work, by LEAST_WORSE or more, or by the share LEAST_WORSE_SHARE of all if that is more.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
 # Factor by which the lags (from a context switch to its work) must vary less with the best of several clock offsets
 # than with the second one. With the right offset they varied by 20 to 50 ns, with one that is off by a period by 850 to
 # 1 000 ns (two processes on an H200, switches every 1.66 ms).
 MORE_EVEN = 4
-# Largest number of pieces of work with which the number of idle tenures (a context has the GPU and no work) selects one
-# of several clock offsets that fit alike. With more work, some tenures are idle by chance.
+# If several clock offsets fit alike, the one with the fewest idle turns (times in which a context has the GPU and
+# no work) is chosen. This is done with at most this number of pieces of work: with more, some turns are idle by
+# chance.
 MOST_WITH_IDLE = 128
 # Time (ns) beyond all others: it stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61

@@ -55,11 +55,11 @@ _OVERHEADS = {
 # Largest number of slow calls in a reading whose stream is followed to the streams that it waits for: each call takes a
 # search of all calls that order streams.
 MOST_FOLLOWED = 256
-# Longest time (ns), in addition to the duration of a wait, from a call that holds the wait's stream to the begin of the
-# wait. After a longer time, the call does not explain the wait.
+# A call that holds a stream explains a wait for the stream if it was made at most this time (ns), plus the wait's
+# own duration, before the wait began.
 HOLDS_NS = 10_000_000
-# Ranks of the four causes that are work of the GPU, in the order of the columns of ``parts``: how much of a call's wait
-# each cause explains.
+# Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
+# ``parts``, which say how much of a call's wait each cause explains.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]

@@ -18,11 +18,11 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# Smallest number of calls, from the call of a piece of work to a launch that returns when this work ends, with which
-# the launch queue counts as full. The queue holds some 1020 launches (H200, driver 580).
+# The launch queue counts as full if a launch returns when a piece of work ends that was submitted at least this
+# number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
 MIN_PENDING = 900
-# Number of pieces of GPU work, the last ones before a launch returned, among which the one is searched whose end let
-# the launch return.
+# A launch that waited for a place in the full queue returns when a piece of GPU work ends. This piece is searched
+# among so many pieces, the last ones that ended before the launch returned.
 _LAST_ROWS = 4
 
 
@@ -161,8 +161,8 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-# Rule: the call waits for an event, and work of only one other stream ends with the call and covers most of it: a
-# proof.
+# Rule: the call waits for an event, and work of only one other stream ends with the call and covers most of it.
+# This counts as a proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
 # Rule: work of other streams ends with the call and covers most of it, which is no proof that the call waited for it.
 NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))

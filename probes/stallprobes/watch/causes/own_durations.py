@@ -17,8 +17,8 @@ from stallprobes.native.layouts.driver_calls import plain_name
 
 # File with the measured durations of driver functions, by function.
 FILE = Path(__file__).with_name("call_durations.json")
-# A call is as long as usual up to MOST_TIMES the longest measured duration of its function plus MOST_MORE_NS (ns):
-# machines differ.
+# A call is as long as usual if it takes at most MOST_TIMES times the longest measured duration of its function,
+# plus MOST_MORE_NS (ns): machines differ.
 MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
 # Version at the end of a driver function's name.
 _VERSION = re.compile(r"_v\d+$")

@@ -48,7 +48,8 @@ def _as_alike(facts: Facts, at: int) -> Answer:
     return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
 
 
-# Rule: recorded calls of the same sort nearly all have one cause.
+# Rule: nearly all recorded slow calls of the same sort (function, size, and call stack or thread) have one cause,
+# which this call gets too.
 ALIKE = Rule(_is_alike, _as_alike)
 
 

@@ -8,9 +8,10 @@ from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import Int64s
 
-# Width (ns) of a bin, at first, for the sums of a sequence's time. It doubles when there are more than MOST_BINS.
+# Width (ns), at first, of the bins by which the time of a sequence (threads that call by turns) is summed up. It
+# doubles when there are more than MOST_BINS.
 BIN_NS = 1_000_000_000
-# Largest number of bins for the sums of a sequence's time: more than an hour with bins of a second. With more, each two
+# Largest number of bins for the sums of the time: more than an hour with bins of a second. With more, each two
 # neighbours are merged.
 MOST_BINS = 4096
 # Half of a 95 % interval, in standard deviations of the normal distribution.

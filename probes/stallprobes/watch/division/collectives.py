@@ -18,10 +18,12 @@ from stallprobes.watch.intervals import Int64s, distinct, int64s
 # Largest number of slices of time whose collectives are kept until the analysis of ranks takes them; the oldest are
 # dropped where there is no such analysis.
 _MOST_BATCHES = 64
-# Number of parts into which the time of a sequence of calls is divided.
+# Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
+# divided.
 _PARTS = len(ORDER)
-# Row of a collective's kernel. ``name`` is the place of its name in the file. ``parts`` are the times (ns) that the
-# sequence spent in each part until this kernel's end: the difference of two rows is what it did between their ends.
+# Row of a collective's kernel. ``name`` is the place of its name in the file. ``parts`` are the times (ns) that its
+# threads spent in each part (kernels, copies, locks, …) until this kernel's end: the difference of two rows is what
+# they did between the two ends.
 COLLECTIVE = np.dtype(
     [("start", "i8"), ("end", "i8"), ("stream", "u4"), ("name", "u4"), ("parts", "i8", (_PARTS,))]
 )  # fmt: skip

@@ -19,12 +19,13 @@ SECOND_NS = 1_000_000_000
 # Exponent of the share of the time that is divided if there are more events (calls and GPU operations) in a second than
 # MOST_EVENTS: (MOST_EVENTS / events) ** _POWER. It is above 1, since reading and choosing events take time as well.
 _POWER = 5 / 3
-# Step, as a share of a slice of time, by which the divided stretch moves from slice to slice. The golden ratio keeps it
-# from staying at one phase of a periodic program.
+# If only a share of the time is divided into parts, it is one stretch in each slice of time. The stretch moves by
+# this share of the free rest of the slice from slice to slice; the golden ratio keeps it from staying at one phase
+# of a periodic program.
 _GOLDEN = 0.6180339887498949
-# PERIOD_NS: period (ns) of which all processes that are compared have the same stretch divided into parts.
-# LEAST_COMPARED: smallest share of the period in this stretch; most collectives then lie in one stretch with the
-# collective before them.
+# If processes are compared, all have the same stretch of each period of PERIOD_NS (ns) divided into parts. It is at
+# least the share LEAST_COMPARED of the period; most collectives then lie in one stretch with the collective before
+# them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

@@ -67,10 +67,10 @@ LAG_NS = 1_000_000_000
 # Longest time (ns) from an event of a program's start-up until its record is read: a flush of CUPTI's buffers, then a
 # reading of the file.
 _EVENT_LAG_NS = 300_000_000
-# Shortest slice of time (ns), except for the last one of a process.
+# Shortest slice of time (ns) that is divided into parts at once, except for the last slice of a process.
 LEAST_SLICE_NS = 900_000_000
-# Longest gap (ns) between a sequence's GPU operations that is divided only when the operation at its end has a record.
-# A longer gap is divided without this record.
+# A gap between GPU operations of a sequence (threads that call by turns) is divided into parts when the operation
+# at its end has a record. A gap longer than this (ns) is divided without it.
 MAX_OPEN_GAP_NS = 10_000_000_000
 # Largest age (ns) of other threads' calls and work that are kept while a gap between a sequence's GPU operations is not
 # divided yet.
@@ -83,7 +83,7 @@ _FEW_SWITCHES = 64
 MOST_SEQUENCES = 64
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
-# Kinds of losses that mean that calls were not logged.
+# Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
 # Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
 # before it.

@@ -23,7 +23,8 @@ Flags = NDArray[np.bool_]
 KERNEL, COMMUNICATION, COPY = range(3)
 # Time that stands for "no operation" and "no call".
 _NEVER = 2**62
-# Number of parts into which the time of a sequence of calls is divided.
+# Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
+# divided.
 _PARTS = len(ORDER)
 # Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
 # that submit, and time in which these found the launch queue full.

@@ -123,7 +123,7 @@ class Bound(StrEnum):
         return self.traits.word
 
 
-# Word, meaning and style of each verdict about what bounds a sequence.
+# Word, meaning and style of each verdict about what bounds a sequence (threads that call by turns).
 BOUNDS = {
     Bound.SHARED: Traits("shared", "other contexts or processes have the GPU", "bad"),
     Bound.LOADING: Traits("loading-bound", "it waits for device code that is loaded or compiled", "bad"),

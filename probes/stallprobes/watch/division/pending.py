@@ -22,8 +22,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 MOST_SUBMITTED = 1 << 19
 # Bits of a call's thread field that have the thread's id: Linux has no larger ids.
 _THREADS = 0x7FFFFFFF
-# Largest number of overhead records without a correlation number for which the call is found by the thread; each one
-# takes a search of its own.
+# Largest number of overhead records without a correlation number whose calls are searched by thread and time, one
+# search for each record; the other ones get no call.
 _MOST_OF_THREADS = 1000
 # Largest time (ns) by which GPU work may start, by the records, before the call that submitted it: CUPTI's conversion
 # from the GPU's clock is off by microseconds.

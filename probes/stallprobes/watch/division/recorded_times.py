@@ -35,7 +35,7 @@ class EngineUse(NamedTuple):
     switches: int
 
 
-# Use of the GPU's engine if no tenures of contexts are known.
+# Use of the GPU's engine if it is not known when which context had the engine.
 NO_ENGINE_USE = EngineUse({}, 0)
 
 

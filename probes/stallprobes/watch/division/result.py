@@ -12,16 +12,17 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
 
-# Smallest share of a sequence's time at which a cause of blocked calls, such as allocation or a lock, is the verdict on
-# the sequence.
+# Smallest share of the time of a sequence (threads that call by turns) at which calls blocked by one cause, such as
+# allocation or a lock, are the verdict on it.
 CAUSE_LIMIT = 0.15
-# Smallest shares of the time at which copies on the GPU, the GPU's work, and communication bound the program.
+# Smallest shares of the time of a sequence (threads that call by turns) for the verdicts copy-bound (by copies on
+# the GPU), GPU-bound (by work that is no communication), and communication-bound.
 COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
-# Smallest share of a sequence's time, in which the GPU waits for a sleeping host, at which the verdict is that the host
-# sleeps. This verdict is tried before the one that both wait for each other.
+# Verdict "asleep": for at least this share of the time of a sequence (threads that call by turns), the GPU waits
+# for the host while the host sleeps. It is tried before the verdict that both wait for each other.
 ASLEEP_LIMIT = 0.5
-# Largest amount by which a verdict's share of the time may miss its limit, so that the verdict is named as the second
-# one.
+# Largest amount by which a share of the time may miss a verdict's limit so that this verdict is named as the second
+# one. If the first verdict exceeds its own limit by less than this, the one that would hold without it is named.
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05

@@ -17,12 +17,14 @@ from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
-# Smallest number of steps from which the regularity of a call is judged.
+# Smallest number of intervals (between calls of one kind, or between NVTX ranges of one name) from which it is
+# judged whether they are regular, as the steps of a program are.
 LEAST_STEPS = 20
 # A call is regular if at least the share LEAST_NEAR of its steps (from one such call to the next) differs from the
 # median step by at most NEAR of it.
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shortest step (ns) of a program; shorter intervals are parts of a step.
+# Shortest step (ns) of a program: one round of its main loop, such as a training step. Shorter intervals are parts
+# of a step.
 LEAST_NS = 100_000
 # Smallest time inside the NVTX ranges of one name, as a share of the longest such time of any name, with which these
 # ranges can be the steps of the program.

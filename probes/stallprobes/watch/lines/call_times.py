@@ -18,7 +18,8 @@ from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
 BETWEEN = -1
-# Share of the time between a thread's calls above which it must have been off the CPU to count as asleep.
+# A thread counts as asleep between its calls if it was off the CPU for more than this share of the time between
+# them.
 _MOST_ASLEEP = 0.5
 # Begins (ns) of the calls in flight, by thread: there are none.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})

@@ -15,7 +15,8 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# Smallest duration of an unusually long blocking call, as a multiple of the median of its function in the same reading.
+# A blocking call is unusually long if it takes at least this multiple of the median of its function in the same
+# reading.
 _UNUSUAL = 10
 # Smallest number of calls of a function in a reading from which its median is computed.
 _LEAST_CALLS = 20

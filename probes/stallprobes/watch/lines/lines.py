@@ -30,7 +30,8 @@ _WAITS, _CALLS, _BETWEEN = range(3)
 # Verdicts with which a sequence's lines are ordered by all of their time and not by their cost: the GPU or its other
 # users are the limit, so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Smallest number of samples with a call stack from which the places of samples without one are estimated.
+# Samples without a place in the code are divided among the places of similar samples (same thread, function and
+# kind of call) if there are at least this many of these.
 _LEAST_KNOWN = 10
 # Largest number of inner places of a line (in the functions that it calls) that are kept, and smallest share of the
 # line's cost that each must have.

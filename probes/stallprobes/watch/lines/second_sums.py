@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (line, function, kind, …): _MOST_OF_SECOND in the sums of one second, _MOST_KEYS in the sums of
-# all time after the last second in which the steady state may begin. Samples with further keys lose their stack; at
-# twice as many keys they are dropped.
+# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up: _MOST_OF_SECOND
+# in each second of a program's first minute, _MOST_KEYS in the sums of all time after it. Samples with further keys
+# lose their stack; at twice as many keys they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
 # own.

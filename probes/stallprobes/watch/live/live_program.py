@@ -25,9 +25,11 @@ _ANALYSIS_SHARE = 0.1
 # Longest pause after a reading of the processes' files, as a multiple of the reading's duration: with the library's
 # threads, readings then take less than a tenth of a core. Full rings make the pause shorter.
 _REST = 11
-# A trace begins a slow call's duration before the call, but at least _BEFORE_NS and at most _LONGEST_BEFORE_NS (ns).
+# How long before a slow call its trace begins (ns): the call's duration, but at least _BEFORE_NS and at most
+# _LONGEST_BEFORE_NS.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
-# A trace ends a slow call's duration after the call, but at least _AFTER_NS and at most _LONGEST_AFTER_NS (ns).
+# How long after a slow call its trace ends (ns): the call's duration, but at least _AFTER_NS and at most
+# _LONGEST_AFTER_NS.
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
 # Length (ns) of the trace that shows the present: it ends now.
 PRESENT_NS = 2_000_000_000

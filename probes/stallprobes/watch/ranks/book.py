@@ -29,28 +29,30 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Two series of collectives become one communicator with at least LEAST_MATCHED comparable kernels, of which the share
-# LEAST_SHARE matches. They remain one while the share _LEAST_KEPT matches.
+# Two series of collectives become one communicator if they have at least LEAST_MATCHED comparable kernels and at
+# least the share LEAST_SHARE of these matches. They remain one while the share _LEAST_KEPT matches.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
 # Figures of a pair of ranks are sure if at least the share SURE_SHARE of the kernels matches and at least SURE_ROUNDS
 # rounds (collectives) have a wait. With fewer than LEAST_ROUNDS of these rounds there are no figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Smallest lead of the best match of two series of collectives over the next best one, in the share of matching kernels.
+# Smallest lead, in the share of matching kernels, of the best match of two series of collectives over the next best
+# one. With a smaller lead, the figures of the ranks are not sure.
 _CLEARLY = 0.2
-# Number of comparable kernels above which the counts of a communicator's member are halved, so that older evidence
-# counts less.
+# Largest number of comparable kernels of a communicator's member that count as evidence. With more, the counts are
+# halved, so that older evidence counts less.
 _MOST_EVIDENCE = 4096
-# Longest time (ns) for which a process without new records holds back the count of rounds (collectives of all ranks).
+# A process whose records end more than this time (ns) before the newest ones of another process no longer holds
+# back the count of rounds (collectives of all ranks).
 _MOST_BEHIND_NS = 15_000_000_000
-# Smallest progress (ns) of the records of all members of a communicator after which its rounds (collectives) are
-# counted again.
+# Rounds (collectives of all ranks) of a communicator are counted again when the records of all of its members have
+# progressed by at least this time (ns).
 _LEAST_NS = 900_000_000
 # Time (ns) up to which rounds (collectives) are counted when no process is left to wait for: no limit.
 _FOREVER = 2**62
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
-# Longest pause, in updates of the book, before a series of collectives without partners is matched again. The pause
-# doubles with each attempt.
+# Longest pause, in updates of the analysis of ranks, before a series of collectives without partners is matched
+# again. The pause doubles with each attempt.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair of ranks: time (ns) of waits while no other kernel runs, number of rounds with a wait,
 # and time (ns) of waits in rounds whose parts of the time are known. One column for each part follows: how much longer

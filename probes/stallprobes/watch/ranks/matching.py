@@ -19,20 +19,22 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 # Largest distance (ns) between the ends of one collective in the records of two processes. It contains the error of
 # their clocks.
 CLOCK_ERROR_NS = 1_000_000
-# Largest distance (ns) between the ends of kernels on two ranks, less the clock offset, at which the kernels can be one
-# collective.
+# Largest distance (ns) between the ends of two ranks' kernels, less the clock offset, at which the kernels can be
+# one collective.
 _CLUSTER_NS = 50_000
-# Share of the shorter of two kernels on two ranks. Where it is longer than _CLUSTER_NS, it is the limit in its place.
+# Limit like _CLUSTER_NS for long kernels, as a share of the shorter of the two kernels. The larger of both limits
+# holds.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it comes later than _LATE times the spread of the distances from the clock offset, and later than
-# _LEAST_LATE_NS (ns).
+# A rank is late if it starts a collective's kernel later than another rank by _LATE times the spread of the
+# distances from the clock offset, and by _LEAST_LATE_NS (ns).
 _LATE, _LEAST_LATE_NS = 3, 5_000
 # Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands out.
 _MOST_PAIRS = 1 << 19
-# The match of two ranks is ambiguous if the second best clock offset leaves fewer kernels without a partner than _FEW
-# plus _FEW_TIMES the number that the best one leaves.
+# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best one: it leaves
+# fewer kernels without a partner than _FEW plus _FEW_TIMES as many as the best one leaves.
 _FEW, _FEW_TIMES = 3, 3
-# Percentile of the distances from the clock offset of two ranks that is taken as their spread.
+# Percentile of the distances between the ends of two ranks' kernels, less the clock offset, that is taken as their
+# spread.
 _SPREAD = 95
 
 

@@ -13,7 +13,8 @@ from stallprobes.watch.division.instants import CoveredTime
 from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Number of parts into which the time of a sequence of calls is divided.
+# Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
+# divided.
 _PARTS = len(ORDER)
 # Time (ns) that stands for the begin and the end of a kernel in a round (collective of all ranks), for a rank that
 # takes no part.

@@ -22,8 +22,8 @@ ProcessKey = tuple[int, int]
 # Largest number of kernels that are kept of a rank's series of collectives, and time (ns) for which they are kept after
 # their rounds were counted.
 MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
-# Smallest distance (ns) of a compared kernel from a border of recorded time: its partner on another rank is recorded
-# then too.
+# A kernel is compared only if it lies at least this far (ns) from a border of recorded time, so that its partner on
+# another rank is recorded too.
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
 # Columns of the sums of a rank's series of collectives: time (ns) in which only its kernels run, and number of its
 # kernels.

@@ -625,10 +625,11 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Part of a thread's slot in the file that is read again and again while a call changes it.
+# Part of a thread's entry in the file with its calls in flight. It is read until two readings agree, since calls
+# change it meanwhile.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
-# Part of a thread's slot with the counter of its slow calls. It is read again to see which slow calls in the file's
-# ring were overwritten meanwhile.
+# Part of a thread's entry in the file with the counter of its slow calls. It is read again to see which slow calls
+# in the file's ring were overwritten meanwhile.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
 # Part of an NVTX range's entry with the number of its begins. It is read again to see whether begins were overwritten
 # meanwhile.

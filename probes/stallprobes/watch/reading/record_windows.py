@@ -12,8 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time (ns) in place of the unknown end of a window of records, and of an unknown time at which a window has settled (no
-# work without records can run any more).
+# Time (ns) that stands for "not known": the end of a span of time with or without records, or the time from which
+# no work submitted without records can run any more.
 NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -98,5 +98,5 @@ class RecordWindows:
         return int(np.maximum(self.ends[ended] - self.begins[ended] - self.took[ended], 0).sum())
 
 
-# Windows of a process whose file has none.
+# Spans of time with and without records, of a process whose file has none.
 NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))

@@ -11,8 +11,8 @@ from stallprobes.records.rows import of_kinds, rows_where
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of a process's last windows of records that are searched for an unknown settling time: the records of older
-# windows have been read.
+# Number of a process's last spans (with or without records) for which it is still determined from when on all GPU
+# work was recorded. The records of older spans have been read already.
 LOOKED_AT = 16
 # Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1
