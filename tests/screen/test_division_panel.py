@@ -15,7 +15,7 @@ from stallscope.tui.common.lines import Line
 from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
 from stallscope.tui.watch.layout import watch_layout
 
-COST = WatchCost(low=0.021, high=0.043, recorded=0.5, budget=0.05, compared=40)
+COST = WatchCost(low=0.021, high=0.043, recorded=0.5, followed=1.0, budget=0.05, compared=40)
 
 
 def training_of(*sequences: ProgramSequence, **of: object) -> WatchFindings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import numpy as np
 import pytest
 
 from factories.watch_calls import (
@@ -30,13 +31,15 @@ from factories.watch_calls import (
 )
 from stallprobes.files.schemas import schema
 from stallprobes.latency.histogram import Histogram
+from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import MemoryKind, RecordKind
-from stallprobes.native.layouts.watch_file import COLLECTED, LossKind
+from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, Window
 from stallprobes.watch.analysis import MOST_CALLS, SETTLED_NS, ProcessAnalysis, usual_ns, watch_findings
 from stallprobes.watch.attribution.evidence_text import size_text
 from stallprobes.watch.attribution.findings import ProcessFindings, TimeLost
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.report import document
 from stallprobes.watch.sentences import call_text, headline, in_flight_text
 
@@ -264,6 +267,10 @@ def test_what_is_missing_is_said() -> None:
     assert any(gap.startswith("Whether threads lacked a CPU is not known") for gap in slow_only)
     assert analyzed(process(calls_only=True)).gaps[0].startswith("Only calls were recorded")
     assert analyzed(process(kinds=())).gaps[0].startswith("No work of the GPU was recorded")
+    window = np.zeros(2, dtype_of(Window))
+    window["ended_ns"], window["quiet"], window["records"] = at_ns(0), (0, 1), (1, 0)
+    quiet = analyzed(process().changed(windows=RecordWindows.of(window))).gaps
+    assert sum(gap.startswith("Launches, queries and other frequent calls were followed in") for gap in quiet) == 1
     kinds = set(COLLECTED) - {int(RecordKind.CONTEXT_SWITCH)}
     assert analyzed(process(kinds=kinds)).gaps[0].startswith("Context switches were not recorded")
     lost = dict.fromkeys(LossKind, 0) | {LossKind.NO_SLOT: 3, LossKind.DROPPED_BY_CUPTI: 4}

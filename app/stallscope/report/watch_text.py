@@ -151,6 +151,8 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
     calls = sum(process.calls for process in findings.processes)
     processes = f"{len(findings.processes)} {'process' if len(findings.processes) == 1 else 'processes'}"
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
+    if any(process.cost is not None and process.cost.followed < 1 for process in findings.processes):
+        made += " followed"
     out.paragraph(" · ".join([title, processes, duration_ns(findings.duration_ns), made]), style="strong")
     if not findings.processes:
         out.paragraph("No process recorded a CUDA call while it was watched.")

@@ -23,7 +23,8 @@ DISPATCH_NS = (50, 350)
 
 
 # By how much (ns, from and to) each call stays slower after stallscope has detached; True: GPU work was recorded
-# before. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
+# before. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5). While stallscope is there,
+# a call whose callbacks are off takes as much longer as after a recording without GPU work.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
 # Number of graphs instantiated in a second above which a report says that their nodes still cost time after a detach.
 _FEW_GRAPHS = 1.0
@@ -58,6 +59,7 @@ class WatchCost(Document, kw_only=True):
         Unsigned, about("Comparisons of windows with records and without; 0: computed from calls and records instead.")
     ]
     recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
+    followed: Annotated[Share, about("The share of time in which launches and other frequent calls were followed.")]
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
 
 
@@ -77,6 +79,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         low=min(low, 1.0),
         high=min(high, 1.0),
         recorded=windows.share_on(now_ns) if process.kinds else 0.0,
+        followed=windows.share_followed(now_ns),
         budget=process.budget,
         compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
     )
@@ -106,13 +109,15 @@ def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bo
     windows = process.windows
     stacks = process.stacks_ns / max(now_ns - process.started.monotonic_ns, 1)
     rate = _most_calls_per_ns(process, since_ns, now_ns)
+    unseen = 0.0
     if windows.quiet.any():
         took = np.where(windows.begins >= since_ns, windows.took, 0)
         kept = min(float(windows.kept[took > 0].sum() / max(took.sum(), 1)), rate)
-        followed = windows.share_on(now_ns, since_ns) if compared else 0.0
-        rate = kept + (windows.share_followed(now_ns, since_ns) - followed) * (rate - kept)
+        followed = windows.share_followed(now_ns, since_ns)
+        unseen = (1 - followed) * (rate - kept)
+        rate = kept + (followed - (windows.share_on(now_ns, since_ns) if compared else 0.0)) * (rate - kept)
     low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
-    return low, high
+    return low, high + unseen * _AFTER_NS[False][1]
 
 
 def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float:

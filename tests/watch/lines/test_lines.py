@@ -23,6 +23,7 @@ from stallprobes.watch.attribution.findings import CallSite, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.line_text import (
@@ -124,6 +125,27 @@ def test_the_time_at_a_line_is_that_of_its_waits_its_other_calls_and_before_its_
     assert [one.price for one in found.lines] == [0.0] * 3
     for one in found.lines:
         assert one.share.low < one.share.share < one.share.high
+
+
+def test_times_in_which_frequent_calls_are_not_followed_count_for_nothing() -> None:
+    """A wait in such a time is left out, and the call after it has no time before it but what was followed."""
+    made = (LAUNCH, 0, 10), (SYNC, 100, 1000), (SYNC, 1500, 2400), (SYNC, 4200, 5000)
+    calls = call_batch([slow(*each) for each in made])
+    samples = [
+        Sampled(100, 1000, 900, SYNC, stack=1),
+        Sampled(1500, 2400, 900, SYNC, stack=2),
+        Sampled(4000, 4200, 200, SYNC, between=True, stack=3),
+    ]
+    sums = SampleSums(at_ns(0))
+    unfollowed = Spans(np.array([at_ns(1200)]), np.array([at_ns(4000)]))
+    sums.add(sample_batch(samples), calls, TOGETHER, unfollowed=unfollowed)
+    times = {(key.function, key.kind, key.stack): total.ns for key, total in sums.since(at_ns(0)).items()}
+    waits = sum(ns for (_, kind, stack), ns in times.items() if kind == int(CallKind.WAITS) and stack == 1)
+    between = sum(ns for (_, kind, _), ns in times.items() if kind == BETWEEN)
+    assert not any(stack == 2 for _, _, stack in times)
+    # 900 and 800 us of waits; 90 us before the first wait, and 200 since calls are followed again.
+    assert between / (waits + between) == pytest.approx(290 / (290 + 1700), rel=0.1)
+    assert sums.seconds_since(at_ns(0)) == pytest.approx(0.0022)
 
 
 def test_time_without_a_stack_is_spread_over_the_stacks_of_the_same_thread_and_function() -> None:

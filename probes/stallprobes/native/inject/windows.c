@@ -377,8 +377,11 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
      * make as many records. */
     before.records = before.calls;
     note_window_followed(before);
-    if (needs_windows())
-        begin_windows(self.from_ns);
+    if (!needs_windows())
+        return;
+    begin_windows(self.from_ns);
+    /* A graph that is launched may make a hundred. */
+    self.due = self.from_ns + SS_LEAST_WINDOW_MS * MS;
 }
 
 static void follow_again(void)
