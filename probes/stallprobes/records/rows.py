@@ -59,7 +59,7 @@ DRIVER_CALL = np.dtype(
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 # Row of a tenure: the time in which one context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")
-# Row of an overhead: ``subkind`` is an OverheadKind.
+# Row of an overhead, as CUPTI records it: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 

@@ -60,18 +60,19 @@ _CALLS, _VIRTUAL_CALLS = 8, 160
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an iteration above which an aggressor is slow.
 _SLOW_S = 0.015
-# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
-# a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2, baselines take a fifth
-# of a real check. A simulated machine does not vary, so it needs fewer.
+# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time,
+# _VIRTUAL_BLOCKS_PER_BASELINE on a simulated GPU. A block is the windows of several victims beside the same
+# aggressors. With 2, baselines take a fifth of a real check. A simulated machine does not vary, so it needs fewer
+# baselines.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims in each block of the first repeat, which only warms up: _WARM_UP_VICTIMS in real time,
-# _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is in some of these blocks.
+# Number of victims that the first repeat, which only warms up, runs beside the same aggressors: _WARM_UP_VICTIMS in
+# real time, _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is beside some aggressors in it.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
 # _VIRTUAL_STRETCH on a simulated GPU.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
-# Weight of the previous value in the moving average of a block's overhead, the time (s) that it takes besides its
-# windows.
+# Weight of the previous value in the moving average of the time (s) that several victims beside the same aggressors
+# take besides their windows.
 _SMOOTHING = 0.7
 # Estimated time of an additional repeat of a victim, in multiples of a regular one: _ADDITIONAL_COST in real time,
 # _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors
