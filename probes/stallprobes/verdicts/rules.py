@@ -37,11 +37,11 @@ HOST_SHARE = 0.5
 # Factor on the number of slow calls that is expected from how often a thread loses its CPU (seen as pauses while it
 # polls the clock). Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the driver.
 PAUSE_FACTOR = 3
-# Smallest median host time (ns) of a call that gets a verdict for being much longer than its own GPU work: it waits for
-# earlier GPU work, or the driver takes the time.
+# Smallest median host time (ns) of a call at which a verdict says that it is much longer than the call's own GPU
+# work: the call waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Smallest share of a call's host time, beyond its own GPU time, that earlier GPU work must take, so that the call
-# counts as a wait for this work.
+# Smallest share that earlier GPU work must have of a call's host time (without the call's own GPU time), so that
+# the call counts as a wait for this work. Otherwise the driver takes the time.
 HIDDEN_SHARE = 0.7
 # Limits (ns) of a wait that can be the GPU's change-over to another context. On an H200 the change-over takes 135 us,
 # and a wait without it 5 us; other GPUs are assumed to be within these limits.

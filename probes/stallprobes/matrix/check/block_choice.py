@@ -38,11 +38,10 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims for the choice of additional repeats in a check. At p50, half of the phases (call, wait, ...) of its cells
+# Aims for the choice of additional repeats in a check: at p50, half of the phases (call, wait, ...) of its cells
 # should detect a change by a factor of 1.5, and nine of ten phases one by a factor of 3. The first two aims are a
 # bit lower, as the checks of a comparison differ; the third uses spare time. On a noisy H200 (bench_detectable.py),
-# the aim for nine of ten phases was missed with a smaller weight of the second aim, and that for half of them with
-# a larger one.
+# a smaller second weight missed the aim for nine of ten phases, and a larger one that for half of them.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -35,8 +35,8 @@ QUICK_BUDGET_S = 9.0
 # Share of a check's time budget for additional repeats. Only those cells (a victim beside aggressors) get them that
 # gain most precision by them.
 ADDITIONAL_SHARE = 0.2
-# The same share for a quick check. It is smaller, as an additional repeat has few victims beside the same
-# aggressors and so costs more time for each of them.
+# Share of a quick check's time budget for additional repeats. It is smaller than ADDITIONAL_SHARE, as in a quick
+# check few victims share the start of the aggressors, which costs more time for each of them.
 QUICK_ADDITIONAL_SHARE = 0.1
 # Number of rounds of additional repeats in a check. In each round, a victim gets at most one repeat beside the same
 # aggressors.

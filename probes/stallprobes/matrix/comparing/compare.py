@@ -49,12 +49,13 @@ ENOUGH_CALLS = 8
 # estimated with similar cells, up to which calls count as independent. A p99 is then also tested by the number of
 # slow calls. The dispersion of independent calls is 1.
 DISPERSION = 2.0
-# The same limit for the dispersion by the cell's own repeats, without those of similar cells. It is higher since
-# these are few: by chance, 1 of 50 cells with independent calls exceeds it.
+# Largest dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors), without
+# those of similar cells, up to which its calls count as independent. It is higher than DISPERSION since a cell's
+# own repeats are few: by chance, 1 of 50 cells with independent calls exceeds it.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a victim's latency beside aggressors to its baseline with which a change of the baseline explains
-# a change of the latency by the same factor (as after a change of the CPU's clock): it is then reported once, for
-# the baseline. With a larger ratio, the change of the latency is reported as unsure.
+# Largest ratio of a victim's latency beside aggressors to its baseline at which a change of both by the same factor
+# (as of the CPU's clock) is reported once, for the baseline. With a larger ratio, the latency's change is reported
+# as unsure.
 ALIKE = 10.0
 
 # Smallest number of tested latencies of victims beside the same aggressors from which the mean variance between
@@ -73,8 +74,8 @@ _MULTIMODAL = 6.0
 _NEAR = 3.0
 
 
-# Changes in the order in which that of a cell (a victim beside aggressors) is chosen: the first one that a phase
-# (call, wait, ...) of the cell has.
+# Order of preference for the change of a cell (a victim beside aggressors): the first of these that a phase of the
+# cell (call, wait, ...) has.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 

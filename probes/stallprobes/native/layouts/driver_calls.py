@@ -283,8 +283,9 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Kinds of the memory at an end of a copy that the library finds by the address, in its list of host memory. An
-# address that is not in the list is pageable with HOST, and unknown with ANY. Smaller values are MemoryKinds.
+# Kinds of the memory at an end of a copy that the injected library finds by the address, in its list of host
+# memory. An address that is not in the list is pageable with HOST, and unknown with ANY. Smaller values are
+# MemoryKinds.
 HOST, ANY = 64, 65
 
 
@@ -422,7 +423,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsMapResources": "i p stream",
     "cuGraphicsUnmapResources": "i p stream",
 }
-# Change that a call makes to the library's list of host memory, or of streams, by driver function.
+# Change that a call makes to the injected library's list of host memory, or of streams, by driver function.
 _USES = {
     "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
     "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,

@@ -30,8 +30,8 @@ PAUSE_NS = 20_000
 # Time (ns) before an iteration's due time in which a loop only polls the clock, so that the iteration begins
 # punctually.
 LAST_POLLS_NS = 1_000
-# Largest number of readings of the clock in one such series of polls. After it, the loop does its other checks
-# before it polls on.
+# Largest number of consecutive readings of the clock shortly before an iteration is due. After them, the loop does
+# its other checks (such as for a stop) before it reads the clock again.
 LAST_READINGS = 100
 # Longest single sleep (ns) of a loop, so that a probe with a long period soon notices a stop.
 WAIT_SLICE_NS = 50_000_000
