@@ -84,7 +84,7 @@ class PhaseTraits:
         return self.phrase or self.word
 
 
-# Words and uses of each phase.
+# Words and uses of each phase, a part of a call's latency.
 PHASE_TRAITS = {
     Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True, meaning="time inside the driver call"),
     Phase.WAIT: PhaseTraits(
@@ -534,7 +534,7 @@ class Channel(NamedTuple):
         return f"{name} of {self.label}" if self.label else name
 
 
-# Length (ns) of a slot: the victims of one group run, then those of the next group.
+# Length (ns) of a slot: the time in which the victims of one group run, before those of the next group run.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]

@@ -38,7 +38,7 @@ from stallprobes.matrix.matrix import Matrix
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
 # Largest number of hosts of a merged check.
 MOST_HOSTS = 10_000
-# Number of characters at the start of a check that contain the name of its schema.
+# Number of characters at the start of a check's file within which the name of its schema lies.
 _HEAD = 200
 # First bytes of a file that is compressed with gzip.
 _GZIP = b"\x1f\x8b"

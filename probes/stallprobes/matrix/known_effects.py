@@ -25,8 +25,9 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 
 # Ratio to the baseline, for each percentile, from which the reference shows an effect of an aggressor on a victim.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Largest ratio of a stall that one aggressor alone explains, as a multiple of its largest recorded ratio. On 57
-# mixtures on an H200, and the same ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
+# Largest ratio of a stall to the baseline that one aggressor alone explains, as a multiple of the largest ratio
+# recorded with this aggressor. On 57 mixtures of aggressors on an H200, and the same ones simulated, no wrong
+# aggressor was named with 2 to 4; with 5 one was.
 _BEYOND = CLEAR[Quantile.P99]
 
 

@@ -35,7 +35,8 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Order in which the status of a merged cell is chosen from those of its hosts: the first of these that a host has.
+# Order of preference for the status of a merged cell (a victim beside aggressors): the first of these that the cell
+# has on one of the merged hosts.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 # Number of cells whose repeats a merge adds up at a time. It limits the memory.
 _SUMS_AT_ONCE = 64

@@ -16,18 +16,20 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# Percentiles of the medians of all baseline windows whose ratio is the spread. They leave out the extremes, so that one
-# slow window does not determine the spread.
+# Percentiles of the medians of a victim's baseline windows. The ratio of the two is the spread of the baseline.
+# They leave out the extremes, so that one slow window does not determine the spread.
 _LOW, _HIGH = 5.0, 95.0
 # Smallest number of baseline windows from which their spread is computed.
 _FEWEST_WINDOWS = 4
-# Ends of the range that a report gives for the machine, as percentiles of the values of the baseline windows.
+# Percentiles of a latency in the baseline windows (without aggressors). They are the ends of the range in which the
+# machine varies by itself: a comparison reports a change between two values in it as unsure.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
-# Smallest number of baseline windows from which the machine's range (of a percentile between windows) is computed.
+# Smallest number of baseline windows from which the range is computed in which the machine varies by itself.
 _FEWEST_FOR_RANGE = 20
 # Channel of the time inside calls.
 _CALL = Channel(Phase.CALL)
-# Smallest number of calls, for each percentile, with which a baseline window counts for the machine's range.
+# Smallest number of calls, for each percentile of their latency, with which a baseline window counts for the range
+# in which the machine varies by itself.
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 

@@ -28,14 +28,15 @@ from stallprobes.units import duration_ns, times
 HOSTS = 3
 # Smallest ratio to the median of the other hosts at which a host can be an outlier.
 FLOOR = 1.5
-# Highest probability that a merge of equal hosts names an outlier, if calls are independent.
+# Highest probability that a merge names any host an outlier although all are equal, if calls are independent.
 FALSE_ALARMS = 0.01
 # Smallest number of calls on a host with which a percentile is compared with those of the other hosts.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Factor from the median absolute deviation of a normal distribution to its standard deviation.
 _SIGMA = 1.4826
-# Smallest number of other hosts whose own spread counts in the search for outliers; with fewer, only the typical spread
-# of all cells does. The limit of an outlier grows by this number divided by that of the other hosts.
+# Smallest number of other hosts whose own spread of a latency counts in the search for outliers; with fewer, only
+# the typical spread of all latencies does. The limit of an outlier is multiplied by 1 + _FEW / the number of other
+# hosts.
 _FEW = 8
 # Number of consecutive calls that count as one in the confidence interval of a percentile. Consecutive calls are not
 # independent, so the interval must be wider.

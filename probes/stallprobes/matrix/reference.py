@@ -33,12 +33,14 @@ from stallprobes.verdicts.kinds import VerdictKind
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# Smallest number of checks of a cell in the reference: one check shows no agreement.
+# Smallest number of a reference's checks that must have measured a victim beside an aggressor, so that the
+# reference states whether it stalls: one check shows no agreement.
 LEAST_CHECKS = 2
-# Factor, for each percentile, by which a cell's ratio to the baseline must be above or below all ratios of the
-# reference to be unusual. It leaves out ratios close to the limit of a verdict; p99 varies more.
+# A latency is unusual if its ratio to the baseline is above or below all ratios of the reference by this factor,
+# which depends on the percentile. It leaves out ratios close to the limit of a verdict; p99 varies more.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# Number of calls that a cell needs, for each percentile, to show that a stall of the reference is absent here.
+# Number of calls that a victim needs beside an aggressor, for each percentile, to show that a stall of the
+# reference is absent here.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
@@ -66,7 +68,8 @@ class CellState(StrEnum):
         return self in (CellState.STALLED, CellState.STARVED)
 
 
-# State of a cell in a reference for each verdict kind. A cell with another kind is unclear.
+# State in a reference of a cell (a victim beside an aggressor) by the kind of its verdict. With any other kind, the
+# cell is unclear.
 _STATES = {
     VerdictKind.QUIET: CellState.QUIET,
     VerdictKind.SLOWER: CellState.SLOWER,

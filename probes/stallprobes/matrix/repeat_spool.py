@@ -23,8 +23,8 @@ from stallprobes.model import Channel
 _IN_MEMORY = 32 << 20
 # Size (bytes) of repeats that are collected in memory before they are added to the temporary file together.
 _PENDING_BYTES = 1 << 20
-# Percentiles that are stored with each repeat. Computing them for all histograms of a host at once takes a tenth of the
-# time of computing them one by one.
+# Percentiles of each latency that are stored with a repeat. Computing them for all histograms of a host at once
+# takes a tenth of the time of computing them one by one.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
 # Layout of the head of a stored repeat: number of its host, number of its list of channels, iterations, duration (ns).
 _HEAD = struct.Struct("=IIqq")

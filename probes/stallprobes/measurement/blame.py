@@ -16,22 +16,26 @@ from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
-# Period (s) at which a blame experiment polls the condition that it waits for.
+# Period (s) at which a blame experiment (it switches the aggressors on and off to find the cause) polls the
+# condition that it waits for.
 _STEP_S = 0.005
-# Longest wait (s) until aggressors that were switched off have returned.
+# Longest wait (s) until switched-off aggressors have ended their calls, and then again until every kernel that they
+# launched has started.
 _RETURN_AT_MOST_S = 1.0
 # Longest wait (s) until aggressors that were switched on have started.
 _START_AT_MOST_S = 0.3
-# Number of calls that each victim makes between a change of state and the measured window. The first of them may have
-# begun before the change.
+# Number of unmeasured calls of each victim between a change of the running aggressors and the measured window. The
+# first of them may have begun before the change.
 _LEAD_IN_CALLS = 2
-# Longest wait (s) until every victim has made its first _LEAD_IN_CALLS calls after a change of state, which are not
-# measured.
+# Longest wait (s) until every victim has made its _LEAD_IN_CALLS unmeasured calls after a change of the running
+# aggressors.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) for which a probe that keeps its queue full still runs its last kernel after the queue is empty. The
-# experiment waits this long, and once more for each such probe that stays on, as contexts on one GPU take turns.
+# Longest time (s) for which a switched-off aggressor that launches ahead may still run its last kernel after all
+# its kernels have started. The experiment waits this long, and once more for each such aggressor that stays on, as
+# contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
-# Number of calls that every victim should make in a window. The window is extended to reach it.
+# Number of calls that every victim should make in a window. The window is extended to reach it, unless a victim has
+# made no call.
 _ENOUGH_CALLS = 40
 # Time (s) by which a window is extended each time, until every running aggressor has ended an iteration in it.
 _EXTENSION_S = 0.02

@@ -60,8 +60,8 @@ BASELINE_WINDOW_S = 0.25
 # Verdict kinds that are not shown as the state of a probe. GPU time and overhead are the cost of the call itself, and a
 # failed probe is known from its error.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
-# Channels whose variation between windows a run reports: those of host phases only. A start on the GPU takes nearly 0
-# ns and is a part of the wait.
+# Channels (latencies of one phase) whose variation between windows a run reports: those of host phases only. A
+# start on the GPU takes nearly 0 ns and is a part of the wait.
 _VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 

@@ -9,7 +9,7 @@ from stallprobes.engine.session import Session
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
 
-# Estimated time (s) from the beginning of a variant until its probes run.
+# Estimated time (s) from the beginning of a variant of a pattern until its probes run.
 _START_S = 1.5
 # Time (s) of the warm-up of a variant, before its baselines.
 WARM_S = 0.5

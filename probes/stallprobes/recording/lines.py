@@ -28,7 +28,8 @@ from stallprobes.recording.recording_format import Line
 # Largest number of channels of all probes in a recording. A screen has at most 16 probes, and a probe at most 12
 # channels.
 _MOST_CHANNELS = 256
-# Largest number that a recording may have for a call in flight. It is above every time (ns) of a real recording.
+# Largest value that a recording may have for any member of a call in flight: above every time (ns) of a real
+# recording.
 _LATEST_NS = 2**62
 
 Channels = tuple[tuple[Channel, Histogram], ...]

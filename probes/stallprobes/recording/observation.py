@@ -23,8 +23,8 @@ CUDA: Final = "cuda"
 SIM: Final = "sim"
 # Name of the engine's backend without a GPU.
 HOST: Final = "host"
-# Default of ``waiting`` (names of aggressors that wait for the baseline): none. A recording leaves out the member if it
-# is this very object.
+# Value of ``waiting`` (names of aggressors that wait for the baseline) where none wait. A recording leaves out the
+# member if its value is this very object.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

@@ -55,11 +55,11 @@ DRIVER_CALL = np.dtype(
         ("function", np.uint16), ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
     ]
 )  # fmt: skip
-# Columns of a call's CALL row that are copied into the WORK row of its work.
+# Columns of the WORK row of a piece of GPU work that are copied from the CALL row of the call that submitted it.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 # Row of a tenure: the time in which one context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")
-# Row of an overhead: ``subkind`` is an OverheadKind.
+# Row of an overhead, as CUPTI records it: ``subkind`` is an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 

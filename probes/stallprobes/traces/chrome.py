@@ -49,7 +49,8 @@ CHUNK = 1 << 17
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 # Number of table rows that are converted to Python tuples at a time.
 _ROWS = 2048
-# Shortest delay (ns) for which a cause is given: the GPU always takes a few microseconds to start work.
+# Shortest delay (ns) of GPU work after its call for which a cause is given: the GPU always takes a few microseconds
+# to start work.
 _SHORT_NS = 10_000
 # Time (ns) between the end of one trace and the begin of the next, if a file has several traces on one time axis.
 _PAUSE_NS = 100_000_000

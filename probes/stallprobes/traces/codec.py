@@ -26,7 +26,8 @@ from stallprobes.traces.trace import (
     TraceNames,
 )
 
-# Largest number of rows of a stored trace: calls, work, tenures and overheads together.
+# Largest number of rows of a stored trace: calls, work, tenures (times in which a context has the GPU's graphics
+# engine) and overheads together.
 MOST_ROWS = 20_000
 
 # Latest time (ns) in a stored trace: 36 years. No sum of it and the longest duration exceeds an int64.

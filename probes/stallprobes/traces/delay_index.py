@@ -22,8 +22,9 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Largest number of GPU work rows and tenures beside a delayed piece of work with which the delay is divided into all
-# its parts to find its main cause. With more, a faster and simpler computation finds it.
+# Largest number of rows (other GPU work, and times in which a context has the graphics engine) beside a delayed
+# piece of work with which all parts of the delay are computed, to find its main cause. With more, a faster and
+# simpler computation finds it.
 _MOST_ROWS = 24
 # Columns that determine the name of a piece of GPU work.
 _NAMED = ["kind", "probe", "op"]

@@ -19,7 +19,8 @@ from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# Time that stands for the end of a tenure that has not ended.
+# Time that stands for the end of a tenure (the time in which a context has the GPU's graphics engine) that has not
+# ended.
 OPEN = np.iinfo(np.int64).max
 # Tables of a trace by name: the type of the rows, and the columns of start and end.
 TABLES = {

@@ -24,8 +24,8 @@ COOL_DOWN_S = 10.0
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
 # Limits (ns) of the time that a trace shows after a slow call. The time is as long as the call, within these limits.
 _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
-# Percentile of the baseline that stands for its longest call in the limit of a slow call: one call in 100 000 is
-# longer. A baseline of hours contains outliers, which would hide every shorter stall.
+# Percentile of the baseline that a call must also exceed to trigger a trace: one call in 100 000 is longer. The
+# baseline's maximum would hide every shorter stall, as a baseline of hours contains outliers.
 _LONGEST_PERCENTILE = 99.999
 # Phases in which a call can be slow enough to trigger a trace.
 _TIMED = (Phase.CALL, Phase.WAIT)

@@ -37,16 +37,17 @@ FEWEST_ROUNDS = 3
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # Error probability of each test in a blame experiment.
 _ALPHA = 0.05
-# Number of rounds of an experiment: _FEW_STATES_ROUNDS with up to _FEW_STATES states, else _USUAL_ROUNDS.
+# Number of rounds of a blame experiment: _FEW_STATES_ROUNDS if it measures up to _FEW_STATES states (sets of
+# running aggressors), else _USUAL_ROUNDS.
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
-# Shortest and longest window (s) in which an experiment measures one state.
+# Shortest and longest window (s) in which an experiment measures one state (set of running aggressors).
 _SHORTEST_S, _LONGEST_S = 0.1, 0.35
 # Estimated time (s) that each change of state takes in an experiment, while calls return, GPU work ends and caches warm
 # up.
 _CHANGE_S = 0.1
 
-# Smallest share of a stall's delay that makes an aggressor a contributor, if the stall is there without it too. By the
-# ratio to the baseline alone, it would not count that an aggressor adds 13 ms of 49 ms.
+# Smallest share of a stall's delay that an aggressor must add to be a contributor, if the stall is there without it
+# too. The ratio to the baseline alone would not show that an aggressor adds 13 ms of 49 ms.
 _LEAST_SHARE = 0.1
 
 # Aggressors that run.
@@ -446,7 +447,7 @@ class _Figure:
         return [ns / total for ns in added] if total > 0 else None
 
 
-# Conclusion on an aggressor, from a state with it alone and a state with only it off.
+# Conclusion on an aggressor, from two measurements: it runs alone, and all aggressors but it run.
 _CONCLUSION_OF = {
     # (slow with the aggressor alone, slow with only this one off)
     (_Slow.YES, _Slow.NO): Conclusion.CAUSE,

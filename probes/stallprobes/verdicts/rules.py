@@ -26,23 +26,22 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share of a window's calls above three times the baseline's p99 at which these calls are a tail, which is a
-# stall.
+# Smallest share of slow calls in a window at which they are a tail, which is a stall. A slow call takes at least
+# three times the baseline's p99, and TAIL_NS more than it (ALONE_TAIL_NS without an aggressor).
 TAIL_SHARE = 0.01
-# Smallest number of calls above three times the baseline's p99 at which they are a tail. A median needs as many calls
-# to be judged.
+# Smallest number of slow calls in a window at which they can be a tail. A median needs as many calls to be judged.
 TAIL_CALLS = 3
-# Smallest share of a victim's excess latency that the host control must have at the same time, so that the machine
-# counts as the cause and not the driver.
+# Smallest share of a victim's excess latency that the host control (a probe without CUDA calls) must have at the
+# same time, so that the machine counts as the cause and not the driver.
 HOST_SHARE = 0.5
 # Factor on the number of slow calls that is expected from how often a thread loses its CPU (seen as pauses while it
 # polls the clock). Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the driver.
 PAUSE_FACTOR = 3
-# Smallest median host time (ns) of a call that gets a verdict for being much longer than its own GPU work: it waits for
-# earlier GPU work, or the driver takes the time.
+# Smallest median host time (ns) of a call at which a verdict says that it is much longer than the call's own GPU
+# work: the call waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Smallest share of a call's host time, beyond its own GPU time, that earlier GPU work must take, so that the call
-# counts as a wait for this work.
+# Smallest share that earlier GPU work must have of a call's host time (without the call's own GPU time), so that
+# the call counts as a wait for this work. Otherwise the driver takes the time.
 HIDDEN_SHARE = 0.7
 # Limits (ns) of a wait that can be the GPU's change-over to another context. On an H200 the change-over takes 135 us,
 # and a wait without it 5 us; other GPUs are assumed to be within these limits.
@@ -67,7 +66,8 @@ TOO_SHORT_CAUSE = (
     "a longer measurement tells it from the machine's own variation",
 )
 
-# 90th percentile of the normal distribution.
+# 90th percentile of the normal distribution: a verdict is to detect the ratio that it states as detectable in nine
+# of ten windows.
 _Z90 = 1.282
 
 # Channels that verdicts compare: the time inside calls, and the wait for their work.

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) that a block of a check takes besides its windows, while its aggressors start, settle and end. A
-# block is the windows of several victims beside the same aggressors.
+# Estimated time (s) of a block of a check without its windows: its aggressors start, settle and end. A block is
+# several victims, measured one after the other beside the same aggressors.
 _SWITCH_S = 0.03
-# Estimated number of baseline windows of a victim for each of its windows with aggressors. Several blocks of windows
-# share their baselines.
+# Estimated number of baseline windows (without aggressors) for each additional window with aggressors; their time
+# counts as a part of the window's cost. Several windows share their baselines.
 _BASELINES = 1.3
 
 
@@ -38,10 +38,10 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims for the ratios that the phases of a check can detect at p50: half of the phases 1.5, nine of ten 3. The first two
-# aims are a bit lower, as the checks of a comparison differ; the third uses spare time. On a noisy H200
-# (bench_detectable.py), nine of ten phases missed theirs with a smaller second weight, and half of them with a larger
-# one.
+# Aims for the choice of additional repeats in a check: at p50, half of the phases (call, wait, ...) of its cells
+# should detect a change by a factor of 1.5, and nine of ten phases one by a factor of 3. The first two aims are a
+# bit lower, as the checks of a comparison differ; the third uses spare time. On a noisy H200 (bench_detectable.py),
+# a smaller second weight missed the aim for nine of ten phases, and a larger one that for half of them.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

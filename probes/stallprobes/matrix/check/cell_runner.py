@@ -26,16 +26,17 @@ from stallprobes.records.timeline_summary import TimelineSummary
 # Time (ns) between the calls of a victim in a check.
 PACE_NS = 50_000
 
-# Time (ns) between the calls of the host control: _HOST_PACE_NS on a real GPU, _HOST_VIRTUAL_PACE_NS on a simulated
-# one.
+# Time (ns) between the calls of the host control, the probe that makes no CUDA calls: _HOST_PACE_NS on a real GPU,
+# _HOST_VIRTUAL_PACE_NS on a simulated one.
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
 # Time (ns) between the calls of the probes that wait until the work of switched-off aggressors has ended.
 _DRAIN_PACE_NS = 1_000_000
-# Time (ns) between the calls of a simulated aggressor that is a control. It stalls no victim, and more calls would only
-# take time to simulate.
+# Time (ns) between the calls of a simulated control aggressor, which is known to stall no victim. More calls would
+# only take time to simulate.
 _CONTROL_PERIOD_NS = 100_000
-# Time (ns) between bursts of several threads that begin together. A burst lasts up to 1.3 ms (16 threads on an H200);
-# with the usual period of its probes, few calls of a window would meet one.
+# Period (ns) at which the threads of an aggressor begin a burst of calls at the same moment. A burst lasts up to
+# 1.3 ms (16 threads on an H200); with the aggressor's usual, longer period, few of the victim's calls in a window
+# would meet a burst.
 _ALIGNED_PERIOD_NS = 2_000_000
 # Reasons for a lower GPU clock that make a window invalid.
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}

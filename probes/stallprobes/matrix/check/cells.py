@@ -24,8 +24,9 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Number of valid repeats that a cell needs if some of its repeats were rejected. If fewer repeats were planned, it
-# needs all of them.
+# Smallest number of valid repeats of a cell (a victim beside aggressors). With fewer, the cell is invalid if some
+# of its repeats were rejected, unless fewer were planned and all of those are valid. A stall of the latency from
+# the due time counts only if at least as many repeats show it.
 LEAST_REPEATS = 2
 
 # Channel of the latency from the time at which a call was due until it returned.

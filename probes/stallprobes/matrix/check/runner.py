@@ -35,11 +35,12 @@ from stallprobes.matrix.check.window_measurer import Lengths, VictimWindow
 from stallprobes.matrix.matrix import LostEngine, Matrix, Status
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Number of engines that divide the columns of a simulated check; each uses one CPU core.
+# Number of engines among which a simulated check divides its columns (sets of aggressors); each engine uses one CPU
+# core.
 _ENGINES = 2
 # Longest wait (ns) of a host function for its gate or mutex in a check; then it returns anyway.
 _WATCHDOG_NS = 60 * MS
-# Number of further repeats of a cell with too few valid ones.
+# Number of further repeats that a check measures for a cell (a victim beside aggressors) with too few valid ones.
 _REJECTED_REPEATS = 2
 # Difference between the random seeds of the engines of one simulated check. It is larger than seeds that users choose,
 # so the engines of two checks get different seeds.

@@ -14,28 +14,32 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Number of repeats of a check: many short ones, since a machine's calls vary from second to second, but not within a
-# window. On a noisy H200 the ratio that nine of ten phases detect was 4.0 with 5 repeats and 2.8 with 6.
+# Number of repeats of a check: many short ones, since a machine's calls vary from second to second, but not within
+# a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and by one of
+# 2.8 with 6.
 REPEATS = 6
-# Number of repeats of a check that always measure all cells. Later repeats leave out slow aggressors, whose windows
-# take half of the time, and stop when the time budget is spent.
+# Number of first repeats of a check in which every victim is measured beside all aggressors. Later repeats leave
+# out slow aggressors, whose windows take half of the time, and stop when the time budget is spent.
 LEAST_REPEATS = 4
 # Number of repeats of a check of a simulated GPU.
 VIRTUAL_REPEATS = 4
 # Number of repeats of a quick check.
 QUICK_REPEATS = 3
-# Time budget (s) of the measurement for each column of a check: a cell keeps its time when a column is added.
+# Time budget (s) of a check for each of its columns (sets of aggressors). So an additional column takes no time
+# from the others.
 COLUMN_S = 2.25
 # Smallest time budget (s) of a check: with start and report it is documented to take 70 s.
 LEAST_BUDGET_S = 58.5
 # Time budget (s) of a quick check: with start and report it is documented to take 12 s.
 QUICK_BUDGET_S = 9.0
-# Share of a check's time budget for additional repeats of single cells.
+# Share of a check's time budget for additional repeats. Only those cells (a victim beside aggressors) get them that
+# gain most precision by them.
 ADDITIONAL_SHARE = 0.2
-# Share of a quick check's time budget for additional repeats. It is smaller, as a block of few windows costs more time
-# per window.
+# Share of a quick check's time budget for additional repeats. It is smaller than ADDITIONAL_SHARE, as in a quick
+# check few victims share the start of the aggressors, which costs more time for each of them.
 QUICK_ADDITIONAL_SHARE = 0.1
-# Number of rounds of additional repeats in a check. In each round a cell gets at most one repeat.
+# Number of rounds of additional repeats in a check. In each round, a victim gets at most one repeat beside the same
+# aggressors.
 ROUNDS = 4
 
 # Limits (s) of a window in real time. The time budget determines the length within them.
@@ -47,30 +51,32 @@ _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # _VIRTUAL_BASELINE_PART on a simulated GPU. A short one suffices, as each baseline serves the windows before and after
 # it.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
-# Number of calls until which a window is extended: _CALLS in real time, _VIRTUAL_CALLS on a simulated GPU. A check with
-# 8 calls detects nearly the same ratios as one with 20, and has the time for another repeat of every cell.
+# Number of a victim's calls that a window should have; with fewer, it is extended: _CALLS in real time,
+# _VIRTUAL_CALLS on a simulated GPU. A check with 8 calls detects nearly the same ratios as one with 20, and has the
+# time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest window (s) if it is extended because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S on a
-# simulated GPU.
+# Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S
+# on a simulated GPU.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an iteration above which an aggressor is slow.
 _SLOW_S = 0.015
-# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
-# a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2, baselines take a fifth
-# of a real check. A simulated machine does not vary, so it needs fewer.
+# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time,
+# _VIRTUAL_BLOCKS_PER_BASELINE on a simulated GPU. A block is the windows of several victims beside the same
+# aggressors. With 2, baselines take a fifth of a real check. A simulated machine does not vary, so it needs fewer
+# baselines.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims in each block of the first repeat, which only warms up: _WARM_UP_VICTIMS in real time,
-# _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is in some of these blocks.
+# Number of victims that the first repeat, which only warms up, runs beside the same aggressors: _WARM_UP_VICTIMS in
+# real time, _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is beside some aggressors in it.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
 # _VIRTUAL_STRETCH on a simulated GPU.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
-# Weight of the previous value in the moving average of a block's overhead, the time (s) that it takes besides its
-# windows.
+# Weight of the previous value in the moving average of the time (s) that several victims beside the same aggressors
+# take besides their windows.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat of a cell, in multiples of a regular one: _ADDITIONAL_COST in real time,
-# _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors and
-# the baselines; simulating this start takes longer than simulating a window.
+# Estimated time of an additional repeat of a victim, in multiples of a regular one: _ADDITIONAL_COST in real time,
+# _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors
+# and the baselines; simulating this start takes longer than simulating a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 

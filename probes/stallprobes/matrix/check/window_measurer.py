@@ -33,7 +33,7 @@ _SETTLE_S = 0.005
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
-# Longest wait (s) for a stuck probe to park.
+# Longest wait (s) until a probe that was switched off no longer runs; after that the check goes on anyway.
 _PARK_AT_MOST_S = 0.05
 # Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5
@@ -45,11 +45,11 @@ _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Its windows
 # then do not count.
 _NO_PROGRESS_NS = 250_000_000
-# Smallest duration (ns) of a call of the host control that can show that its thread lost the CPU core. The call must
-# also be _SPIKE_TIMES as long as the median one.
+# Smallest duration (ns) of a call of the host control (a probe without CUDA calls) which shows that its thread lost
+# the CPU core. The call must also be _SPIKE_TIMES as long as the median one.
 _SPIKE_NS = 100_000
-# Smallest duration of a call of the host control, as a multiple of the median one, that can show that its thread lost
-# the CPU core.
+# Smallest ratio of a call's duration to the median one, both of the host control (a probe without CUDA calls),
+# which shows that its thread lost the CPU core.
 _SPIKE_TIMES = 10
 # Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
 # and the window does not count.

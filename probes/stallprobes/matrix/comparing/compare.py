@@ -45,30 +45,37 @@ LIKELY = 0.01
 # Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
 # fewer calls no change can be significant, so it stays unsure.
 ENOUGH_CALLS = 8
-# Largest dispersion of the number of slow calls between the repeats of a cell, or of similar cells, with which their
-# calls count as independent. The dispersion of independent calls is 1.
+# Largest dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),
+# estimated with similar cells, up to which calls count as independent. A p99 is then also tested by the number of
+# slow calls. The dispersion of independent calls is 1.
 DISPERSION = 2.0
-# Largest dispersion of the number of slow calls between the repeats of a cell alone with which its calls count as
-# independent. As a cell has few repeats, 1 of 50 cells with independent calls has a larger one.
+# Largest dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors), without
+# those of similar cells, up to which its calls count as independent. It is higher than DISPERSION since a cell's
+# own repeats are few: by chance, 1 of 50 cells with independent calls exceeds it.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a cell's latency to the baseline of its row at which a change of the baseline explains that of the
-# cell. The change, as by the CPU's clock, is then reported once, for the baseline.
+# Largest ratio of a victim's latency beside aggressors to its baseline at which a change of both by the same factor
+# (as of the CPU's clock) is reported once, for the baseline. With a larger ratio, the latency's change is reported
+# as unsure.
 ALIKE = 10.0
 
-# Smallest number of rows from which the mean variance of a column's cells is computed.
+# Smallest number of tested latencies of victims beside the same aggressors from which the mean variance between
+# their repeats is computed.
 _ROWS = 4
-# Factor on a detectable ratio if a check has additional repeats: a cell may have them in one check and not in the
-# other, and so deviate more. The smallest relevant ratio stays without the factor.
+# Factor on the logarithm of a detectable ratio if a check has additional repeats: a victim may have them in one
+# check and not in the other, and so deviate more. The smallest relevant ratio stays without the factor.
 SELECTION = 1.04
-# Variance between the repeats of a column's cells, as a multiple of the prior variance, above which the column's
-# medians have several modes.
+# Limit of the mean variance between the repeats of all victims beside the same aggressors, as a multiple of the
+# prior variance. Above it, their medians count as having several modes, and the tests of their p99 use at least the
+# mean variance.
 _MULTIMODAL = 6.0
-# Factor on the limit of starvation. A victim with fewer calls than this multiple is close to starvation: a change from
-# or to starvation is then unsure, as it may be chance.
+# A victim is close to starvation with fewer calls than the limit of starvation times this factor: a change from or
+# to starvation is then unsure, as it may be chance. A call in flight that is older than the longest call of the
+# other check by this factor shows starvation.
 _NEAR = 3.0
 
 
-# Order in which the change of a cell is chosen from those of its phases: the first of these that a phase has.
+# Order of preference for the change of a cell (a victim beside aggressors): the first of these that a phase of the
+# cell (call, wait, ...) has.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 

@@ -36,16 +36,16 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Shares of slow calls among the calls of both checks, by percentile: a test at each share compares how many slow calls
-# each check has. The larger shares for p99 find changes of more calls. For p50, further tests use each check's share of
-# the calls, which separates distributions without overlap.
+# Shares of the slowest calls among the calls of both checks, by percentile. At each share, a test compares how many
+# of these slowest calls each check has. The larger shares for p99 find changes of more calls. For p50, further
+# tests use each check's share of the calls, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share of slow calls among the calls of a cell: its repeats are compared by how many of them each has. It is large
-# enough for some in each repeat.
+# Share of the slowest calls among a victim's calls beside the same aggressors. The number of them in each repeat
+# shows whether calls are independent. The share is large enough for some in each repeat.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]
-# Empty array: logarithms of the repeats' percentiles in a channel with too few repeats.
+# Empty array, in place of the logarithms of the repeats' percentiles, for a channel with too few repeats.
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance that the width of the histogram's buckets adds to the difference of two means. Each mean is of four
 # logarithms of percentiles.

@@ -19,8 +19,8 @@ from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, Quan
 
 # Probability that a comparison misses a change that it states as detectable.
 _MISSED = 0.1
-# Shares of slow calls with which the detectable change of a p99 is computed: _SLOW are added by the change, _TAIL are
-# slow without it.
+# Shares of slow calls for which the detectable change of a p99 is computed: _TAIL of the calls are slow without the
+# change, and it makes _SLOW of the calls slow in addition.
 _SLOW, _TAIL = 0.05, 0.01
 # Largest ratio that is stated as detectable.
 _LARGEST = 1e6
@@ -28,8 +28,8 @@ _LARGEST = 1e6
 _OCTAVE = 64
 # Number of histogram buckets that the largest considered change spans: 20 octaves (factors of two).
 _REACH = 20 * _OCTAVE
-# Parts that extend the shares of calls above each bucket: all calls are above the buckets below the first used one
-# (_BELOW), none above those beyond the last one (_ABOVE).
+# Values before and after the array of each bucket's share of calls above it: all calls are above the buckets before
+# the first one (_BELOW), no call is above those after the last one (_ABOVE).
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 

@@ -15,7 +15,7 @@ from stallprobes.native.layouts.structure import Int64, LineInt64, NextLine, str
 LAYOUT_VERSION = 6
 # First 8 bytes of a board, the shared memory of an engine and its session.
 BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
-# Alignment (bytes) of the sections of the board.
+# Alignment (bytes) of the sections of the board, the shared memory of an engine and its session.
 ALIGN = 128
 
 # Number of entries in a probe's ring of measured calls.
@@ -24,7 +24,8 @@ SAMPLES = 4_096
 HOST_CALLS = 8_192
 # Number of entries in the ring of records of GPU work.
 GPU_RECORDS = 16_384
-# Number of 64-bit words on the board for the sensors of a simulated GPU.
+# Number of 64-bit words for the sensors of a simulated GPU on the board, the shared memory of an engine and its
+# session.
 SENSOR_WORDS = 32
 
 # Bit of ``HostCall.op``: the call was measured.

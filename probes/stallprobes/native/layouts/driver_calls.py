@@ -233,9 +233,9 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row(others, family.OTHER, kind=kind.WORKS)
 
 
-# Table of driver functions; the first row whose name matches counts.
+# Properties of driver functions by the beginning of their names; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
-# Result of function_of for a function that no row of FUNCTIONS fits: without a family, so not watched.
+# Properties of a driver function that no row of FUNCTIONS fits: it has no family of calls, so it is not watched.
 _UNWATCHED = DriverFunction("", None)
 # Suffixes of driver functions' variants for the per-thread default stream. A variant has the parameters of the function
 # without suffix.
@@ -283,8 +283,9 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Values for an end of a copy whose kind of memory follows from its address in the list of host memory. An address that
-# is not in the list is pageable with HOST, and unknown with ANY. Smaller values are kinds of memory.
+# Kinds of the memory at an end of a copy that the injected library finds by the address, in its list of host
+# memory. An address that is not in the list is pageable with HOST, and unknown with ANY. Smaller values are
+# MemoryKinds.
 HOST, ANY = 64, 65
 
 
@@ -422,7 +423,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphicsMapResources": "i p stream",
     "cuGraphicsUnmapResources": "i p stream",
 }
-# Change that a call makes to the library's list of host memory, or of streams, by driver function.
+# Change that a call makes to the injected library's list of host memory, or of streams, by driver function.
 _USES = {
     "cuMemAllocHost_v2": CallUse.ALLOCATES_PINNED,
     "cuMemHostAlloc": CallUse.ALLOCATES_PINNED,

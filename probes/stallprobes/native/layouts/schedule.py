@@ -12,22 +12,26 @@ from stallprobes.native.layouts.structure import Int64, Pointer, structure
 LEAD_DEFAULT_NS = 150_000
 # Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
-# Period (ns) at which the loop of a guarded probe polls its guard's word, until the probe may begin an iteration.
+# Period (ns) at which a probe's loop polls the GPU's progress if the probe may launch only so far in advance of the
+# GPU, until the next iteration may begin.
 GUARD_STEP_NS = 100_000
 # Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
 # opens soon. Before that, it polls every PARKED_STEP_NS.
 SLOT_STEP_NS = 100_000
 # Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# Longest time (ns) from a victim's first iteration in a slot, which is not measured, to the second one. Without this
-# limit, a victim whose period is longer than its slot would have no samples.
+# Longest time (ns) between the due times of a victim's first iteration in a slot (the share of time of its group)
+# and of its second one; the first one is not measured. Without this limit, a victim whose period is longer than its
+# slot would have no samples.
 RESTART_NS = 1_000_000
 # Time (ns) between two readings of the clock, one right after the other, from which the loop counts it as a pause
 # without a CPU. A reading takes tens of nanoseconds.
 PAUSE_NS = 20_000
-# Time (ns) before an iteration's due time in which a loop does nothing but read the clock.
+# Time (ns) before an iteration's due time in which a loop only polls the clock, so that the iteration begins
+# punctually.
 LAST_POLLS_NS = 1_000
-# Largest number of readings of the clock in a row within the last LAST_POLLS_NS before the due time.
+# Largest number of consecutive readings of the clock shortly before an iteration is due. After them, the loop does
+# its other checks (such as for a stop) before it reads the clock again.
 LAST_READINGS = 100
 # Longest single sleep (ns) of a loop, so that a probe with a long period soon notices a stop.
 WAIT_SLICE_NS = 50_000_000

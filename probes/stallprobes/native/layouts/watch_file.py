@@ -48,28 +48,28 @@ SLOTS = 1024
 HISTOGRAMS = 8192
 # Largest number of driver calls of a thread in flight, each made inside the one before.
 DEPTH = 4
-# Number of slow calls that the file keeps for each thread; a newer one replaces the oldest. stallscope reads the file
-# at least once a second, and a second has fewer slow calls of 1 ms or more.
+# Number of slow calls that a process's file keeps for each thread; a newer one replaces the oldest. stallscope
+# reads the file at least once a second, and a second has fewer slow calls of 1 ms or more.
 SLOW_CALLS = 1024
-# Number of slow calls for which the file takes memory at a time, as it fills.
+# Number of slow calls for which a process's file takes memory at a time, as it fills.
 SLOW_STEP = 128
-# Largest number of GPU records in the file's ring: several seconds of a program with 60 000 records a second. The
-# file's header has the actual number, a multiple of RECORDS_STEP.
+# Largest number of GPU records in the ring of a process's file: several seconds of a program with 60 000 records a
+# second. The file's header has the actual number, a multiple of RECORDS_STEP.
 RECORDS = 1 << 19
-# Number of GPU records for which the file takes memory at a time, as it fills.
+# Number of GPU records for which a process's file takes memory at a time, as it fills.
 RECORDS_STEP = 1 << 14
-# Largest number of blocks in the file's log of all calls: 1.7 s of a program that makes 300 000 calls a second. The
-# file's header has the actual number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
+# Largest number of blocks in the log of all calls in a process's file: 1.7 s of a program that makes 300 000 calls
+# a second. The file's header has the actual number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
 CALL_BLOCKS = 1 << 11
-# Smallest number of blocks in the file's log of all calls.
+# Smallest number of blocks in the log of all calls in a process's file.
 LEAST_BLOCKS = 64
-# Number of calls in a block of the log. A thread that has filled its block takes the next free one.
+# Number of calls in a block of the log of all calls. A thread that has filled its block takes the next free one.
 BLOCK_CALLS = 256
-# Number of blocks of the log for which the file takes memory at a time, as it fills.
+# Number of blocks of the log of all calls for which a process's file takes memory at a time, as it fills.
 BLOCKS_STEP = 16
-# Size (bytes) of the file's section with the names of kernels.
+# Size (bytes) of the section of a process's file with the names of kernels.
 NAME_BYTES = 1 << 22
-# Size (bytes) of the memory that the file takes at a time for names of kernels, as it fills.
+# Size (bytes) of the memory that a process's file takes at a time for names of kernels, as it fills.
 NAMES_STEP = 1 << 18
 # Longest name (bytes) of a kernel that is kept whole, while less than half of NAME_BYTES is used.
 LONGEST_NAME = 4096
@@ -87,22 +87,23 @@ STACKS = 1024
 STACK_FRAMES = 64
 # Largest size (bytes) of the Python frames of a call stack, which are text.
 STACK_TEXT = 7664
-# Average time (ns) between two samples of a thread's call stack. The library samples the time inside driver calls and
-# the time between them separately.
+# Average time (ns) between two samples of a thread's call stack. The injected library samples the time inside
+# driver calls and the time between them separately.
 SAMPLE_NS = 5_000_000
 # Average time (ns) between two sampled waits of a thread. Short waits hardly ever get a sample by SAMPLE_NS.
 WAIT_SAMPLE_NS = 50_000_000
-# Number of call-stack samples in the file's ring: 80 s of one thread.
+# Number of call-stack samples in the ring of a process's file: 80 s of one thread.
 TIME_SAMPLES = 1 << 14
-# Size (bytes) of the name of an NVTX range in the file, with the final zero.
+# Size (bytes) of the name of an NVTX range in a process's file, with the final zero.
 RANGE = 64
-# Largest number of different NVTX range names in one thread. The file keeps begin times for these names only.
+# Largest number of different NVTX range names in one thread. A process's file keeps begin times for these names
+# only.
 THREAD_RANGES = 64
 # Largest number of NVTX range names in a process's file, each counted once for each thread that uses it. The file keeps
 # begin times for these names only.
 RANGES = 256
-# Number of begin times that the file keeps for each name and thread of NVTX ranges; newer ones replace the oldest. With
-# steps of 1 ms, they cover a second.
+# Number of begin times that a process's file keeps for each name and thread of NVTX ranges; newer ones replace the
+# oldest. With steps of 1 ms, they cover a second.
 RANGE_BEGINS = 1024
 # Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %.
 STACK_SHARE = 100
@@ -110,20 +111,20 @@ STACK_SHARE = 100
 DEFAULT_COST_PPM = 50_000
 # Cost of watching (ppm of the program's time) that sets no limit: everything is recorded.
 EVERYTHING_PPM = 1_000_000
-# Cost (ns) of a GPU record for the thread that submits the work, by which the library limits its recording. The 95 %
-# intervals ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Cost (ns) of a GPU record for the thread that submits the work, by which the injected library limits its
+# recording. The 95 % intervals ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step (H100, CUPTI 13.5).
 RECORD_NS = 6000
-# Cost (ns) of the record of a graph's node, by which the library limits its recording. It was 0.25 us in a graph that
-# was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
+# Cost (ns) of the record of a graph's node, by which the injected library limits its recording. It was 0.25 us in a
+# graph that was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Smallest number of graphs instantiated in a second at which the library records no GPU work, unless its cost has no
-# limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
+# Smallest number of graphs instantiated in a second at which the injected library records no GPU work, unless its
+# cost has no limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
-# Number of windows that the file keeps: stretches of time in which GPU work was recorded, or was not. With four
-# switches a second, they last for half an hour.
+# Number of windows that a process's file keeps: stretches of time in which GPU work was recorded, or was not. With
+# four switches a second, they last for half an hour.
 WINDOWS = 1 << 13
-# Number of CUPTI callbacks of which the library times one, to know its own cost. It is odd, so that the begins and the
-# ends of calls are timed equally often.
+# Number of CUPTI callbacks of which the injected library times one, to know its own cost. It is odd, so that the
+# begins and the ends of calls are timed equally often.
 TIMED_CALLBACKS = 255
 
 # Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would
@@ -134,8 +135,8 @@ COLLECTED = (
 )  # fmt: skip
 # Kinds of CUPTI records that stallscope accepts in a process's file.
 READABLE = (*COLLECTED, RecordKind.SYNCHRONIZATION)
-# Kinds of CUPTI records of GPU work. The library switches them off for some windows of time, to limit its cost. The
-# other kinds are rare, and switching them takes milliseconds.
+# Kinds of CUPTI records of GPU work. The injected library switches them off for some windows of time, to limit its
+# cost. The other kinds are rare, and switching them takes milliseconds.
 SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)
 
 
@@ -572,27 +573,27 @@ def _pages(size: int) -> int:
 
 # Offset (bytes) of the driver functions in a process's file, behind its header.
 APIS_AT = _pages(ctypes.sizeof(FileHeader))
-# Offset (bytes) of the descriptions of the log's blocks in a process's file.
+# Offset (bytes) in a process's file of the descriptions of the blocks of the log of all calls.
 BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
 # Offset (bytes) of the names of kernels in a process's file.
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))
 # Offset (bytes) of the ring of GPU records in a process's file.
 RECORDS_AT = NAMES_AT + NAME_BYTES
-# Offset (bytes) of the calls in the log's blocks in a process's file.
+# Offset (bytes) in a process's file of the calls of the log of all calls, which its blocks contain.
 CALLS_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
-# Distance (bytes) between the calls of two blocks of the log.
+# Distance (bytes) between the starts of two blocks of calls in a process's file.
 BLOCK_PITCH = BLOCK_CALLS * ctypes.sizeof(LoggedCall)
 # Offset (bytes) of the threads' slots in a process's file.
 SLOTS_AT = CALLS_AT + CALL_BLOCKS * BLOCK_PITCH
-# Distance (bytes) between two threads' slots.
+# Distance (bytes) between the starts of two threads' slots in a process's file.
 SLOT_PITCH = _pages(ctypes.sizeof(Slot))
 # Offset (bytes) of the histograms in a process's file.
 HISTOGRAMS_AT = SLOTS_AT + SLOTS * SLOT_PITCH
-# Distance (bytes) between two histograms.
+# Distance (bytes) between the starts of two histograms in a process's file.
 HISTOGRAM_PITCH = _pages(ctypes.sizeof(CallHistogram))
 # Offset (bytes) of the call stacks in a process's file.
 STACKS_AT = HISTOGRAMS_AT + HISTOGRAMS * HISTOGRAM_PITCH
-# Distance (bytes) between two call stacks.
+# Distance (bytes) between the starts of two call stacks in a process's file.
 STACK_PITCH = _pages(ctypes.sizeof(Stack))
 # Offset (bytes) of the modules in a process's file.
 MODULES_AT = STACKS_AT + STACKS * STACK_PITCH
@@ -602,7 +603,7 @@ WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
 SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
 # Offset (bytes) of the begin times of NVTX ranges in a process's file.
 RANGES_AT = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
-# Distance (bytes) between the begin times of two NVTX range names.
+# Distance (bytes) between the starts of the begin times of two NVTX range names in a process's file.
 RANGE_PITCH = _pages(ctypes.sizeof(NamedRange))
 # Size (bytes) of a process's file.
 FILE_BYTES = RANGES_AT + RANGES * RANGE_PITCH
