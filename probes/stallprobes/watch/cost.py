@@ -70,7 +70,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     slowdowns = _slowdowns(windows)
     low, high = calls_cost(process, since_ns, now_ns, compared=len(slowdowns) >= LEAST_COMPARED)
     if len(slowdowns) >= LEAST_COMPARED:
-        least, most = (windows.share_on(now_ns, since_ns) * end for end in _median_interval(slowdowns))
+        share = windows.share_followed if windows.quiet.any() else windows.share_on
+        least, most = (share(now_ns, since_ns) * end for end in _median_interval(slowdowns))
         low, high = low + max(least, 0.0), high + max(most, 0.0)
     else:
         high += _possible_cost(process, since_ns, now_ns)
@@ -115,7 +116,7 @@ def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bo
         kept = min(float(windows.kept[took > 0].sum() / max(took.sum(), 1)), rate)
         followed = windows.share_followed(now_ns, since_ns)
         unseen = (1 - followed) * (rate - kept)
-        rate = kept + (followed - (windows.share_on(now_ns, since_ns) if compared else 0.0)) * (rate - kept)
+        rate = kept if compared else kept + followed * (rate - kept)
     low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
     return low, high + unseen * _AFTER_NS[False][1]
 
@@ -154,10 +155,11 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
 def _slowdowns(windows: RecordWindows) -> list[float]:
     """Share of time that records took in each window with records, by the rates of calls in it and on both sides."""
     calls, off = (windows.kept, windows.quiet) if windows.quiet.any() else (windows.calls, ~windows.on)
+    on = ~off
     counted = (calls >= LEAST_CALLS) & (windows.took > 0)
     rates = calls / np.maximum(windows.took, 1)
     alike = counted[:-2] & counted[1:-1] & counted[2:]
-    at = np.flatnonzero(alike & windows.on[1:-1] & off[:-2] & off[2:]) + 1
+    at = np.flatnonzero(alike & on[1:-1] & off[:-2] & off[2:]) + 1
     slowdowns: list[float] = (1 - rates[at] * 2 / (rates[at - 1] + rates[at + 1])).tolist()
     return slowdowns
 

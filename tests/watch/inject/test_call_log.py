@@ -17,7 +17,7 @@ from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
 from stallprobes.watch.reading.process import CallBatch, WatchedProcess
 
-CALLS_ONLY = WatchOptions(calls_only=True)
+CALLS_ONLY = WatchOptions(calls_only=True, cost=1.0)
 IN_LOG = layout.CALL_BLOCKS * layout.BLOCK_CALLS
 
 
@@ -49,7 +49,7 @@ def test_every_call_is_in_the_log_with_its_thread(stand_in: StandIn, tmp_path: P
 # With a limit of 0 all calls are slow, and none is plain.
 @pytest.mark.parametrize("slow_ns", [layout.DEFAULT_SLOW_NS, 0])
 def test_a_launch_is_logged_alike_whatever_surrounds_it(stand_in: StandIn, tmp_path: Path, slow_ns: int) -> None:
-    stand_in.run(tmp_path / "out", "launches", options=WatchOptions(calls_only=True, slow_ns=slow_ns))
+    stand_in.run(tmp_path / "out", "launches", options=WatchOptions(calls_only=True, slow_ns=slow_ns, cost=1.0))
     process, batch = read_log(tmp_path / "out")
     rows, (thread,) = batch.rows, process.threads
     assert len(rows) == process.calls == 600 + 3 * 5 + 3

@@ -28,7 +28,7 @@ from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.words import Memory, ProcessState
 
 MS = 1_000_000
-CALLS_ONLY = WatchOptions(calls_only=True)
+CALLS_ONLY = WatchOptions(calls_only=True, cost=1.0)
 
 
 def only(outcome: Outcome) -> WatchedProcess:
@@ -134,7 +134,7 @@ def test_calls_are_counted_by_function_with_their_failures(stand_in: StandIn, tm
 
 
 def test_the_limit_of_slow_calls_is_a_setting(stand_in: StandIn, tmp_path: Path) -> None:
-    options = WatchOptions(slow_ns=0, calls_only=True)
+    options = WatchOptions(slow_ns=0, calls_only=True, cost=1.0)
     process = only(stand_in.run(tmp_path / "out", "threads", "1", "3000", options=options))
     (thread,) = process.threads
     assert process.slow_limit_ns == 0

@@ -204,7 +204,7 @@ def test_stacks_can_be_switched_off(stand_in: StandIn, tmp_path: Path) -> None:
 
 def test_calls_beyond_the_share_of_time_have_no_stack_and_are_counted(stand_in: StandIn, tmp_path: Path) -> None:
     # Each call is kept, and none lasts as long as taking its stack.
-    options = WatchOptions(slow_ns=0, calls_only=True)
+    options = WatchOptions(slow_ns=0, calls_only=True, cost=1.0)
     outcome = stand_in.run(tmp_path / "out", "threads", "2", "50000", options=options)
     ended_well(outcome)
     (process,) = outcome.processes

@@ -55,6 +55,8 @@ enum {
 #define MOST_COST 0.9
 /* The part of the budget above which callbacks of frequent calls are off in windows without records. */
 #define QUIET_FROM 0.5
+/* The part of the budget that a recording of calls alone may take: it is chosen for its low cost. */
+#define CALLS_PART 0.6
 /* Of sums over windows, what is kept when one is added. */
 #define KEPT 0.8
 /* Who may switch: the thread that does, when it is free. */
@@ -91,8 +93,8 @@ static struct {
     uint32_t random;
     /* The graphs that had been instantiated when that was last asked, and when it was. */
     uint64_t graphs, graphs_ns;
-    /* Whether windows without records are quiet. */
-    int quiet;
+    /* Whether windows without records are quiet, and whether there are no others. */
+    int quiet, alone;
 } self;
 
 /* What was counted since the last time that this was asked, until ``now``. */
@@ -218,7 +220,7 @@ static double calls_cost(double calls, double ns)
 
 static double budget(void)
 {
-    return (double)ss_settings.cost_ppm / 1e6;
+    return (double)ss_settings.cost_ppm / 1e6 * (self.alone ? CALLS_PART : 1);
 }
 
 /* Whether callbacks take so much that those of frequent calls are off in windows without records, from then on. */
@@ -318,8 +320,9 @@ static void begin_windows(uint64_t now)
     struct amount none = {0};
     for (int at = 0; at < 2; at++) {
         uint64_t began = at ? now : self.since_ns;
-        open_window(began, 1);
-        ss_store(window->settled_ns, began);
+        open_window(began, self.alone ? NOTHING_MORE : RECORDS);
+        if (!self.alone)
+            ss_store(window->settled_ns, began);
         if (!at)
             close_window(now, none);
     }
@@ -358,7 +361,8 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
-    if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
+    self.alone = !ss_header->kinds;
+    if ((!self.alone && !(ss_header->kinds & kinds)) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
     self.since_ns = since;
@@ -375,7 +379,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
         return;
     /* A program that is attached for seconds would have its records on for too much of the first of them: so many calls
      * make as many records. */
-    before.records = before.calls;
+    before.records = self.alone ? 0 : before.calls;
     note_window_followed(before);
     if (!needs_windows())
         return;
@@ -388,6 +392,15 @@ static void follow_again(void)
 {
     ss_store_release(ss_unfollowed, 0);
     ss_follow_frequent(1);
+}
+
+/* Follows all calls in a window that begins without a switch. */
+static void end_quiet(uint64_t now)
+{
+    follow_again();
+    ss_store_release(ss_quiet_until, now);
+    close_window(now, take_amount(now));
+    open_window(now, NOTHING_MORE);
 }
 
 /* Calls of that time belong to no window: a switch takes a while, and holds calls up. Where it has begun, records may be
@@ -436,7 +449,9 @@ static void change(uint64_t now)
 {
     int has_records = (int)ss_load(window->records), quiet = (int)ss_load(window->quiet);
     if (!has_records && ss_load(ss_header->not_held)) {
-        /* Those of a thread may be missing from then on. */
+        /* Records of a thread may be missing from then on. */
+        if (quiet)
+            end_quiet(now);
         self.cupti = NULL;
         return;
     }
@@ -445,12 +460,12 @@ static void change(uint64_t now)
         self.due = now + RESUME_MS * MS;
         return;
     }
-    int graphs = !has_records && makes_graphs(now);
+    int graphs = !has_records && !self.alone && makes_graphs(now);
     if (graphs)
         note_graphs();
     if (has_records)
         switch_to(is_quiet(self.on_sum) ? QUIET : NOTHING_MORE, now);
-    else if (!graphs)
+    else if (!graphs && !self.alone)
         switch_to(RECORDS, now);
     else if (quiet)
         switch_to(NOTHING_MORE, now);
