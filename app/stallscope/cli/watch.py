@@ -175,12 +175,6 @@ _RULES = (
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
     _Rule(
-        lambda given: given.calls_only,
-        ("--cost",),
-        "{option} is for records of the GPU's work; --calls-only takes none",
-        see_help=False,
-    ),
-    _Rule(
         lambda given: given.headless,
         (OUTPUT,),
         "{option} is for the screen; with --headless redirect the program's output",
@@ -251,8 +245,8 @@ class WatchCommand(MeasuringCommand):
     "cost_percent",
     type=options.number(float, 0.1, 100, "a number of percent"),
     metavar="PERCENT",
-    help="Record work of the GPU for as much of the time as costs the program PERCENT of its speed; 100: all of the "
-    f"time.  [default: {DEFAULT_COST_PERCENT:g}]",
+    help="Record work of the GPU, and calls if these are many, for as much of the time as costs the program PERCENT of "
+    f"its speed; 100: all of the time.  [default: {DEFAULT_COST_PERCENT:g}]",
 )
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(

@@ -110,7 +110,9 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
         assert program.end() == (0, "", "")
 
 
-@pytest.mark.parametrize("options", [WatchOptions(calls_only=True, cost=1.0), OPTIONS], ids=["calls only", "with records"])
+@pytest.mark.parametrize(
+    "options", [WatchOptions(calls_only=True, cost=1.0), OPTIONS], ids=["calls only", "with records"]
+)
 def test_a_program_at_low_addresses_keeps_its_memory(stand_in: StandIn, options: WatchOptions) -> None:
     """Pages that are given back after a recording are the library's own, also where it never had buffers."""
     with RunningProgram(stand_in, "poll", program="attached_low") as program:
