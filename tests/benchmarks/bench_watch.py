@@ -30,11 +30,11 @@ from stallprobes.watch.reading.process import WatchedProcess
 LIMIT_NS = 300.0
 CALLS = 400_000
 ROUNDS = 15
-CALLS_ONLY = WatchOptions(calls_only=True)
+CALLS_ONLY = WatchOptions(calls_only=True, cost=1.0)
 # Name, arguments of the program, options.
 CASES = (
     ("launch", ("0", "0"), CALLS_ONLY),
-    ("launch, every call kept as slow", ("0", "0"), WatchOptions(slow_ns=0, calls_only=True)),
+    ("launch, every call kept as slow", ("0", "0"), WatchOptions(slow_ns=0, calls_only=True, cost=1.0)),
     ("pageable copy, no pinned memory", ("1", "0"), CALLS_ONLY),
     ("pageable copy, 100 pinned ranges", ("1", "100"), CALLS_ONLY),
     ("pageable copy, 1000 pinned ranges", ("1", "1000"), CALLS_ONLY),

@@ -70,7 +70,7 @@ PROCESS_S = 0.2
 # more than half of its steps, in ones as short as this, in one of ten. So the tenth percentile has none, as that of a
 # program without such gaps.
 LAUNCHES_IN_TURN = 100
-OPTIONS = {CALLS: WatchOptions(calls_only=True), RECORDS: WatchOptions(cost=1.0), BUDGET: WatchOptions()}
+OPTIONS = {CALLS: WatchOptions(calls_only=True, cost=1.0), RECORDS: WatchOptions(cost=1.0), BUDGET: WatchOptions()}
 DRAWS = 4000
 
 
