@@ -82,6 +82,16 @@ def test_a_framework_computes_the_same(kind: str) -> None:
         program.end()
 
 
+@pytest.mark.parametrize("options", [WatchOptions(), WatchOptions(calls_only=True)], ids=["default", "calls only"])
+def test_python_at_low_addresses_computes_the_same(options: WatchOptions) -> None:
+    """In a process that had no other recording: the library then has nothing of its own to give back."""
+    pytest.importorskip("torch")
+    with GpuProgram.python("training") as program:
+        for _ in range(TIMES):
+            assert attach_once(program, 1.0, options).calls > 0
+        program.end()
+
+
 def test_a_program_that_hangs_can_be_attached() -> None:
     with GpuProgram.python("gate") as program:
         for _ in range(3):
