@@ -174,7 +174,8 @@ def _rows(file: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         # What they were recorded without is 0.
         if f"{name}.{column}" not in file:
             continue
-        raw = np.ascontiguousarray(file[f"{name}.{column}"].T)
+        # Little-endian; a column may have been wider.
+        raw = np.ascontiguousarray(file[f"{name}.{column}"].T[:, : dtype[column].itemsize])
         values = raw.reshape(-1).view(dtype[column]) if count else np.zeros(0, dtype[column])
         rows[column] = np.cumsum(values, dtype=values.dtype) if column in _GROWING else values
     return rows

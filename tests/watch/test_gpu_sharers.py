@@ -1,4 +1,4 @@
-"""Who shares a GPU with a watched process: other watched processes, else those that NVML lists."""
+"""Who shares a GPU with a watched process: other watched processes, and those that NVML lists."""
 
 from __future__ import annotations
 
@@ -65,8 +65,27 @@ def test_a_watched_process_on_the_same_gpu_at_the_same_time_is_named(gpus: FakeN
     sharers.look([10], 0)
     every = (process(10), process(20), process(21, device=1), process(22, began_s=11))
     first, *_ = sharers.named(every)
-    assert first.sharers == (GpuSharer(pid=20, name=first.name, watched=True),)
-    assert sharers_text(first) == f"On the same GPU: {first.name} (pid 20)."
+    # And one that NVML lists.
+    assert [(each.pid, each.watched) for each in first.sharers] == [(20, True), (30, False)]
+    assert sharers_text(first).startswith(f"On the same GPU: {first.name} (pid 20), ")
+
+
+def test_gpus_are_compared_by_their_uuids() -> None:
+    """Each rank of a job may see one GPU alone, as number 0."""
+    first, second, third = (process(pid).changed(gpus=(uuid,)) for pid, uuid in ((10, "a"), (20, "b"), (30, "b")))
+    both = process(40, device=1).changed(gpus=("a", "b"))
+    found = {
+        each.pid: [sharer.pid for sharer in each.sharers] for each in GpuSharers().named([first, second, third, both])
+    }
+    assert found == {10: [], 20: [30, 40], 30: [20, 40], 40: [20, 30]}
+    # Where the library is older than that, or the driver, by their numbers.
+    assert [len(each.sharers) for each in GpuSharers().named([first, process(50)])] == [1, 1]
+
+
+def test_clients_of_an_mps_server_are_not_named() -> None:
+    server = GpuSharer(pid=7, name="nvidia-cuda-mps-server", watched=False)
+    text = sharers_text(process(10).changed(sharers=(server,)))
+    assert text.endswith("(pid 7). The MPS server works for its clients, of which this process may be one.")
 
 
 def test_without_another_watched_process_those_are_named_that_nvml_lists(gpus: FakeNvml) -> None:

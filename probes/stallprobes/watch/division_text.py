@@ -26,6 +26,8 @@ _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOC
 # A sentence about what waits cost names a function that has at least the share _LEAST_WAIT of the cost, and at most
 # _MOST_WAITS functions.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
+# Begin of the name of the program that submits the work of all MPS clients of a GPU.
+_MPS_SERVER = "nvidia-cuda-mps"
 # Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4
 # Smallest share of a step of the program at which a part of its time is named.
@@ -142,7 +144,9 @@ def sharers_text(process: ProcessFindings) -> str:
     named = [f"{sharer.name} (pid {sharer.pid})" for sharer in process.sharers[:_MOST_SHARERS]]
     if len(process.sharers) > _MOST_SHARERS:
         named.append(f"{len(process.sharers) - _MOST_SHARERS} more")
-    return f"On the same GPU: {', '.join(named)}." if named else ""
+    server = any(sharer.name.startswith(_MPS_SERVER) for sharer in process.sharers)
+    clients = " The MPS server works for its clients, of which this process may be one." if server else ""
+    return f"On the same GPU: {', '.join(named)}.{clients}" if named else ""
 
 
 def start_up_text(division: ProcessDivision, ended: bool) -> str:

@@ -176,8 +176,12 @@ class FolderAnalysis:
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
         """The kernels of the other processes."""
-        others = (other for other in self._readings.values() if other is not reading and other.process is not None)
-        return [other.analysis.kernels() for other in others]
+        ours = () if reading.process is None else reading.process.gpus
+        return [
+            other.analysis.kernels().numbered_as(other.process.gpus, ours)
+            for other in self._readings.values()
+            if other is not reading and other.process is not None
+        ]
 
     def _rates_beside(self, reading: _ReadFile) -> list[float]:
         """The calls and operations a second of each other process that runs."""

@@ -1,4 +1,4 @@
-"""Processes that share a GPU with a watched one: other watched processes, else those that NVML lists."""
+"""Processes that share a GPU with a watched one: other watched processes, and those that NVML lists."""
 
 from __future__ import annotations
 
@@ -52,11 +52,13 @@ class GpuSharers:
         return tuple(each.changed(sharers=self._of(each, every)) if is_shared(each) else each for each in every)
 
     def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
-        watched = [other for other in every if other.pid != process.pid and _share_a_gpu(process, other)]
-        if watched:
-            return tuple(GpuSharer(pid=other.pid, name=other.name, watched=True) for other in watched)
-        seen = self._seen.get(process.pid, {})
-        return tuple(GpuSharer(pid=pid, name=printable(name), watched=False) for pid, name in sorted(seen.items()))
+        sharers = (other for other in every if other.pid != process.pid and _share_a_gpu(process, other))
+        watched = {other.pid for other in every}
+        seen = sorted(self._seen.get(process.pid, {}).items())
+        return (
+            *(GpuSharer(pid=other.pid, name=other.name, watched=True) for other in sharers),
+            *(GpuSharer(pid=pid, name=printable(name), watched=False) for pid, name in seen if pid not in watched),
+        )
 
 
 def is_shared(process: ProcessFindings) -> bool:
@@ -65,11 +67,20 @@ def is_shared(process: ProcessFindings) -> bool:
 
 
 def _share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
-    """True if both worked on GPUs with the same number at the same time."""
-    own, others = ({sequence.device for sequence in each.sequences if sequence.divided} for each in (process, other))
+    """True if both worked on the same GPU at the same time: by its UUID, or where that is not known by its number."""
+    known = bool(process.gpus and other.gpus)
+    own, others = ({_gpu(each, device, known) for device in _devices(each)} for each in (process, other))
     first_ns = max(process.began_ns, other.began_ns)
     last_ns = min(process.began_ns + process.duration_ns, other.began_ns + other.duration_ns)
     return bool(own & others) and first_ns < last_ns
+
+
+def _devices(process: ProcessFindings) -> set[int]:
+    return {sequence.device for sequence in process.sequences if sequence.divided and sequence.device is not None}
+
+
+def _gpu(process: ProcessFindings, device: int, known: bool) -> str:
+    return process.gpus[device] if known and device < len(process.gpus) else str(device)
 
 
 def _by_gpu(module: Any) -> Iterable[dict[int, str]]:

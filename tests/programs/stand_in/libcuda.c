@@ -171,6 +171,20 @@ void stand_in_copy_in_thread(void)
         pthread_join(thread, NULL);
 }
 
+/* STAND_IN_GPUS has a character for each GPU: the bytes of its UUID. */
+int cuDeviceGetCount(int *count)
+{
+    const char *gpus = getenv("STAND_IN_GPUS");
+    *count = gpus ? (int)strlen(gpus) : 0;
+    return 0;
+}
+
+int cuDeviceGetUuid_v2(void *uuid, int device)
+{
+    memset(uuid, getenv("STAND_IN_GPUS")[device], 16);
+    return 0;
+}
+
 int cuCtxGetDevice(int *device)
 {
     struct { int *device; } parameters = {device};

@@ -11,6 +11,7 @@
 
 #include "activity.h"
 #include "call_log.h"
+#include "devices.h"
 #include "gate.h"
 #include "map.h"
 #include "space.h"
@@ -294,6 +295,7 @@ static void *flushing_thread(void *unused)
     prctl(PR_SET_NAME, "stallscope-flush");
     uint32_t asked;
     long waited = 0;
+    int has_devices = 0;
     do {
         uint64_t due = ss_change_window();
         long ms = due < FLUSH_MS * MS ? (long)(due / MS) + 1 : FLUSH_MS;
@@ -304,6 +306,8 @@ static void *flushing_thread(void *unused)
         if (asked == RUN && waited < FLUSH_MS)
             continue;
         waited = 0;
+        if (!has_devices)
+            has_devices = ss_note_devices();
         /* To flush would begin what a recording of calls alone leaves out. */
         if (!ss_header->kinds)
             continue;

@@ -42,6 +42,8 @@ DEFAULT_SLOW_NS = 1_000_000
 PAGE = 4096
 # Largest number of driver functions in a process's file.
 APIS = 512
+# Largest number of GPUs of a process whose UUIDs are in its file.
+DEVICES = 16
 # Largest number of threads in a process's file. Each has a slot, which holds its figures.
 SLOTS = 1024
 # Largest number of histograms in a process's file: one for each function that a thread calls.
@@ -286,6 +288,7 @@ class FileHeader(ctypes.Structure):
       process had.
     - ``out_of_space``: 1 while there is no more room.
     - ``graphs``: number of graphs that were instantiated.
+    - ``devices``: number of GPUs whose UUIDs are known; ``uuids`` has them, 16 bytes each, by CUDA's numbers.
     """
 
     magic: UInt64
@@ -336,6 +339,9 @@ class FileHeader(ctypes.Structure):
     record_places: UInt32
     call_blocks: UInt32
     graphs: UInt32
+    devices: UInt32
+    unused: UInt32
+    uuids: Annotated[Any, ctypes.c_uint8 * (16 * DEVICES)]
 
 
 @structure

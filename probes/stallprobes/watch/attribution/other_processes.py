@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ class OtherWork:
         devices, starts, ends, kernels = (int64s(rows[name]) for name in ("device", "start", "end", "name"))
         until = np.maximum.accumulate(ends) if len(ends) else ends
         return cls(process, devices, starts, ends, until, kernels, names)
+
+    def numbered_as(self, theirs: Sequence[str], ours: Sequence[str]) -> OtherWork:
+        """The same with the numbers that another process has for the GPUs, by the UUIDs of both; -1 for other GPUs.
+
+        Where the UUIDs of one of them are not known, the numbers stay.
+        """
+        if not theirs or not ours:
+            return self
+        numbers = int64s([*(ours.index(uuid) if uuid in ours else -1 for uuid in theirs), -1])
+        return replace(self, devices=numbers[np.clip(self.devices, -1, len(theirs))])
 
     def during(self, device: int, begin_ns: int, end_ns: int) -> int:
         """Time (ns) for which its kernels ran on a GPU between two times."""

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -524,8 +525,13 @@ class MapFile(AbstractContextManager["MapFile"]):
             stacks_ns=self._count(header["stacks_ns"]),
             not_held=int(header["not_held"]),
             unfinished=int(header["unfinished"]),
+            gpus=self._gpus(header),
             ranges=tuple(self._ranges(self._limited(int(header["ranges"]), layout.RANGES, "number of ranges"))),
         )
+
+    def _gpus(self, header: Any) -> tuple[str, ...]:
+        count, uuids = self._limited(int(header["devices"]), layout.DEVICES, "number of GPUs"), bytes(header["uuids"])
+        return tuple(str(UUID(bytes=uuids[16 * number : 16 * number + 16])) for number in range(count))
 
     def _ranges(self, count: int) -> Iterator[NamedRange]:
         for place in range(count):

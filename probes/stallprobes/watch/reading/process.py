@@ -200,6 +200,10 @@ class ProcessHead(Document, kw_only=True):
     calls_only: bool
     slow_limit_ns: Annotated[Unsigned, about("The limit from which a call is slow.")]
     records: Unsigned
+    gpus: Annotated[
+        tuple[String, ...],
+        about("UUIDs, without GPU- or MIG-, of the GPUs that it sees, by CUDA's numbers in it; empty if not known."),
+    ] = ()
 
 
 class WatchedProcess(ProcessHead, kw_only=True):
