@@ -267,6 +267,8 @@ def test_what_is_missing_is_said() -> None:
     assert any(gap.startswith("Whether threads lacked a CPU is not known") for gap in slow_only)
     assert analyzed(process(calls_only=True)).gaps[0].startswith("Only calls were recorded")
     assert analyzed(process(kinds=())).gaps[0].startswith("No work of the GPU was recorded")
+    managed = analyzed(process(thread(calls=[slow("cuMemAllocManaged", 0, 5000)]))).gaps
+    assert sum("page migration" in gap for gap in managed) == 1
     window = np.zeros(2, dtype_of(Window))
     window["ended_ns"], window["quiet"], window["records"] = at_ns(0), (0, 1), (1, 0)
     quiet = analyzed(process().changed(windows=RecordWindows.of(window))).gaps

@@ -242,6 +242,8 @@ def gaps(
             f"{100 * process.windows.share_followed(now_ns):.0f} % of the time, to cost the program at most "
             f"{100 * process.budget:g} %: slow ones in the rest of it are not known."
         )
+    if any(name.startswith("cuMemAllocManaged") for thread in process.threads for name in thread.figures):
+        yield "The program uses managed memory: its kernels may contain page migration, which is not recorded."
     if divided_share < _MOSTLY:
         yield (
             f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: what is watched makes more than "

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallKind, function_of
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.divided_time import MOST_EVENTS, SECOND_NS, DividedTime
@@ -51,7 +52,15 @@ from stallprobes.watch.division.pending import (
     with_overheads,
     without_returned_copies,
 )
-from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, EngineTenures, EngineUse, away, recorded
+from stallprobes.watch.division.recorded_times import (
+    FOREVER,
+    NO_ENGINE_USE,
+    EngineTenures,
+    EngineUse,
+    away,
+    recorded,
+    unfollowed,
+)
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
@@ -247,7 +256,7 @@ class ProcessDivider:
         self._submitted.add(correlations, began, returned, threads_of(calls.rows))
         self._communication |= communicate(records.names)
         self._functions.update(calls.functions)
-        self._note_start_up(self._start_up, records.rows, calls)
+        self._note_start_up(self._start_up, process, records.rows, calls)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
         if process.state is ProcessState.YIELDED:
             # Nothing is recorded from then on.
@@ -308,11 +317,18 @@ class ProcessDivider:
         lost = Spans(int64s([begin_ns]), int64s([end_ns]))
         self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
 
-    def _note_start_up(self, start_up: StartUp, records: NDArray[Any], calls: CallBatch) -> None:
+    def _note_start_up(
+        self, start_up: StartUp, process: WatchedProcess, records: NDArray[Any], calls: CallBatch
+    ) -> None:
         if start_up.is_over(self._done_ns) or start_up.is_settled(self._done_ns):
             return
         outermost = calls_of(calls.rows, calls.functions)
         start_up.note_calls(outermost["begin"], outermost["end"], outermost["kind"])
+        launching = by_number(calls.functions, lambda each: each.family is CallFamily.LAUNCH) != 0
+        seconds = distinct((outermost["end"][launching[outermost["function"]]] - start_up.began_ns) // SECOND_NS)
+        times = start_up.began_ns + seconds * SECOND_NS
+        start_up.note_launches(times, times)
+        start_up.note_launches(*unfollowed(process))
         overheads = rows_where(records, records["kind"] == int(RecordKind.OVERHEAD))
         loading = np.isin(overheads["subkind"], [int(kind) for kind in LOADING])
         start_up.note(int64s(overheads["start"][loading]))

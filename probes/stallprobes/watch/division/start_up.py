@@ -14,8 +14,6 @@ SECOND_NS = 1_000_000_000
 QUIET_SECONDS = 3
 # Second of a program in which its steady state begins at the latest.
 MOST_SECONDS = 60
-# Kinds of calls that submit work.
-_SUBMITTING = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.COPIES))
 # Longest time (ns) that one call adds to the sums of the start-up: all of the time in which the start-up is judged.
 _LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
@@ -24,15 +22,16 @@ class StartUp:
     """The first seconds of a process, from ``began_ns`` on: which had an event of the start-up, and the time in calls.
 
     Events are a load or compilation of device code, a new context, and a kernel that was never seen before. A second
-    in which no call submitted work is not steady either, such as those in which a compiler runs on the host, unless no
-    three seconds in a row have more. What is ``late``, a recording that began while the program ran, has no start-up.
+    in which no kernel or graph was launched is not steady either, as while weights are copied or a compiler runs on the
+    host, unless no three seconds in a row have more. What is ``late``, a recording that began while the program ran,
+    has no start-up.
     """
 
     def __init__(self, began_ns: int, late: bool = False) -> None:
         self.began_ns = began_ns
         self._late = late
         self._busy = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
-        self._submitted = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
+        self._launched = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
         self._calls = np.zeros((MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
 
     def note(self, times: Int64s) -> None:
@@ -45,7 +44,12 @@ class StartUp:
         seconds = (ends - self.began_ns) // SECOND_NS
         kept: Flags = (seconds >= 0) & (seconds < len(self._calls))
         np.add.at(self._calls, (seconds[kept], kinds[kept]), np.minimum(ends - begins, _LONGEST_NS)[kept])
-        self._submitted[seconds[kept & np.isin(kinds, _SUBMITTING)]] = True
+
+    def note_launches(self, begins: Int64s, ends: Int64s) -> None:
+        """Note times in which there were launches, or may have been."""
+        first, last = ((times - self.began_ns) // SECOND_NS for times in (begins, ends))
+        for second, end in zip(np.maximum(first, 0).tolist(), last.tolist(), strict=True):
+            self._launched[second : end + 1] = True
 
     def steady_ns(self, known_ns: int, ended: bool) -> int | None:
         """When the steady state began, by all events until ``known_ns``, the end of the run if it has ``ended``.
@@ -57,7 +61,7 @@ class StartUp:
         run_ns = known_ns - self.began_ns
         complete = min(run_ns // SECOND_NS, len(self._busy))
         every = min(MOST_SECONDS, complete - QUIET_SECONDS) + 1
-        steady = self._first_steady(~self._busy & self._submitted, every)
+        steady = self._first_steady(~self._busy & self._launched, every)
         if steady is None and (ended or self.is_over(known_ns)):
             steady = self._first_steady(~self._busy, every)
         return None if steady is None else self.began_ns + steady * SECOND_NS
