@@ -179,24 +179,27 @@ def measure(name: str, rounds: int, seconds: float) -> tuple[dict[str, list[floa
         line = [sys.executable, __file__, "--child", name, str(state), str(times)]
         spans: list[tuple[str, int, int]] = []
         with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as program:
-            assert program.stdout is not None
-            if program.stdout.readline() != "ready\n":
-                sys.exit(f"{name} did not begin")
-            time.sleep(seconds)
-            for _ in range(rounds):
-                for way, options in [*WAYS.items(), (PROFILER, None)]:
+            try:
+                assert program.stdout is not None
+                if program.stdout.readline() != "ready\n":
+                    sys.exit(f"{name} did not begin")
+                time.sleep(seconds)
+                # Once PyTorch's profiler was used, it keeps CUPTI.
+                for way, options in [*(rounds * [*WAYS.items()]), *(rounds * [(PROFILER, None)])]:
                     begin = time.monotonic_ns()
                     if options is None:
-                        state.write_bytes(bytes([PROFILED]))
+                        _tell(state, PROFILED)
                         time.sleep(seconds)
-                        state.write_bytes(bytes([IDLE]))
+                        _tell(state, IDLE)
                     else:
                         begin = _attach(program.pid, seconds, options)
                     spans.append((way, begin, time.monotonic_ns()))
                     time.sleep(seconds)
-            state.write_bytes(bytes([END]))
-            if program.wait():
-                sys.exit(f"{name} ended with {program.returncode}")
+                _tell(state, END)
+                if program.wait():
+                    sys.exit(f"{name} ended with {program.returncode}")
+            finally:
+                program.kill()
         rows = json.loads(times.read_text())
     rate = _rates(rows)
     apart, beside = round(APART_S * 1e9), round(seconds * 0.8e9)
@@ -206,6 +209,12 @@ def measure(name: str, rounds: int, seconds: float) -> tuple[dict[str, list[floa
         slower.setdefault(way, []).append(1 - 2 * rate(begin, end) / (before + after))
     first, last = spans[0][1], spans[-1][2]
     return slower, rate(last + apart, last + beside) / rate(first - beside, first - apart)
+
+
+def _tell(state: Path, number: int) -> None:
+    """Write the state in place: the program has the file mapped."""
+    with state.open("r+b") as file:
+        file.write(bytes([number]))
 
 
 def _attach(pid: int, seconds: float, options: tuple[str, ...]) -> int:

@@ -175,6 +175,12 @@ _RULES = (
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
     _Rule(
+        lambda given: given.calls_only,
+        ("--cost",),
+        "{option} is for records of the GPU's work; --calls-only takes none",
+        see_help=False,
+    ),
+    _Rule(
         lambda given: given.headless,
         (OUTPUT,),
         "{option} is for the screen; with --headless redirect the program's output",

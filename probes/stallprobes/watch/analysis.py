@@ -59,7 +59,6 @@ from stallprobes.watch.reading.process import (
     WatchedProcess,
     WatchedThread,
 )
-from stallprobes.watch.reading.record_windows import NO_WINDOWS
 from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
@@ -327,7 +326,7 @@ class ProcessAnalysis:
             stacks=self._stacks,
             first_launches=self._store.first_launches,
             complete=bool(process.kinds) and not (self._store.missed + process.lost_records),
-            windows=process.windows if process.kinds else NO_WINDOWS,
+            windows=process.windows,
             may_hold_streams=may_hold_streams(name for thread in process.threads for name in thread.figures),
             streams=self._streams,
             order=self._order,

@@ -230,7 +230,7 @@ def gaps(
             f"{store.unplaced} of {store.switches} context switches could not be placed on the host's "
             "clock: too little work started after them to show the GPU's clock."
         )
-    if len(process.windows) and process.kinds:
+    if len(process.windows):
         share = 100 * process.windows.share_on(now_ns)
         yield (
             f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "

@@ -105,7 +105,8 @@ def test_frequent_calls_are_not_followed_where_their_callbacks_exceed_the_budget
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
     # So little that any number of calls exceeds it.
-    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(cost=1e-5))
+    settings = {"STAND_IN_GPUS": "ab"}
+    program = stand_in.start(folder, "steps-until-stopped", "100", options=WatchOptions(cost=1e-5), settings=settings)
     _end_after(program, folder, ENOUGH)
     assert (program.communicate(), program.returncode) == (("", ""), 0)
     (path,) = watch_files(folder)
@@ -127,27 +128,11 @@ def test_frequent_calls_are_not_followed_where_their_callbacks_exceed_the_budget
     for begin, end in zip(found.begins[found.quiet][:-1], found.ends[found.quiet][:-1], strict=False):
         launches = begins[quiet & ~waits & (begins >= begin) & (ends <= end)]
         assert launches.min(initial=int(end)) > begin + (end - begin) // 2
+    # One of the library's threads asks for them.
+    assert process.gpus == tuple(f"{4 * code}-{2 * code}-{2 * code}-{2 * code}-{6 * code}" for code in ("61", "62"))
     # Each call has a begin and an end, and none is in another one.
     assert (begins <= ends).all()
     assert not (calls.rows["flags"] & int(CallFlag.NESTED)).any()
-
-
-def test_calls_alone_are_followed_for_a_part_of_the_time(stand_in: StandIn, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir(mode=0o700)
-    options = WatchOptions(calls_only=True, cost=1e-5)
-    settings = {"STAND_IN_GPUS": "ab"}
-    program = stand_in.start(folder, "steps-until-stopped", "100", options=options, settings=settings)
-    _end_after(program, folder, ENOUGH)
-    assert (program.communicate(), program.returncode) == (("", ""), 0)
-    (process,) = _processes(folder)
-    found = process.windows
-    assert not found.on.any()
-    assert found.quiet.tolist() == [at > 0 and at % 2 == 0 for at in range(len(found))]
-    assert (process.records, process.kinds, process.lost_calls, process.not_held) == (0, frozenset(), 0, 0)
-    assert process.ended_ns is not None
-    # One of the library's threads asks for them.
-    assert process.gpus == tuple(f"{4 * code}-{2 * code}-{2 * code}-{2 * code}-{6 * code}" for code in ("61", "62"))
 
 
 def test_records_are_off_while_graphs_are_instantiated_again_and_again(stand_in: StandIn, tmp_path: Path) -> None:

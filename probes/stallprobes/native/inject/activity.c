@@ -308,16 +308,13 @@ static void *flushing_thread(void *unused)
         waited = 0;
         if (!has_devices)
             has_devices = ss_note_devices();
-        /* To flush would begin what a recording of calls alone leaves out. */
-        if (!ss_header->kinds)
-            continue;
         cupti.flush(0);
         size_t dropped = 0;
         if (!cupti.count_dropped(NULL, 0, &dropped) && dropped)
             ss_count_lost(SS_LOST_DROPPED_BY_CUPTI, dropped);
     } while (asked == RUN);
     ss_end_windows();
-    set_stage(ss_header->kinds ? FLUSHED : FINISHED);
+    set_stage(FLUSHED);
     return unused;
 }
 
@@ -405,15 +402,6 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     ss_stop_activity(functions, SS_NO_GATE);
     ss_header->kinds = 0;
     return refuse("pthread_create", -1);
-}
-
-/* In a recording of calls alone: has frequent calls followed for a part of the time, if they are many. */
-void ss_start_turns(const struct ss_cupti *functions)
-{
-    cupti = *functions;
-    ss_store(stage, RUN);
-    ss_begin_windows(&cupti, ss_header->started_ns);
-    ss_store_release(ss_private->helpers, !ss_start_thread(flushing_thread, SS_CUPTI_STACK));
 }
 
 /* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.

@@ -107,6 +107,13 @@ int ss_is_frequent(uint32_t api)
     return api < api_count && ss_driver_functions[known[api].number].frequent;
 }
 
+/* Switches all callbacks off. */
+void ss_leave_calls(void)
+{
+    for (uint32_t api = 0; api < api_count; api++)
+        switched.cupti->enable_callback(0, switched.subscriber, SS_DRIVER_API, known[api].number);
+}
+
 /* Switches the callbacks of frequent calls on or off, of those that the program has made. */
 void ss_follow_frequent(int on)
 {

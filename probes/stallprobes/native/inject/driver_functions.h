@@ -56,6 +56,7 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
 void ss_note_use(uint32_t api);
 int ss_is_frequent(uint32_t api);
 void ss_follow_frequent(int on);
+void ss_leave_calls(void);
 void ss_write_apis(void);
 
 #endif

@@ -25,6 +25,8 @@
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
+/* How long callbacks that have begun have to return before CUPTI is given up. */
+enum { LAST_CALLBACKS_NS = 50000000 };
 
 static struct ss_cupti cupti;
 static void *cupti_library;
@@ -155,8 +157,6 @@ static uint32_t connect_to_cupti(int late, int gate)
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
     int chosen = ss_choose_calls(&cupti, subscriber, held_since);
-    if (!late && ss_settings.calls_only)
-        ss_start_turns(&cupti);
     ss_write_apis();
     return chosen ? SS_STATE_RECORDING : failed("cuptiEnableCallback", 0, SS_STATE_CUPTI_FAILED);
 }
@@ -208,12 +208,10 @@ uint32_t ss_begin_recording(int *code)
  * ``gate``, work of calls in flight may have no record. A program that instantiates graphs again and again has none. */
 int ss_begin_records(int gate)
 {
-    if (!ss_load_acquire(subscribed))
+    if (ss_settings.calls_only || !ss_load_acquire(subscribed))
         return 0;
-    if (ss_settings.calls_only || ss_leaves_graphs(ss_header->started_ns)) {
-        ss_start_turns(&cupti);
+    if (ss_leaves_graphs(ss_header->started_ns))
         return 0;
-    }
     ss_note_step("cuptiActivityEnable");
     uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
     int again = ss_start_activity(&cupti, gate) > 0;
@@ -221,14 +219,12 @@ int ss_begin_records(int gate)
     return again;
 }
 
-/* Ends records and windows; 1 if a call in flight prevents it. */
-static int stop_collecting(int gate)
+/* Gives CUPTI up when no callback is in flight: the program's own profiler has it then. */
+static void unsubscribe(void)
 {
-    if (ss_header->kinds)
-        return ss_stop_activity(&cupti, gate);
-    ss_stop_windows();
-    ss_finish_activity();
-    return 0;
+    ss_leave_calls();
+    nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
+    cupti.unsubscribe(subscriber);
 }
 
 /* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
@@ -239,7 +235,7 @@ int ss_end_recording(int gate)
     if (ss_load_acquire(subscribed)) {
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
-        int again = stop_collecting(gate);
+        int again = ss_header->kinds && ss_stop_activity(&cupti, gate);
         ss_note_switch(began, gate, let_through);
         if (again)
             return 1;
@@ -247,7 +243,7 @@ int ss_end_recording(int gate)
             ss_stop_looking();
             began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
-            cupti.unsubscribe(subscriber);
+            unsubscribe();
             ss_note_hold(began);
         }
     }
@@ -267,8 +263,9 @@ static void yield(void)
     if (!ss_load(ss_settings.yield) || ss_load_acquire(ss_private->recording) != SS_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    stop_collecting(SS_NO_GATE);
-    cupti.unsubscribe(subscriber);
+    if (ss_header->kinds)
+        ss_stop_activity(&cupti, SS_NO_GATE);
+    unsubscribe();
     ss_header->yielded_ns = ss_clock();
     ss_store_release(ss_header->state, SS_STATE_YIELDED);
 }

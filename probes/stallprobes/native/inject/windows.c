@@ -55,8 +55,6 @@ enum {
 #define MOST_COST 0.9
 /* The part of the budget above which callbacks of frequent calls are off in windows without records. */
 #define QUIET_FROM 0.5
-/* The part of the budget that a recording of calls alone may take: it is chosen for its low cost. */
-#define CALLS_PART 0.6
 /* Of sums over windows, what is kept when one is added. */
 #define KEPT 0.8
 /* Who may switch: the thread that does, when it is free. */
@@ -91,10 +89,11 @@ static struct {
     uint64_t slowdowns;
     double slowdown[KNOWN];
     uint32_t random;
-    /* The graphs that had been instantiated when that was last asked, and when it was. */
+    /* The graphs that had been instantiated when that was last asked, when it was, and whether they were often. */
     uint64_t graphs, graphs_ns;
-    /* Whether windows without records are quiet, and whether there are no others. */
-    int quiet, alone;
+    int often;
+    /* Whether windows without records are quiet. */
+    int quiet;
 } self;
 
 /* What was counted since the last time that this was asked, until ``now``. */
@@ -185,14 +184,16 @@ static int is_often(uint64_t graphs, uint64_t ns)
     return graphs > 1 && (double)graphs * 1e9 >= SS_GRAPHS_PER_S * (double)ns;
 }
 
-/* The same since it was last asked. */
+/* The same since it was last asked, some time ago. */
 static int makes_graphs(uint64_t now)
 {
     uint64_t graphs = ss_load(ss_header->graphs);
-    int often = is_often(graphs - self.graphs, now - self.graphs_ns);
+    if (now - self.graphs_ns < RESUME_MS * MS)
+        return self.often;
+    self.often = is_often(graphs - self.graphs, now - self.graphs_ns);
     self.graphs = graphs;
     self.graphs_ns = now;
-    return often;
+    return self.often;
 }
 
 static void note_graphs(void)
@@ -220,7 +221,7 @@ static double calls_cost(double calls, double ns)
 
 static double budget(void)
 {
-    return (double)ss_settings.cost_ppm / 1e6 * (self.alone ? CALLS_PART : 1);
+    return (double)ss_settings.cost_ppm / 1e6;
 }
 
 /* Whether callbacks take so much that those of frequent calls are off in windows without records, from then on. */
@@ -234,8 +235,7 @@ static int is_quiet(struct amount on)
     return self.quiet = 1;
 }
 
-/* A window with records, or with calls alone while there are none. */
-static void note_window_followed(struct amount on)
+static void note_window_with_records(struct amount on)
 {
     self.on = on;
     self.on_sum.calls = KEPT * self.on_sum.calls + on.calls;
@@ -320,9 +320,8 @@ static void begin_windows(uint64_t now)
     struct amount none = {0};
     for (int at = 0; at < 2; at++) {
         uint64_t began = at ? now : self.since_ns;
-        open_window(began, self.alone ? NOTHING_MORE : RECORDS);
-        if (!self.alone)
-            ss_store(window->settled_ns, began);
+        open_window(began, RECORDS);
+        ss_store(window->settled_ns, began);
         if (!at)
             close_window(now, none);
     }
@@ -338,7 +337,7 @@ static int needs_windows(void)
 
 static void look(uint64_t now)
 {
-    note_window_followed(take_amount(now));
+    note_window_with_records(take_amount(now));
     int often = makes_graphs(now);
     if (often || needs_windows())
         begin_windows(now);
@@ -361,8 +360,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
-    self.alone = !ss_header->kinds;
-    if ((!self.alone && !(ss_header->kinds & kinds)) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
+    if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
     self.since_ns = since;
@@ -379,8 +377,8 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
         return;
     /* A program that is attached for seconds would have its records on for too much of the first of them: so many calls
      * make as many records. */
-    before.records = self.alone ? 0 : before.calls;
-    note_window_followed(before);
+    before.records = before.calls;
+    note_window_with_records(before);
     if (!needs_windows())
         return;
     begin_windows(self.from_ns);
@@ -407,18 +405,17 @@ static void end_quiet(uint64_t now)
  * missing, and where it has not ended, too. It is tried again where a call in flight prevents it. */
 static void switch_to(int level, uint64_t now)
 {
-    int was = ss_load(window->records) ? RECORDS : ss_load(window->quiet) ? QUIET : NOTHING_MORE;
+    int was_quiet = (int)ss_load(window->quiet);
     if (!ss_close_gate(0)) {
         self.due = now + AGAIN_MS * MS;
         return;
     }
     now = ss_clock();
     struct amount taken = take_amount(now);
-    if (level == RECORDS)
+    if (level == RECORDS) {
         note_window_without(taken);
-    else if (was != QUIET)
-        note_window_followed(taken);
-    if (was == RECORDS) {
+    } else {
+        note_window_with_records(taken);
         ss_store(ss_unsettled_since, UINT64_MAX);
         switch_kinds(0);
     }
@@ -427,7 +424,7 @@ static void switch_to(int level, uint64_t now)
         ss_store_release(ss_unfollowed, 1);
         ss_follow_frequent(0);
         ss_store(ss_quiet_since, ss_clock());
-    } else if (was == QUIET) {
+    } else if (was_quiet) {
         ss_store_release(ss_quiet_until, ss_clock());
     }
     if (level == RECORDS)
@@ -440,11 +437,10 @@ static void switch_to(int level, uint64_t now)
     if (level == RECORDS)
         ss_store_release(ss_unsettled_since, border);
     self.share = allowed_share();
-    self.due = after + window_ns(level == RECORDS || was == QUIET);
+    self.due = after + window_ns(level == RECORDS);
 }
 
-/* The next window, if nothing prevents it: one with records, or else one in which calls alone are followed, in turn with
- * one that is without them. */
+/* The next window, if nothing prevents it. */
 static void change(uint64_t now)
 {
     int has_records = (int)ss_load(window->records), quiet = (int)ss_load(window->quiet);
@@ -460,19 +456,15 @@ static void change(uint64_t now)
         self.due = now + RESUME_MS * MS;
         return;
     }
-    int graphs = !has_records && !self.alone && makes_graphs(now);
-    if (graphs)
+    int graphs = makes_graphs(now);
+    if (graphs && !has_records)
         note_graphs();
     if (has_records)
-        switch_to(is_quiet(self.on_sum) ? QUIET : NOTHING_MORE, now);
-    else if (!graphs && !self.alone)
-        switch_to(RECORDS, now);
-    else if (quiet)
-        switch_to(NOTHING_MORE, now);
-    else if (is_quiet(self.on_sum))
-        switch_to(QUIET, now);
-    else
+        switch_to(!graphs && is_quiet(self.on_sum) ? QUIET : NOTHING_MORE, now);
+    else if (graphs && !quiet)
         self.due = now + window_ns(0);
+    else
+        switch_to(RECORDS, now);
 }
 
 /* Switches the records if it is time for it; how long until the next time (ns). Called by one thread. */
