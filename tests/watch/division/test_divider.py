@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from factories.divided_instants import divided_one_by_one, totals
+from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from factories.watch_calls import ALLOC, BASE_NS, D2H, FREE, LAUNCH, SYNC, rows_of
 from factories.watch_calls import call as in_flight
 from factories.watch_calls import process as process_of
@@ -228,7 +228,7 @@ def test_a_program_is_divided_as_the_reference_divides_it(calls: list[Call]) -> 
         sequence = sequences.get(call.thread)
         sums = dict(expected(calls, sequence.threads if sequence is not None else (call.thread,), begin))
         waiting = sums.pop("waiting", 0)
-        for name in ("submits", "queue_full"):
+        for name in FLAGS:
             sums.pop(name, 0)
         if sequence is None:
             assert not sums
@@ -276,7 +276,7 @@ def test_parts_of_a_program_are_divided_as_the_reference_divides_them(calls: lis
     found = divider.division()
     assert found is not None
     sums = expected(calls, (1,), round(found.division.start_up_ns / UNIT), parts)
-    sums = {name: count for name, count in sums.items() if name not in ("waiting", "submits", "queue_full")}
+    sums = {name: count for name, count in sums.items() if name not in FLAGS}
     assert {part.value: ns / UNIT for one in found.sequences for part, ns in one.parts.items()} == sums
 
 

@@ -6,7 +6,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,10 +26,15 @@ _NEVER = 2**62
 # Number of parts into which the time of a sequence of calls is divided.
 _PARTS = len(ORDER)
 # Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
-# that submit, and time in which these found the launch queue full.
-WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
+# that submit, and time in which these found the launch queue full. Then, whether the GPU works or not: time inside
+# calls that allocate or free, inside frees while the GPU works, inside such frees before the thread's next wait,
+# and inside copies that block, without what these wait for. Then time in which the GPU only copies: for such a copy,
+# while the sequence waits, and beside which kernels could run once the host waits no more.
+WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART = range(
+    _PARTS, _PARTS + 10
+)
 # Number of columns of the sums.
-COLUMNS = _PARTS + 3
+COLUMNS = _PARTS + 10
 
 # Part of the time in which each kind of work runs; of several kinds the first one counts.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
@@ -54,6 +59,11 @@ _PART_OF_KIND = np.array(
     ]
     + [NUMBERS[Part.HOST]],
     dtype=np.int8,
+)
+
+# Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
+_ALLOCATES = np.array(
+    [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
 )
 
 
@@ -289,26 +299,28 @@ class SequenceTimes:
 
 
 class Instants(NamedTuple):
-    """Spans of time with what they are: ``parts`` are numbers of parts, the flags those of the last columns."""
+    """Spans of time with what they are: ``parts`` are numbers of parts, ``flags`` those of the last columns."""
 
     begins: Int64s
     ends: Int64s
     parts: NDArray[np.int8]
-    waiting: Flags
-    submits: Flags
-    queue_full: Flags
+    flags: Sequence[Flags]
 
 
 class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    ``long``: the call submits, and blocked. ``holding``: when others may hold up the long ones of each context.
+    ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
+    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``holding``: when others
+    may hold up the long ones of each context.
     """
 
     begins: Int64s
     ends: Int64s
     kinds: NDArray[np.int8]
     long: Flags
+    late: Flags
+    started: Int64s
     threads: Int64s
     contexts: Int64s
     holding: Mapping[int, Spans]
@@ -322,10 +334,12 @@ class _CallTable(NamedTuple):
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
+        late = kinds == int(CallKind.FREES)
+        late[:-1] &= (kinds[1:] == int(CallKind.WAITS)) & (owners[1:] == owners[:-1])
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
-        return cls(begins, ends, kinds, long, owners, contexts, holding)
+        return cls(begins, ends, kinds, long, late, _started(times.work, ends, owners), owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
@@ -346,6 +360,15 @@ class _CallTable(NamedTuple):
             rows[row] = np.where(places >= 0, places + first, len(self.kinds) - 1)
             first += len(calls.kinds)
         return rows
+
+
+def _started(work: Operations, ends: Int64s, threads: Int64s) -> Int64s:
+    """When the first operation starts that each call of a thread submitted; when the call ends without one."""
+    order = np.argsort(work.returned, kind="stable")
+    returned = np.append(work.returned[order], -1)
+    places = np.searchsorted(returned[:-1], ends)
+    owned = (returned[places] == ends) & (np.append(work.threads[order], -1)[places] == threads)
+    return np.where(owned, np.append(work.starts[order], 0)[places], ends)
 
 
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
@@ -372,8 +395,10 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     gap = np.flatnonzero(~works)
     if len(gap):
         parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], calls, active.take(gap, axis=1))
-    waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
-    waits |= (kinds == int(CallKind.FREES)) & works
+    # A copy that blocks waits until its own work starts, while the GPU does something else, and takes the host's time
+    # else: the host stages the data, and nothing but a smaller copy makes that shorter.
+    copies = kinds == int(CallKind.COPIES)
+    waits = (kinds == int(CallKind.WAITS)) | (copies & (parts != NUMBERS[Part.COPY]) & (begins < calls.started[active]))
     full = long & works
     if calls.holding:
         full &= ~calls.held(begins, active)
@@ -382,7 +407,23 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     counts = parts != NUMBERS[Part.END]
     waiting = counts & waits.any(axis=0) & ~((kinds >= 0) & ~waits).any(axis=0)
     submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
-    return Instants(begins, ends, parts, waiting, submits.any(axis=0) & ~waiting & counts, full.any(axis=0) & waiting)
+    copying = counts & (copies & ~waits).any(axis=0)
+    only_copies = parts == NUMBERS[Part.COPIES]
+    apart = (work.kinds == COPY) & ~np.isin(work.streams, distinct(work.streams[work.kinds != COPY]))
+    frees = counts & works & (kinds == int(CallKind.FREES))
+    flags = (
+        waiting,
+        submits.any(axis=0) & ~waiting & counts,
+        full.any(axis=0) & waiting,
+        counts & _ALLOCATES[kinds].any(axis=0),
+        frees.any(axis=0),
+        (frees & calls.late[active]).any(axis=0),
+        copying,
+        copying & only_copies,
+        waiting & only_copies,
+        only_copies & (copying | work.union(apart).contain_ascending(begins)),
+    )
+    return Instants(begins, ends, parts, flags)
 
 
 def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int64s]:
@@ -395,10 +436,9 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
     bins = (instants.begins - origin_ns) // width_ns
     first, count = int(bins[0]), int(bins[-1] - bins[0]) + 1
     lengths, places = instants.ends - instants.begins, (bins - bins[0]) * COLUMNS
-    flags = ((WAITING, instants.waiting), (SUBMITS, instants.submits), (QUEUE_FULL, instants.queue_full))
     # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
     sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
-    for column, flag in flags:
+    for column, flag in enumerate(instants.flags, WAITING):
         sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
     return first, sums.astype(np.int64).reshape(count, COLUMNS)
 
@@ -423,7 +463,7 @@ def _elementary(
     edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
-    edges += [blocking.inside(whole.ends + limits.wake_up_ns)]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]
     edges += [waits.inside(side) for side in times.other_work]
     edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends

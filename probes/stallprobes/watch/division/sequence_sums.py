@@ -10,7 +10,9 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
+from stallprobes.watch.division.gains import gains_of, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
+    APART,
     COLUMNS,
     NO_END,
     QUEUE_FULL,
@@ -20,7 +22,7 @@ from stallprobes.watch.division.instants import (
     instants_of,
     sums_of,
 )
-from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
@@ -93,17 +95,23 @@ class SequenceSums:
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
         parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
         covered = sum(parts.values())
-        whole = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+        whole = steady_ns(sums)
         span_ns = self.done_ns - max(begin_ns, self.began_ns)
         recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
-        price = price_of(host, gpu)
+        waits = self._waits.shares(begin_ns, functions)
+        between = parts.get(Part.HOST, 0) / max(int(whole.sum()), 1)
+        gains = gains_of(sums, sum(wait.calls for wait in waits))
+        gains = with_sleeps(gains, self.cpu.sleeps(begin_ns), host.share, gpu.share, between)
+        price = price_of(host, figure(works - sums[:, APART], whole, recorded), gains[Bound.WAIT])
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
-        verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready)
+        verdict, second = bounds_of(
+            parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
+        )
         return SequenceDivision(
             threads=self._threads_without(left),
             device=device,
@@ -123,7 +131,7 @@ class SequenceSums:
             late_ns=late_ns,
             verdict=verdict,
             second=second,
-            waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),
+            waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),
         )
 
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:

@@ -1,0 +1,111 @@
+"""Gains: what a program would take less time at most without one cause, by the times of its resources.
+
+The host and the GPU work beside each other. A cause that is removed leaves the longer of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.division.cpu_time import Sleeps
+from stallprobes.watch.division.instants import (
+    ALLOCATES,
+    APART,
+    AWAITED_COPIES,
+    COLUMNS,
+    COPYING,
+    FREE_WAITS,
+    LATE_FREES,
+    OWN_COPIES,
+    WAITING,
+)
+from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
+from stallprobes.watch.intervals import Int64s
+
+# Gain of each cause (share of the time).
+Gains = Mapping[Bound, float]
+# From this share of the time on, a side never waits, and all that is taken off it shortens the program. Else what it
+# does beside the other side only makes it wait longer.
+_NEVER_WAITS = 0.95
+# Gains of single bins are believed where they differ from those of the whole by this much: then the program has phases.
+# Less is scatter, of which the larger of two sides makes a smaller gain.
+_PHASES = 0.05
+# From this share of the time on, waits of frees are much of each step.
+_FREES = 0.1
+# Smallest share of the time asleep for data in which a child process works that prepares it, and smallest such sleep.
+_LEAST_BUSY, _LEAST_SLEEP = 0.5, 0.05
+# Least number of waits in a bin, about as many as steps.
+_LEAST_WAITS = 8
+
+
+def gains_of(sums: Int64s, waits: int) -> Gains:
+    """The gain of each cause (share of the time), by sums in bins with ``waits`` waits in all."""
+    whole = steady_ns(sums)
+    if not whole.sum():
+        return dict.fromkeys(_gains(np.ones((1, COLUMNS)), np.ones(1)), 0.0)
+    # A part of a step has one side alone.
+    count = min(max(waits // _LEAST_WAITS, 1), len(sums))
+    sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count)
+    sums = sums[steady_ns(sums) > 0]
+    of_all = _gains(sums.sum(axis=0, keepdims=True), whole.sum(keepdims=True))
+    of_bins, weights = _gains(sums, steady_ns(sums)), steady_ns(sums)
+    gains = {cause: (float(of_all[cause][0]), float(np.average(of_bins[cause], weights=weights))) for cause in of_all}
+    return {cause: mean if abs(mean - gain) > _PHASES else gain for cause, (gain, mean) in gains.items()}
+
+
+def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: float) -> Gains:
+    """``gains`` with those of sleeps, by the shares of time in which the host did not wait, in which the GPU worked,
+    and in which it did nothing while the host was between calls.
+
+    A child process is what prepares the data if it works for half of the time for which the sequence waits for data.
+    It limits every gain but its own.
+    """
+    prepares = sleeps.children >= _LEAST_BUSY * sleeps.outside >= _LEAST_BUSY * _LEAST_SLEEP
+    limit = 1 - sleeps.children if prepares else 1.0
+
+    def gain(share: float) -> float:
+        own = share if host >= _NEVER_WAITS else min(share, between)
+        return max(min(own, 1 - max(gpu, host - own)), 0.0)
+
+    return {cause: max(min(gain, limit), 0.0) for cause, gain in gains.items()} | {
+        Bound.OWN_SLEEP: min(gain(sleeps.own), limit),
+        Bound.CHILD: gain(sleeps.child),
+        Bound.INPUT: gain(sleeps.outside) if prepares else 0.0,
+        Bound.IDLE: 0.0 if prepares else sleeps.outside,
+    }
+
+
+def steady_ns(sums: Int64s) -> Int64s:
+    """The time (ns) of each bin without that after the last operation."""
+    steady: Int64s = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+    return steady
+
+
+def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.float64]]:
+    def share(*columns: int) -> NDArray[np.float64]:
+        return np.asarray(sums[:, list(columns)].sum(axis=1) / whole, dtype=np.float64)
+
+    host, gpu = 1 - share(WAITING), share(*(NUMBERS[part] for part in GPU_PARTS))
+    # A free waits for all work: without waits before it, it would be as much longer, and so a wait behind it.
+    late, frees = share(LATE_FREES), share(FREE_WAITS) - share(LATE_FREES)
+    alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
+    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(ALLOCATES) - late)
+    # A copy that blocks is both sides' work.
+    copying, own = share(COPYING), share(OWN_COPIES)
+    copies = np.where(gpu < _NEVER_WAITS, own + share(AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
+    gains = {
+        Bound.LOADING: share(NUMBERS[Part.LOADING]),
+        Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
+        Bound.LOCK: share(NUMBERS[Part.LOCK]),
+        Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
+        # What the host takes meanwhile remains.
+        Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
+        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(APART)), 0.0),
+        Bound.GPU: 1 - host + frees + late,
+        Bound.HOST: 1 - gpu,
+    }
+    return {cause: np.maximum(gain, 0.0) for cause, gain in gains.items()}
