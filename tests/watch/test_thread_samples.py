@@ -37,6 +37,7 @@ def look_at(samples: ThreadSamples, source: FolderSource, now: int) -> None:
         ("anon_pipe_read", [0, 0, 10]),
         ("poll_schedule_timeout.constprop.0", [0, 0, 10]),
         ("futex_wait_queue", [0, 0, 0]),
+        ("futex_do_wait", [0, 0, 0]),
         ("", [0, 0, 0]),
     ],
 )

@@ -34,11 +34,11 @@ class ThreadSamples:
 
     def __init__(self) -> None:
         self._samples: dict[int, deque[tuple[int, ...]]] = {}
-        self._children: dict[int, int] = {}
+        self._children: dict[Path, int] = {}
 
     def look(self, process: WatchedProcess, source: WatchSource, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take a sample of each thread that runs, at the times of a clock."""
-        children: list[int] = []
+        children: list[Path] = []
         threads = [thread for thread in process.threads if thread.ended_ns is None]
         for number, thread in enumerate(threads):
             folder, now_ns = source.thread(process.pid, thread.id), clock()
@@ -48,12 +48,12 @@ class ThreadSamples:
             before = self._samples.get(thread.id, ((0,) * SAMPLE_COLUMNS,))[-1]
             slept = list(before[3:])
             if number < _MOST_THREADS:
-                children += _children(folder)
+                children += [folder.parents[2] / str(child) for child in _children(folder)]
                 place = _place(kernel_wait(folder))
                 if place >= 0 and before[0]:
                     slept[place] += now_ns - before[0]
             self._add(thread.id, (now_ns, *times, *slept))
-        self._look_at_children(source, children, clock())
+        self._look_at_children(children, clock())
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
@@ -65,16 +65,15 @@ class ThreadSamples:
     def _add(self, thread: int, sample: tuple[int, ...]) -> None:
         self._samples.setdefault(thread, deque(maxlen=MOST_SAMPLES)).append(sample)
 
-    def _look_at_children(self, source: WatchSource, children: list[int], now_ns: int) -> None:
+    def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""
-        busy: dict[int, int] = {}
+        busy: dict[Path, int] = {}
         while children and len(busy) < _MOST_CHILDREN:
             child = children.pop(0)
-            folder = source.process(child)
-            times = _times(folder)
-            if folder is not None and times is not None:
+            times = _times(child)
+            if times is not None:
                 busy[child] = sum(times)
-                children += _children(folder / "task" / str(child))
+                children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
         passed = max((ns - self._children[child] for child, ns in busy.items() if child in self._children), default=0)
         self._children = busy
         before = self._samples.get(CHILDREN, ((0,) * SAMPLE_COLUMNS,))[-1]
@@ -99,6 +98,7 @@ def _children(folder: Path) -> list[int]:
 
 def _place(function: str) -> int:
     """The number of what is waited for in a function of the kernel; -1 for something else."""
-    if function == RUNNING:
+    # A futex may stand for anything.
+    if function == RUNNING or "futex" in function:
         return -1
     return next((number for number, words in enumerate(_PLACES) if any(word in function for word in words)), -1)

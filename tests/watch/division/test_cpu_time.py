@@ -57,7 +57,7 @@ def test_a_sequence_has_a_cpu_where_one_of_its_threads_has() -> None:
 def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
     sums = CpuSums(0)
     threads = {1: calls(CallKind.SUBMITS, (0, 100))}
-    for samples in ({}, {1: cpu((0.5, 0), (2, 1))}, {1: cpu((0, 0), (0.9, 1))}):
+    for samples in ({}, {1: cpu((0.6, 0), (2, 1))}, {1: cpu((0, 0), (0.4, 1))}):
         sums.add(threads, samples, 0, SECOND)
     assert sums.off_cpu(0) is None
     sums.add(threads, {1: cpu((0, 0), (3, 0))}, SECOND, 2 * SECOND)
@@ -69,7 +69,10 @@ def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
 def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     sums = CpuSums(0)
     # Two samples in which each sleeps, but for the second one's in a call.
-    slept = {1: [(0, 0, 0), (0.5, 0, 0), (0.5, 0, 0.5)], 2: [(0, 0, 0), (0.5, 0, 0), (0.5, 0.5, 0)]}
+    slept: dict[int, list[tuple[float, float, float]]] = {
+        1: [(0, 0, 0), (0.5, 0, 0), (0.5, 0, 0.5)],
+        2: [(0, 0, 0), (0.5, 0, 0), (0.5, 0.5, 0)],
+    }
     samples = {
         thread: int64s(np.array([(at / 2, 0, 0, *each) for at, each in enumerate(rows)]) * SECOND)
         for thread, rows in slept.items()

@@ -409,7 +409,9 @@ def test_a_loop_that_waits_for_each_kernel() -> None:
     assert (one.verdict, one.alone, one.threads) == (Bound.WAIT, True, (1,))
     # A wait of 27 µs lies before a gap of 72 µs.
     assert one.waits == (WaitShare(function=SYNC, calls=200, ns=200 * 26_000, share=1.0),)
-    assert one.gpu.low == one.gpu.high == one.gpu.share
+    # Recording may add 2 µs to each of them.
+    error = 2 / 92
+    assert (one.gpu.low, one.gpu.high) == pytest.approx((one.gpu.share - error, one.gpu.share + error), abs=0.001)
 
 
 def test_the_price_is_spread_over_waits_by_the_gaps_behind_them() -> None:

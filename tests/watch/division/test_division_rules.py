@@ -9,7 +9,7 @@ import pytest
 
 from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure, figure
+from stallprobes.watch.division.binned_sums import CLOCKS, BinnedSums, Figure, figure
 from stallprobes.watch.division.cpu_time import Sleeps
 from stallprobes.watch.division.gains import gains_of, with_sleeps
 from stallprobes.watch.division.instants import (
@@ -35,7 +35,7 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
     shares[Part.HOST] = shares.get(Part.HOST, 0) + 1000 - sum(shares.values())
     off_cpu, ready = (Figure(of[name], of[name], of[name]) if name in of else None for name in ("off_cpu", "ready"))
     shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
-    gains = gains_of(sums(shares, 1 - host, **of), 0)
+    gains, _ = gains_of(sums(shares, 1 - host, **of), 0)
     sleeps = Sleeps(*(of.get(name, 0.0) for name in Sleeps._fields))
     gains = with_sleeps(gains, sleeps, host, gpu, shares[Part.HOST] / 1000)
     return bounds_of(shares, gains, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
@@ -51,7 +51,7 @@ def sums(parts: Mapping[Part, int], waiting: float, **of: float) -> Int64s:
     return row
 
 
-NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0), Sleeps(), 0.0, 0.0, 0.0)
+NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_first_rule_that_holds_is_the_verdict(
 def test_the_end_is_in_no_share() -> None:
     parts = {Part.KERNELS: 900, Part.HOST: 100, Part.END: 100_000}
     assert (
-        bounds_of(parts, with_sleeps(gains_of(sums(parts, 0.9), 0), Sleeps(), 0.1, 0.9, 0.1), 0.1, 0.9, 0.0, 0.0)[0]
+        bounds_of(parts, with_sleeps(gains_of(sums(parts, 0.9), 0)[0], Sleeps(), 0.1, 0.9, 0.1), 0.1, 0.9, 0.0, 0.0)[0]
         is Bound.GPU
     )
 
@@ -242,8 +242,8 @@ def test_the_interval_of_a_share_contains_it_as_often_as_it_says() -> None:
         found = figure(part[recorded], whole[recorded], len(recorded) / 200)
         hits += found.low <= truth <= found.high
         wide.append(found.high - found.low)
-    assert 0.92 <= hits / 400 <= 0.98
-    assert 0.01 < float(np.mean(wide)) < 0.06
+    assert hits / 400 >= 0.92
+    assert 0.01 < float(np.mean(wide)) < 0.08
 
 
 def test_figures_without_a_sample_are_anything() -> None:
@@ -251,24 +251,39 @@ def test_figures_without_a_sample_are_anything() -> None:
     assert figure(none, none, 1.0).high == 1.0
     assert figure(int64s([5]), int64s([10]), 0.5) == Figure(0.5, 0.0, 1.0)
     everything = figure(int64s([5, 0]), int64s([10, 10]), 1.0)
-    assert (everything.share, everything.low, everything.high) == (0.25, 0.25, 0.25)
+    assert (everything.share, everything.low, everything.high) == pytest.approx((0.25, 0.25 - CLOCKS, 0.25 + CLOCKS))
+    known = figure(int64s([5, 0]), int64s([10, 10]), 1.0, 0.05)
+    assert (known.low, known.high) == pytest.approx((0.2, 0.3))
+
+
+def test_few_bins_make_a_wide_interval() -> None:
+    random, held = np.random.default_rng(3), 0
+    whole = np.full(4, 1000 * MS)
+    for _ in range(400):
+        part = (np.clip(random.normal(0.4, 0.1, 4), 0, 1) * whole).astype(np.int64)
+        found = figure(part, whole, 0.01)
+        held += found.low <= 0.4 <= found.high
+    assert held / 400 >= 0.93
 
 
 def test_the_price_is_the_time_that_waits_cost_at_most() -> None:
     host, gpu = figure(int64s([60]), int64s([100]), 1.0), figure(int64s([30]), int64s([100]), 1.0)
-    assert price_of(host, gpu, 0.4) == price_of(gpu, host, 0.4) == Figure(0.4, 0.4, 0.4)
+    price = price_of(host, gpu, 0.4, 0.4)
+    assert price == price_of(gpu, host, 0.4, 0.4) == Figure(0.4, 0.4 - CLOCKS, 0.4 + CLOCKS)
+    # By another way to reckon it may be less.
+    assert price_of(host, gpu, 0.4, 0.1).low == 0.1
 
 
 def test_the_price_of_phases_is_the_mean_of_each() -> None:
     gpu = sums({Part.KERNELS: 990, Part.HOST: 10}, 0.9)
     host = sums({Part.KERNELS: 100, Part.HOST: 900}, 0.1)
     both = np.concatenate((gpu, host))
-    assert gains_of(both, 100)[Bound.WAIT] == pytest.approx((0.01 + 0.1) / 2)
+    assert gains_of(both, 100)[0][Bound.WAIT] == pytest.approx((0.01 + 0.1) / 2)
     # Of a step that is longer than a bin, these are two parts.
-    assert gains_of(both, 2)[Bound.WAIT] == pytest.approx(1 - 0.545)
+    assert gains_of(both, 2)[0][Bound.WAIT] == pytest.approx(1 - 0.545)
     # Scatter of single bins is no phase.
     first, second = sums({Part.KERNELS: 520, Part.HOST: 480}, 0.5), sums({Part.KERNELS: 480, Part.HOST: 520}, 0.5)
-    assert gains_of(np.concatenate((first, second)), 100)[Bound.WAIT] == pytest.approx(0.5)
+    assert gains_of(np.concatenate((first, second)), 100)[0][Bound.WAIT] == pytest.approx(0.5)
 
 
 def test_bins_become_wider_and_keep_their_sums() -> None:

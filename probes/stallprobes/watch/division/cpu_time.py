@@ -30,6 +30,8 @@ _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(Ca
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 9, 10
 # The off-CPU share of the time between calls is known if its bounds are at most this far apart (share of that time).
 _WIDEST = 0.3
+# Smallest share of a slice of time between the first and the last sample of which the slice stands for all.
+_LEAST_COVERED = 0.5
 
 
 class Sleeps(NamedTuple):
@@ -54,6 +56,12 @@ class CpuSums:
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
         has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
+        known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
+        width_ns = end_ns - begin_ns
+        begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
+        end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
+        if end_ns - begin_ns < _LEAST_COVERED * width_ns:
+            return
         used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [passed for passed in used if passed is not None]
         if not measured or len(measured) < len(used):

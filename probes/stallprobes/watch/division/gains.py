@@ -38,23 +38,26 @@ _PHASES = 0.05
 _FREES = 0.1
 # Smallest share of the time asleep for data in which a child process works that prepares it, and smallest such sleep.
 _LEAST_BUSY, _LEAST_SLEEP = 0.5, 0.05
+# From this share of the time asleep for data on, it is not known what the program would do with data at once.
+LEAST_OUTSIDE = 0.02
 # Least number of waits in a bin, about as many as steps.
 _LEAST_WAITS = 8
 
 
-def gains_of(sums: Int64s, waits: int) -> Gains:
-    """The gain of each cause (share of the time), by sums in bins with ``waits`` waits in all."""
-    whole = steady_ns(sums)
-    if not whole.sum():
-        return dict.fromkeys(_gains(np.ones((1, COLUMNS)), np.ones(1)), 0.0)
+def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
+    """The gain of each cause, by sums in bins with ``waits`` waits in all, and the mean of those of bins alone."""
     # A part of a step has one side alone.
-    count = min(max(waits // _LEAST_WAITS, 1), len(sums))
-    sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count)
+    count = min(max(waits // _LEAST_WAITS, 1), max(len(sums), 1))
+    sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count) if len(sums) else sums
     sums = sums[steady_ns(sums) > 0]
-    of_all = _gains(sums.sum(axis=0, keepdims=True), whole.sum(keepdims=True))
-    of_bins, weights = _gains(sums, steady_ns(sums)), steady_ns(sums)
-    gains = {cause: (float(of_all[cause][0]), float(np.average(of_bins[cause], weights=weights))) for cause in of_all}
-    return {cause: mean if abs(mean - gain) > _PHASES else gain for cause, (gain, mean) in gains.items()}
+    if not len(sums):
+        none = dict.fromkeys(_gains(np.ones((1, COLUMNS)), np.ones(1)), 0.0)
+        return none, none
+    whole, total = steady_ns(sums), sums.sum(axis=0, keepdims=True)
+    of_bins = {cause: float(np.average(gain, weights=whole)) for cause, gain in _gains(sums, whole).items()}
+    of_all = {cause: float(gain[0]) for cause, gain in _gains(total, steady_ns(total)).items()}
+    phases = {cause: of_bins[cause] if abs(of_bins[cause] - gain) > _PHASES else gain for cause, gain in of_all.items()}
+    return phases, of_bins
 
 
 def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: float) -> Gains:

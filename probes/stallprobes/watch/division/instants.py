@@ -339,7 +339,8 @@ class _CallTable(NamedTuple):
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
-        return cls(begins, ends, kinds, long, late, _started(times.work, ends, owners), owners, contexts, holding)
+        started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
+        return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
@@ -362,13 +363,17 @@ class _CallTable(NamedTuple):
         return rows
 
 
-def _started(work: Operations, ends: Int64s, threads: Int64s) -> Int64s:
-    """When the first operation starts that each call of a thread submitted; when the call ends without one."""
-    order = np.argsort(work.returned, kind="stable")
-    returned = np.append(work.returned[order], -1)
-    places = np.searchsorted(returned[:-1], ends)
-    owned = (returned[places] == ends) & (np.append(work.threads[order], -1)[places] == threads)
-    return np.where(owned, np.append(work.starts[order], 0)[places], ends)
+def _started(work: Operations, ends: Int64s, threads: Int64s, copies: Flags) -> Int64s:
+    """When the first operation starts that each of the ``copies`` of a thread submitted; when the call ends without."""
+    started = ends.copy()
+    rows = np.flatnonzero(copies)
+    if len(rows):
+        order = np.argsort(work.returned, kind="stable")
+        returned = np.append(work.returned[order], -1)
+        places = np.searchsorted(returned[:-1], ends[rows])
+        owned = (returned[places] == ends[rows]) & (np.append(work.threads[order], -1)[places] == threads[rows])
+        started[rows[owned]] = work.starts[order[places[owned]]]
+    return started
 
 
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
@@ -395,10 +400,12 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     gap = np.flatnonzero(~works)
     if len(gap):
         parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], calls, active.take(gap, axis=1))
-    # A copy that blocks waits until its own work starts, while the GPU does something else, and takes the host's time
-    # else: the host stages the data, and nothing but a smaller copy makes that shorter.
-    copies = kinds == int(CallKind.COPIES)
-    waits = (kinds == int(CallKind.WAITS)) | (copies & (parts != NUMBERS[Part.COPY]) & (begins < calls.started[active]))
+    waits = kinds == int(CallKind.WAITS)
+    blocks = calls.kinds > int(CallKind.WAITS)
+    if blocks.any():
+        # A copy that blocks waits until its own work starts, while the GPU does something else, and takes the host's
+        # time else: the host stages the data, and nothing but a smaller copy makes that shorter.
+        waits |= (kinds == int(CallKind.COPIES)) & (parts != NUMBERS[Part.COPY]) & (begins < calls.started[active])
     full = long & works
     if calls.holding:
         full &= ~calls.held(begins, active)
@@ -407,22 +414,19 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     counts = parts != NUMBERS[Part.END]
     waiting = counts & waits.any(axis=0) & ~((kinds >= 0) & ~waits).any(axis=0)
     submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
-    copying = counts & (copies & ~waits).any(axis=0)
-    only_copies = parts == NUMBERS[Part.COPIES]
-    apart = (work.kinds == COPY) & ~np.isin(work.streams, distinct(work.streams[work.kinds != COPY]))
-    frees = counts & works & (kinds == int(CallKind.FREES))
-    flags = (
-        waiting,
-        submits.any(axis=0) & ~waiting & counts,
-        full.any(axis=0) & waiting,
-        counts & _ALLOCATES[kinds].any(axis=0),
-        frees.any(axis=0),
-        (frees & calls.late[active]).any(axis=0),
-        copying,
-        copying & only_copies,
-        waiting & only_copies,
-        only_copies & (copying | work.union(apart).contain_ascending(begins)),
-    )
+    allocates = free_waits = late_frees = copying = np.zeros(len(begins), dtype=np.bool_)
+    if blocks.any():
+        frees = counts & works & (kinds == int(CallKind.FREES))
+        free_waits, late_frees = frees.any(axis=0), (frees & calls.late[active]).any(axis=0)
+        allocates = counts & _ALLOCATES[kinds].any(axis=0)
+        copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
+    apart = only_copies = parts == NUMBERS[Part.COPIES]
+    if only_copies.any():
+        beside = (work.kinds == COPY) & ~np.isin(work.streams, distinct(work.streams[work.kinds != COPY]))
+        apart = only_copies & (copying | work.union(beside).contain_ascending(begins))
+    submitting = submits.any(axis=0) & ~waiting & counts
+    of_copies = copying, copying & only_copies, waiting & only_copies, apart
+    flags = (waiting, submitting, full.any(axis=0) & waiting, allocates, free_waits, late_frees, *of_copies)
     return Instants(begins, ends, parts, flags)
 
 
@@ -439,6 +443,8 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
     # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
     sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
     for column, flag in enumerate(instants.flags, WAITING):
+        if not flag.any():
+            continue
         sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
     return first, sums.astype(np.int64).reshape(count, COLUMNS)
 

@@ -19,7 +19,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 # Number of the function of such a wait, which is none, and its name.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
 # Shortest gap between calls (ns), and shortest time of the work that is pending when it begins.
-_LEAST_GAP_NS, _LEAST_WORK_NS = 50_000, 20_000
+_LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
 # By the clocks of records, work may end so much later (ns) than it did.
 _CLOCK_ERROR_NS = 5_000
 # A judgement needs so many gaps, and that in this share of them the work ends.
@@ -85,7 +85,6 @@ class OutsideWaits:
     ) -> dict[int, ThreadCalls]:
         """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
         ``end_ns`` and those before. ``functions`` are names by number."""
-        owners = column(operations, "thread")
         wakes = [number for number, name in functions.items() if name.startswith(_WAKES)]
         found = {}
         for thread, calls in threads.items():
@@ -94,11 +93,17 @@ class OutsideWaits:
             asleep = None
             if passed is not None:
                 asleep = end_ns - begin_ns - int((inside.ends - inside.begins).sum()) - sum(passed)
-            found[thread] = self._with_waits(thread, calls, operations[owners == thread], wakes, asleep, begin_ns)
+            found[thread] = self._with_waits(thread, calls, operations, wakes, asleep, begin_ns)
         return found
 
     def _with_waits(
-        self, thread: int, calls: ThreadCalls, work: Rows, wakes: list[int], asleep_ns: float | None, begin_ns: int
+        self,
+        thread: int,
+        calls: ThreadCalls,
+        operations: Rows,
+        wakes: list[int],
+        asleep_ns: float | None,
+        begin_ns: int,
     ) -> ThreadCalls:
         if not len(calls.functions):
             return calls
@@ -106,7 +111,10 @@ class OutsideWaits:
         self._last[thread] = int(calls.spans.ends[-1]), int(calls.functions[-1])
         before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
         gaps = np.flatnonzero(calls.spans.begins - before >= _LEAST_GAP_NS)
+        if not len(gaps):
+            return calls
         functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
+        work = operations[operations["thread"] == thread]
         order = np.argsort(work["returned"], kind="stable")
         ends = np.concatenate(([0], np.maximum.accumulate(column(work, "end")[order])))
         ends = ends[np.searchsorted(column(work, "returned")[order], before[gaps], "right")]

@@ -218,12 +218,12 @@ def bounds_of(
     return verdict, close[0] if close else None
 
 
-def price_of(host: Figure, gpu: Figure, gain: float) -> Figure:
-    """The price of waiting, which gains ``gain``, by the shares of time in which the host did not wait and in which the
-    GPU worked."""
+def price_of(host: Figure, gpu: Figure, gain: float, least: float) -> Figure:
+    """The price of waiting, which gains ``gain``, or ``least`` by another way to reckon, by the shares of time in which
+    the host did not wait and in which the GPU worked."""
     off = gain - (1 - max(host.share, gpu.share))
     low, high = (1 - max(each) + off for each in ((host.high, gpu.high), (host.low, gpu.low)))
-    return Figure(gain, max(low, 0.0), min(high, 1.0))
+    return Figure(gain, max(min(low, least), 0.0), min(max(high, gain), 1.0))
 
 
 def _share(parts: Mapping[Part, int], chosen: tuple[Part, ...]) -> float:

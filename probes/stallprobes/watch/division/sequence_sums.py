@@ -10,7 +10,7 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
-from stallprobes.watch.division.gains import gains_of, steady_ns, with_sleeps
+from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
     APART,
     COLUMNS,
@@ -28,6 +28,9 @@ from stallprobes.watch.division.result import SequenceDivision, bounds_of, price
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
+
+# Time (ns) by which recording lengthens a call that submits, and clocks differ at an operation.
+_RECORDING_NS = 2_000
 
 
 class SequenceSums:
@@ -99,13 +102,18 @@ class SequenceSums:
         span_ns = self.done_ns - max(begin_ns, self.began_ns)
         recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
-        host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
+        operations = int(self._operations.since(begin_ns).sum())
+        error = _RECORDING_NS * operations / covered if covered else 0.0
+        host, gpu = figure(whole - sums[:, WAITING], whole, recorded, error), figure(works, whole, recorded, error)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
         waits = self._waits.shares(begin_ns, functions)
         between = parts.get(Part.HOST, 0) / max(int(whole.sum()), 1)
-        gains = gains_of(sums, sum(wait.calls for wait in waits))
-        gains = with_sleeps(gains, self.cpu.sleeps(begin_ns), host.share, gpu.share, between)
-        price = price_of(host, figure(works - sums[:, APART], whole, recorded), gains[Bound.WAIT])
+        gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
+        sleeps = self.cpu.sleeps(begin_ns)
+        gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
+        # Who prepares what it sleeps for may limit it.
+        least = 0.0 if sleeps.outside >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
+        price = price_of(host, figure(works - sums[:, APART], whole, recorded, error), gains[Bound.WAIT], least)
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
@@ -117,7 +125,7 @@ class SequenceSums:
             device=device,
             covered_ns=covered,
             parts=parts,
-            operations=int(self._operations.since(begin_ns).sum()),
+            operations=operations,
             host=host,
             gpu=gpu,
             price=price,
