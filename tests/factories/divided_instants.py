@@ -158,7 +158,10 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
         if call.begin <= gap_began and at < gap_began + times.limits.wake_up_ns:
             return Part.WAKE_UP
         if following is None:
-            return Part.UNKNOWN
+            before = max((one for one in _calls(times) if one.thread == call.thread and one.end <= call.begin),
+                         key=lambda one: one.begin, default=None)  # fmt: skip
+            submitted = before is not None and before.kind is CallKind.SUBMITS and before.end > gap_began
+            return Part.KERNELS if submitted else Part.UNKNOWN
         if call.kind is CallKind.COPIES:
             return Part.COPY
         if call.begin > gap_began and call.end - call.begin < times.limits.blocked_ns:

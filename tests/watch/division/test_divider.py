@@ -451,6 +451,20 @@ def test_windows_without_records_widen_the_intervals_and_are_not_covered() -> No
     assert one.gpu.low < one.gpu.share < one.gpu.high
 
 
+@pytest.mark.parametrize(("launches", "part"), [(True, Part.KERNELS), (False, Part.UNKNOWN)])
+def test_work_that_runs_when_recording_ends_has_no_record_but_a_wait(launches: bool, part: Part) -> None:
+    windows = np.zeros(2, dtype_of(Window))
+    windows["began_ns"], windows["ended_ns"], windows["records"] = (BASE_NS, at(20)), (at(20), 0), (1, 0)
+    windows["settled_ns"] = windows["began_ns"]
+    calls = [Call(LAUNCH, 1, 2, 1, ((2, 6, KERNEL),)), Call(SYNC, 3, 7), Call(SYNC, 10, 30)]
+    if launches:
+        calls.insert(2, Call(LAUNCH, 8, 9))
+    found = divided(calls, [40.0], windows=RecordWindows.of(windows))
+    assert found is not None
+    # Of the steady state, which begins with the second second.
+    assert found.sequences[0].parts == {part: 10 * UNIT}
+
+
 def test_time_without_records_is_no_open_gap() -> None:
     # Records are on in the first and in the third second; calls are made in all.
     windows = np.zeros(4, dtype_of(Window))

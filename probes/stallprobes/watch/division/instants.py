@@ -311,8 +311,9 @@ class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
     ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
-    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``holding``: when others
-    may hold up the long ones of each context.
+    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``submitted`` (ns):
+    when the thread's call before it returned that submits; -1 if that does something else. ``holding``: when others may
+    hold up the long ones of each context.
     """
 
     begins: Int64s
@@ -321,6 +322,7 @@ class _CallTable(NamedTuple):
     long: Flags
     late: Flags
     started: Int64s
+    submitted: Int64s
     threads: Int64s
     contexts: Int64s
     holding: Mapping[int, Spans]
@@ -340,7 +342,10 @@ class _CallTable(NamedTuple):
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
-        return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
+        submitted = np.full(len(kinds), -1)
+        follows = (kinds[:-1] == int(CallKind.SUBMITS)) & (owners[1:] == owners[:-1])
+        submitted[1:][follows] = ends[:-1][follows]
+        return cls(begins, ends, kinds, long, late, started, submitted, owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
@@ -520,7 +525,10 @@ def _gaps(
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
         parts[woken] = NUMBERS[Part.WAKE_UP]
-        parts[open_ & ~woken & (waits | copies)] = NUMBERS[Part.UNKNOWN]
+        unrecorded = open_ & ~woken & (waits | copies)
+        parts[unrecorded] = NUMBERS[Part.UNKNOWN]
+        # The thread waits for work that still ran when recording ended, or runs, and so has no record.
+        parts[unrecorded & (calls.submitted[call] > ends)] = NUMBERS[Part.KERNELS]
     queued = ~open_ & (returned >= 0) & (at >= returned)
     parts[queued] = NUMBERS[Part.QUEUED]
     # What it waits for has just ended: nothing but the GPU's own work is between the two.
