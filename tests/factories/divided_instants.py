@@ -158,9 +158,9 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
         if call.begin <= gap_began and at < gap_began + times.limits.wake_up_ns:
             return Part.WAKE_UP
         if following is None:
-            before = max((one for one in _calls(times) if one.thread == call.thread and one.end <= call.begin),
-                         key=lambda one: one.begin, default=None)  # fmt: skip
-            submitted = before is not None and before.kind is CallKind.SUBMITS and before.end > gap_began
+            previous = [one for one in _calls(times) if one.thread == call.thread and one.end <= call.begin]
+            last = max(previous, key=lambda one: one.begin, default=None)
+            submitted = last is not None and last.kind is CallKind.SUBMITS and last.end > gap_began
             return Part.KERNELS if submitted else Part.UNKNOWN
         if call.kind is CallKind.COPIES:
             return Part.COPY

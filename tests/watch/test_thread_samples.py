@@ -32,13 +32,13 @@ def look_at(samples: ThreadSamples, source: FolderSource, now: int) -> None:
 @pytest.mark.parametrize(
     ("place", "slept"),
     [
-        ("hrtimer_nanosleep", [10, 0, 0]),
-        ("do_wait", [0, 10, 0]),
-        ("anon_pipe_read", [0, 0, 10]),
-        ("poll_schedule_timeout.constprop.0", [0, 0, 10]),
-        ("futex_wait_queue", [0, 0, 0]),
-        ("futex_do_wait", [0, 0, 0]),
-        ("", [0, 0, 0]),
+        ("hrtimer_nanosleep", [10, 0, 0, 0]),
+        ("do_wait", [0, 10, 0, 0]),
+        ("anon_pipe_read", [0, 0, 10, 0]),
+        ("poll_schedule_timeout.constprop.0", [0, 0, 10, 0]),
+        ("futex_wait_queue", [0, 0, 0, 10]),
+        ("futex_do_wait", [0, 0, 0, 10]),
+        ("", [0, 0, 0, 0]),
     ],
 )
 def test_a_sleep_counts_for_what_it_waits_for(tmp_path: Path, place: str, slept: list[int]) -> None:
@@ -46,7 +46,7 @@ def test_a_sleep_counts_for_what_it_waits_for(tmp_path: Path, place: str, slept:
     for now, cpu in ((1000, 5), (1010, 6)):
         write(tmp_path, PID, place, cpu, 2)
         look_at(samples, source, now)
-    assert samples.arrays()[PID].tolist() == [[1000, 2, 5, 0, 0, 0], [1010, 2, 6, *slept]]
+    assert samples.arrays()[PID].tolist() == [[1000, 2, 5, 0, 0, 0, 0], [1010, 2, 6, *slept]]
 
 
 def test_the_busiest_child_counts_and_so_do_children_of_children(tmp_path: Path) -> None:

@@ -21,12 +21,11 @@ MOST_SAMPLES = 256
 # Largest number of threads whose sleep is sampled, the first ones, and of child processes.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
 # What a thread waits for that sleeps in a function of the kernel, or system call, whose name contains one of these: a
-# time, the end of a child process, data from outside its process.
+# time, the end of a child process, data from outside its process, another thread (or anything).
 _PLACES = (
-    ("nanosleep",),
-    ("do_wait", "wait4", "waitid"),
-    ("poll", "select", "accept", "read", "wait_data", "data_wait"),
-)
+    ("nanosleep",), ("do_wait", "wait4", "waitid"), ("poll", "select", "accept", "read", "wait_data", "data_wait"),
+    ("futex",),
+)  # fmt: skip
 
 
 class ThreadSamples:
@@ -98,7 +97,8 @@ def _children(folder: Path) -> list[int]:
 
 def _place(function: str) -> int:
     """The number of what is waited for in a function of the kernel; -1 for something else."""
-    # A futex may stand for anything.
-    if function == RUNNING or "futex" in function:
+    if function == RUNNING:
         return -1
-    return next((number for number, words in enumerate(_PLACES) if any(word in function for word in words)), -1)
+    # futex_do_wait is no wait for a child.
+    places = reversed(list(enumerate(_PLACES)))
+    return next((number for number, words in places if any(word in function for word in words)), -1)

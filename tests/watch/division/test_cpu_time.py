@@ -7,7 +7,7 @@ import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.cpu_time import CHILDREN, CpuSums
+from stallprobes.watch.division.cpu_time import CHILDREN, CpuSums, Sleeps
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
 
@@ -79,8 +79,8 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     }
     samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
     sums.add({thread: calls(CallKind.SUBMITS, (0, 100)) for thread in (1, 2)}, samples, 0, SECOND)
-    assert sums.sleeps(0) == pytest.approx((0.5, 0, 0, 0.7))
+    assert sums.sleeps(0) == pytest.approx((0.5, 0, 0, 0, 0.7))
     sums = CpuSums(0)
     sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
-    assert sums.sleeps(0) == pytest.approx((0, 0, 0.5, 0.7))
-    assert CpuSums(0).sleeps(0) == (0, 0, 0, 0)
+    assert sums.sleeps(0) == pytest.approx((0, 0, 0.5, 0, 0.7))
+    assert CpuSums(0).sleeps(0) == Sleeps()

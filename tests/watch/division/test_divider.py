@@ -393,6 +393,17 @@ def test_queries_of_different_events_are_no_wait() -> None:
     assert found["end"][2] == 5_500
 
 
+@pytest.mark.parametrize(("hole_ns", "other", "waits"), [(4_000_000, 0, 1), (4_000_000, 1, 2), (40_000_000, 0, 2)])
+def test_a_thread_that_loses_its_cpu_while_it_polls_waits_on(hole_ns: int, other: int, waits: int) -> None:
+    rows = np.zeros(10, DRIVER_CALL)
+    rows["began_ns"] = 1_000 * np.arange(10) + hole_ns * (np.arange(10) >= 5)
+    rows["returned_ns"] = rows["began_ns"] + 500
+    # Or a call of another function, in the hole.
+    rows["function"][5] = other
+    found = calls_of(rows, {0: "cuEventQuery", 1: LAUNCH})
+    assert int((found["kind"] == int(CallKind.WAITS)).sum()) == waits
+
+
 def test_a_loop_that_waits_for_each_kernel() -> None:
     (one,) = steps().sequences
     # Each step of 92 µs: 5 in the launch, 2 until the kernel starts, 20 for it, 5 to wake up, 60 on the host.

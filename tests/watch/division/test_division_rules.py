@@ -268,10 +268,10 @@ def test_few_bins_make_a_wide_interval() -> None:
 
 def test_the_price_is_the_time_that_waits_cost_at_most() -> None:
     host, gpu = figure(int64s([60]), int64s([100]), 1.0), figure(int64s([30]), int64s([100]), 1.0)
-    price = price_of(host, gpu, 0.4, 0.4)
-    assert price == price_of(gpu, host, 0.4, 0.4) == Figure(0.4, 0.4 - CLOCKS, 0.4 + CLOCKS)
-    # By another way to reckon it may be less.
-    assert price_of(host, gpu, 0.4, 0.1).low == 0.1
+    price = price_of(host, gpu, 0.4, 0.4, 0.4)
+    assert price == price_of(gpu, host, 0.4, 0.4, 0.4) == Figure(0.4, 0.4 - CLOCKS, 0.4 + CLOCKS)
+    # By other ways to reckon it may be less, or more.
+    assert price_of(host, gpu, 0.4, 0.1, 0.6) == Figure(0.4, 0.1 - CLOCKS, 0.6 + CLOCKS)
 
 
 def test_the_price_of_phases_is_the_mean_of_each() -> None:

@@ -13,11 +13,11 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Figure
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s
 
-# By thread id int64[n][6], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
-# asleep for a time that it set, for the end of a child process, and for data from outside (ns). The last three may be
-# missing.
+# By thread id int64[n][7], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
+# asleep for a time that it set, for the end of a child process, for data from outside, and for another thread (ns). The
+# last four may be missing.
 CpuSamples = Mapping[int, Int64s]
-SAMPLE_COLUMNS = 6
+SAMPLE_COLUMNS = 7
 # Place of the samples of child processes: their time on a CPU is that of the busiest one.
 CHILDREN = 0
 # No samples of any thread: it is not known when threads were on a CPU.
@@ -27,7 +27,7 @@ NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 # Columns of the sums (ns): the time between calls, the least and the most of it on a CPU, the least and the most of it
 # ready to run without a CPU; all time, that asleep for each reason, and that of the busiest child process.
-_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 9, 10
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 10, 11
 # The off-CPU share of the time between calls is known if its bounds are at most this far apart (share of that time).
 _WIDEST = 0.3
 # Smallest share of a slice of time between the first and the last sample of which the slice stands for all.
@@ -36,11 +36,13 @@ _LEAST_COVERED = 0.5
 
 class Sleeps(NamedTuple):
     """Shares of the time in which all threads of a sequence slept: for a time that they set, for the end of a child
-    process, and for data from outside the process; and the share in which the busiest child worked."""
+    process, for data from outside the process, and for another thread; and the share in which the busiest child worked.
+    """
 
     own: float = 0.0
     child: float = 0.0
     outside: float = 0.0
+    thread: float = 0.0
     children: float = 0.0
 
 

@@ -49,8 +49,8 @@ from stallprobes.watch.division.pending import (
     reaching,
     streams_of,
     threads_of,
+    with_copies_that_block,
     with_overheads,
-    without_returned_copies,
 )
 from stallprobes.watch.division.recorded_times import FOREVER, NO_ENGINE_USE, EngineTenures, EngineUse, away, recorded
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
@@ -351,7 +351,7 @@ class ProcessDivider:
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
         with_overheads(every, overheads)
-        without_returned_copies(every, operations, self._limits.blocked_ns)
+        with_copies_that_block(every, operations, self._limits.blocked_ns)
         self._submitted.note_callers(begun)
         made = by_thread(every)
         threads = self._outside.with_waits(made, begun, self._functions, self._cpu, begin, until)

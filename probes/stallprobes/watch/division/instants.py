@@ -312,7 +312,7 @@ class _CallTable(NamedTuple):
 
     ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
     be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``submitted`` (ns):
-    when the thread's call before it returned that submits; -1 if that does something else. ``holding``: when others may
+    when the call before it returned, if that submits. ``holding``: when others may
     hold up the long ones of each context.
     """
 
@@ -342,7 +342,7 @@ class _CallTable(NamedTuple):
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
-        submitted = np.full(len(kinds), -1)
+        submitted = np.full(len(kinds), -_NEVER)
         follows = (kinds[:-1] == int(CallKind.SUBMITS)) & (owners[1:] == owners[:-1])
         submitted[1:][follows] = ends[:-1][follows]
         return cls(begins, ends, kinds, long, late, started, submitted, owners, contexts, holding)
@@ -386,8 +386,12 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     work = times.work
     unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
     copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
-    calls = _CallTable.of(times)
-    begins, ends = _elementary(times, begin_ns, end_ns, calls, ([union for _, union in unions], copied, borders))
+    calls, apart = _CallTable.of(times), NO_SPANS
+    if (copies := work.kinds == COPY).any():
+        # Those in streams without kernels.
+        apart = work.union(copies & ~np.isin(work.streams, distinct(work.streams[~copies])))
+    others = [union for _, union in unions], (copied, apart), borders
+    begins, ends = _elementary(times, begin_ns, end_ns, calls, others)
     covering = times.recorded.place_ascending(begins)
     kept = covering >= 0
     begins, ends, covering = begins[kept], ends[kept], covering[kept]
@@ -425,12 +429,10 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         free_waits, late_frees = frees.any(axis=0), (frees & calls.late[active]).any(axis=0)
         allocates = counts & _ALLOCATES[kinds].any(axis=0)
         copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
-    apart = only_copies = parts == NUMBERS[Part.COPIES]
-    if only_copies.any():
-        beside = (work.kinds == COPY) & ~np.isin(work.streams, distinct(work.streams[work.kinds != COPY]))
-        apart = only_copies & (copying | work.union(beside).contain_ascending(begins))
+    only_copies = parts == NUMBERS[Part.COPIES]
+    beside = only_copies & (copying | apart.contain_ascending(begins)) if only_copies.any() else only_copies
     submitting = submits.any(axis=0) & ~waiting & counts
-    of_copies = copying, copying & only_copies, waiting & only_copies, apart
+    of_copies = copying, copying & only_copies, waiting & only_copies, beside
     flags = (waiting, submitting, full.any(axis=0) & waiting, allocates, free_waits, late_frees, *of_copies)
     return Instants(begins, ends, parts, flags)
 
@@ -455,14 +457,18 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
 
 
 def _elementary(
-    times: SequenceTimes, begin_ns: int, end_ns: int, calls: _CallTable, others: tuple[list[Spans], Spans, Int64s]
+    times: SequenceTimes,
+    begin_ns: int,
+    end_ns: int,
+    calls: _CallTable,
+    others: tuple[list[Spans], tuple[Spans, Spans], Int64s],
 ) -> Spans:
     """Spans between neighbouring times at which the part of an instant, or a flag of it, may change.
 
-    ``others`` are the times in which each kind of work runs, those of copies, and further borders. What other threads
-    do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
+    ``others`` are the times in which each kind of work runs, those of two kinds of copies, and further borders. What
+    other threads do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
     """
-    (unions, copied, borders), work, limits = others, times.work, times.limits
+    (unions, of_copies, borders), work, limits = others, times.work, times.limits
     working = [union for union in unions if len(union.begins)]
     # Only an operation that ends a gap shows in the gap when it was submitted.
     whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
@@ -471,7 +477,7 @@ def _elementary(
     blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
-    edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
+    edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
     edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]

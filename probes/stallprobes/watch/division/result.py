@@ -218,12 +218,11 @@ def bounds_of(
     return verdict, close[0] if close else None
 
 
-def price_of(host: Figure, gpu: Figure, gain: float, least: float) -> Figure:
-    """The price of waiting, which gains ``gain``, or ``least`` by another way to reckon, by the shares of time in which
-    the host did not wait and in which the GPU worked."""
-    off = gain - (1 - max(host.share, gpu.share))
-    low, high = (1 - max(each) + off for each in ((host.high, gpu.high), (host.low, gpu.low)))
-    return Figure(gain, max(min(low, least), 0.0), min(max(high, gain), 1.0))
+def price_of(host: Figure, gpu: Figure, gain: float, least: float, most: float) -> Figure:
+    """The price of waiting, which gains ``gain``, or from ``least`` to ``most`` by other ways to reckon, by the shares
+    of time in which the host did not wait and in which the GPU worked."""
+    error = max(max(each.high - each.share, each.share - each.low) for each in (host, gpu))
+    return Figure(gain, max(min(gain, least) - error, 0.0), min(max(gain, most) + error, 1.0))
 
 
 def _share(parts: Mapping[Part, int], chosen: tuple[Part, ...]) -> float:

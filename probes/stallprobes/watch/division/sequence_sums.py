@@ -111,9 +111,10 @@ class SequenceSums:
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
         sleeps = self.cpu.sleeps(begin_ns)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
-        # Who prepares what it sleeps for may limit it.
-        least = 0.0 if sleeps.outside >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
-        price = price_of(host, figure(works - sums[:, APART], whole, recorded, error), gains[Bound.WAIT], least)
+        # Who prepares what it sleeps for may limit it. A copy that blocks may wait for the GPU outside its work too.
+        least = 0.0 if sleeps.outside + sleeps.thread >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
+        most = gains[Bound.WAIT] + parts.get(Part.COPY, 0) / max(int(whole.sum()), 1)
+        price = price_of(host, figure(works - sums[:, APART], whole, recorded, error), gains[Bound.WAIT], least, most)
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
