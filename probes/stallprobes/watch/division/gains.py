@@ -11,18 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.watch.division import instants
 from stallprobes.watch.division.cpu_time import Sleeps
-from stallprobes.watch.division.instants import (
-    ALLOCATES,
-    APART,
-    AWAITED_COPIES,
-    COLUMNS,
-    COPYING,
-    FREE_WAITS,
-    LATE_FREES,
-    OWN_COPIES,
-    WAITING,
-)
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.intervals import Int64s
 
@@ -51,7 +41,7 @@ def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
     sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count) if len(sums) else sums
     sums = sums[steady_ns(sums) > 0]
     if not len(sums):
-        none = dict.fromkeys(_gains(np.ones((1, COLUMNS)), np.ones(1)), 0.0)
+        none = dict.fromkeys(_gains(np.ones((1, instants.COLUMNS)), np.ones(1)), 0.0)
         return none, none
     whole, total = steady_ns(sums), sums.sum(axis=0, keepdims=True)
     of_bins = {cause: float(np.average(gain, weights=whole)) for cause, gain in _gains(sums, whole).items()}
@@ -92,14 +82,14 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     def share(*columns: int) -> NDArray[np.float64]:
         return np.asarray(sums[:, list(columns)].sum(axis=1) / whole, dtype=np.float64)
 
-    host, gpu = 1 - share(WAITING), share(*(NUMBERS[part] for part in GPU_PARTS))
+    host, gpu = 1 - share(instants.WAITING), share(*(NUMBERS[part] for part in GPU_PARTS))
     # A free waits for all work: without waits before it, it would be as much longer, and so a wait behind it.
-    late, frees = share(LATE_FREES), share(FREE_WAITS) - share(LATE_FREES)
+    late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS) - share(instants.LATE_FREES)
     alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
-    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(ALLOCATES) - late)
+    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
     # A copy that blocks is both sides' work.
-    copying, own = share(COPYING), share(OWN_COPIES)
-    copies = np.where(gpu < _NEVER_WAITS, own + share(AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
+    copying, own = share(instants.COPYING), share(instants.OWN_COPIES)
+    copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
         Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
@@ -107,7 +97,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
         # What the host takes meanwhile remains.
         Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
-        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(APART)), 0.0),
+        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(instants.APART)), 0.0),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }
