@@ -107,14 +107,16 @@ class SequenceSums:
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded, error), figure(works, whole, recorded, error)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
         waits = self._waits.shares(begin_ns, functions)
-        between = parts.get(Part.HOST, 0) / max(int(whole.sum()), 1)
+        between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
         sleeps = self.cpu.sleeps(begin_ns)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
-        # Who prepares what it sleeps for may limit it. A copy that blocks may wait for the GPU outside its work too.
+        # Who prepares what it sleeps for may limit it.
         least = 0.0 if sleeps.outside + sleeps.thread >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
-        most = gains[Bound.WAIT] + parts.get(Part.COPY, 0) / max(int(whole.sum()), 1)
-        price = price_of(host, figure(works - sums[:, APART], whole, recorded, error), gains[Bound.WAIT], least, most)
+        # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
+        beside = figure(works - sums[:, APART], whole, recorded, error)
+        most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
+        price = price_of(host, beside, gains[Bound.WAIT], least, most)
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
