@@ -495,8 +495,8 @@ class ProcessDivider:
             last = min(last, until)
             if first >= last:
                 continue
-            # With the operation that ends the last gap.
-            reached = ends > first
+            # With the operation that ends the last gap, and those of calls that have not returned.
+            reached = (ends > first) | (rows["returned"] > first)
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
             last_end = later_end(sequence.last_end, rows, first)
             chosen = rows_where(rows, reached)
