@@ -52,7 +52,8 @@ class ThreadSamples:
                 if place >= 0 and before[0]:
                     slept[place] += now_ns - before[0]
             self._add(thread.id, (now_ns, *times, *slept))
-        self._look_at_children(children, clock())
+        if children or CHILDREN in self._samples:
+            self._look_at_children(children, clock())
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
