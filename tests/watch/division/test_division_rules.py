@@ -117,6 +117,8 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         # A loader that a child process feeds, beside a GPU that works longer than the reader waits, and in front of it.
         (verdict({Part.KERNELS: 50}, 1.0, 0.5, outside=0.9, children=1.0), (Bound.INPUT, None)),
         (verdict({Part.KERNELS: 74}, 0.26, 0.74, outside=0.2, children=1.0), (Bound.INPUT, None)),
+        # A loader that is nearly as fast as its reader, whose other sleep gains no more.
+        (verdict({Part.KERNELS: 42}, 0.95, 0.42, own=0.5, outside=0.03, children=0.95), (Bound.HOST, None)),
         # A server with half of a load, whose child does not work for it, and programs that sleep and that compile.
         (verdict({Part.KERNELS: 12}, 0.88, 0.12, outside=0.8, children=0.1), (Bound.IDLE, Bound.WAIT)),
         (verdict({Part.KERNELS: 20}, 0.8, 0.2, own=0.42), (Bound.OWN_SLEEP, Bound.WAIT)),

@@ -26,8 +26,8 @@ _NEVER_WAITS = 0.95
 _PHASES = 0.05
 # From this share of the time on, waits of frees are much of each step.
 _FREES = 0.1
-# Smallest share of the time asleep for data in which a child process works that prepares it, and smallest such sleep.
-_LEAST_BUSY, _LEAST_SLEEP = 0.5, 0.05
+# Smallest share of the time asleep for data in which a child process works that prepares it.
+_LEAST_BUSY = 0.5
 # From this share of the time asleep for data on, it is not known what the program would do with data at once.
 LEAST_OUTSIDE = 0.02
 # Least number of waits in a bin, about as many as steps.
@@ -57,7 +57,7 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
     A child process is what prepares the data if it works for half of the time for which the sequence waits for data.
     It limits every gain but its own.
     """
-    prepares = sleeps.children >= _LEAST_BUSY * sleeps.outside >= _LEAST_BUSY * _LEAST_SLEEP
+    prepares = sleeps.outside >= LEAST_OUTSIDE and sleeps.children >= _LEAST_BUSY * sleeps.outside
     limit = 1 - sleeps.children if prepares else 1.0
 
     def gain(share: float) -> float:
