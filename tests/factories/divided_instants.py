@@ -145,7 +145,7 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
         before = [one for one in _operations(times) if one.stream == following.stream]
         place = before.index(following)
         earlier = times.last_end.at_ns if times.last_end.stream == following.stream else -1
-        ready = (before[place - 1].end if place else earlier) == gap_began
+        ready = max([earlier, *(one.end for one in before[:place])]) == gap_began
         return Part.BETWEEN if ready and following.returned <= gap_began - times.limits.launch_ns else Part.QUEUED
     own = [one for one in calls if following is not None and one.thread == following.thread]
     call = next(iter(own or calls), None)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s
+from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
 
 Flags = NDArray[np.bool_]
 # Kinds of operations on the GPU.
@@ -259,11 +259,13 @@ class Operations:
         return len(self.starts)
 
     def before(self, last: LastEnd) -> Int64s:
-        """The end of the operation in front of each one in its stream, after ``last``; -1 without one."""
+        """The latest end of the operations in front of each one in its stream, and ``last``; -1 without one."""
         order = np.argsort(self.streams, kind="stable")
         ends, streams = self.ends[order], self.streams[order]
         before = np.where(self.streams == last.stream, last.at_ns, -1)
-        before[order[1:]] = np.where(streams[1:] == streams[:-1], ends[:-1], before[order[1:]])
+        same = streams[1:] == streams[:-1]
+        latest = running_maximum(np.cumsum(np.append(False, ~same)[: len(ends)]), ends)
+        before[order[1:]] = np.maximum(before[order[1:]], np.where(same, latest[:-1], -1))
         return before
 
     def union(self, chosen: Flags) -> Spans:
@@ -311,9 +313,8 @@ class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
     ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
-    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``submitted`` (ns):
-    when the call before it returned, if that submits. ``holding``: when others may
-    hold up the long ones of each context.
+    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``holding``: when others
+    may hold up the long ones of each context.
     """
 
     begins: Int64s
@@ -322,7 +323,6 @@ class _CallTable(NamedTuple):
     long: Flags
     late: Flags
     started: Int64s
-    submitted: Int64s
     threads: Int64s
     contexts: Int64s
     holding: Mapping[int, Spans]
@@ -337,15 +337,13 @@ class _CallTable(NamedTuple):
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
         late = kinds == int(CallKind.FREES)
-        late[:-1] &= (kinds[1:] == int(CallKind.WAITS)) & (owners[1:] == owners[:-1])
+        if late.any():
+            late[:-1] &= (kinds[1:] == int(CallKind.WAITS)) & (owners[1:] == owners[:-1])
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
         started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
-        submitted = np.full(len(kinds), -_NEVER)
-        follows = (kinds[:-1] == int(CallKind.SUBMITS)) & (owners[1:] == owners[:-1])
-        submitted[1:][follows] = ends[:-1][follows]
-        return cls(begins, ends, kinds, long, late, started, submitted, owners, contexts, holding)
+        return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
@@ -370,9 +368,9 @@ class _CallTable(NamedTuple):
 
 def _started(work: Operations, ends: Int64s, threads: Int64s, copies: Flags) -> Int64s:
     """When the first operation starts that each of the ``copies`` of a thread submitted; when the call ends without."""
-    started = ends.copy()
-    rows = np.flatnonzero(copies)
+    started, rows = ends, np.flatnonzero(copies)
     if len(rows):
+        started = ends.copy()
         order = np.argsort(work.returned, kind="stable")
         returned = np.append(work.returned[order], -1)
         places = np.searchsorted(returned[:-1], ends[rows])
@@ -531,10 +529,12 @@ def _gaps(
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
         parts[woken] = NUMBERS[Part.WAKE_UP]
-        unrecorded = open_ & ~woken & (waits | copies)
+        unrecorded = np.flatnonzero(open_ & ~woken & (waits | copies))
         parts[unrecorded] = NUMBERS[Part.UNKNOWN]
-        # The thread waits for work that still ran when recording ended, or runs, and so has no record.
-        parts[unrecorded & (calls.submitted[call] > ends)] = NUMBERS[Part.KERNELS]
+        # A wait behind a call that submits: its work still ran when recording ended, or runs, and so has no record.
+        rows, last = call[unrecorded], call[unrecorded] - 1
+        runs = (calls.kinds[last] == int(CallKind.SUBMITS)) & (calls.threads[last] == calls.threads[rows])
+        parts[unrecorded[runs & (calls.ends[last] > ends[unrecorded])]] = NUMBERS[Part.KERNELS]
     queued = ~open_ & (returned >= 0) & (at >= returned)
     parts[queued] = NUMBERS[Part.QUEUED]
     # What it waits for has just ended: nothing but the GPU's own work is between the two.
