@@ -49,6 +49,16 @@ class Instant(NamedTuple):
     waiting: bool
     submits: bool
     queue_full: bool
+    allocates: bool
+    free_waits: bool
+    late_frees: bool
+    copying: bool
+    own_copies: bool
+    awaited_copies: bool
+    apart: bool
+
+
+FLAGS = Instant._fields[1:]
 
 
 def divided_one_by_one(times: SequenceTimes, begin: int, end: int) -> dict[int, Instant]:
@@ -62,7 +72,7 @@ def totals(instants: dict[int, Instant]) -> Counter[str]:
     sums: Counter[str] = Counter()
     for one in instants.values():
         sums[one.part.value] += 1
-        sums.update(name for name in ("waiting", "submits", "queue_full") if getattr(one, name))
+        sums.update(name for name in FLAGS if getattr(one, name))
     return sums
 
 
@@ -76,13 +86,35 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     part = _of_running(running, away) if running else _of_gap(times, at, recorded_until, calls, away)
     blocked = [one for one in calls if _long(times, one)]
     full = [one for one in blocked if running and not _held(times, one, at)]
-    waits = [one for one in calls if one.kind in (CallKind.WAITS, CallKind.COPIES)]
-    waits += [one for one in calls if one.kind is CallKind.FREES and running]
+    waits = [one for one in calls if one.kind is CallKind.WAITS]
+    copies = [one for one in calls if one.kind is CallKind.COPIES]
+    waits += [one for one in copies if part is not Part.COPY and at < _started(times, one)]
     every = waits + full
     counts = part is not Part.END
     waiting = counts and bool(every) and all(one in every for one in calls)
     submits = any(one.kind in (CallKind.SUBMITS, CallKind.QUEUES) for one in calls) and counts and not waiting
-    return Instant(part, waiting, submits, waiting and bool(full))
+    allocates = [one for one in calls if _CAUSES.get(one.kind) in (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)]
+    frees = [one for one in calls if counts and running and one.kind is CallKind.FREES]
+    late = any(_waits_next(times, one) for one in frees)
+    copying = counts and any(one not in waits for one in copies)
+    only = part is Part.COPIES
+    kernels = {one.stream for one in _operations(times) if one.kind != COPY}
+    apart = only and (copying or any(one.stream not in kernels for one in running))
+    flags = counts and bool(allocates), bool(frees), late, copying, copying and only, waiting and only, apart
+    return Instant(part, waiting, submits, waiting and bool(full), *flags)
+
+
+def _started(times: SequenceTimes, one: Call) -> int:
+    """When the first operation starts that a call submitted."""
+    same = [each for each in _operations(times) if each.returned == one.end]
+    first = min(same, key=lambda each: each.start, default=None)
+    return first.start if first is not None and first.thread == one.thread else one.end
+
+
+def _waits_next(times: SequenceTimes, one: Call) -> bool:
+    """Whether the thread's next call waits."""
+    later = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
+    return bool(later) and min(later, key=lambda each: each.begin).kind is CallKind.WAITS
 
 
 def _of_running(running: list[Operation], away: bool) -> Part:
@@ -113,7 +145,7 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
         before = [one for one in _operations(times) if one.stream == following.stream]
         place = before.index(following)
         earlier = times.last_end.at_ns if times.last_end.stream == following.stream else -1
-        ready = (before[place - 1].end if place else earlier) == gap_began
+        ready = max([earlier, *(one.end for one in before[:place])]) == gap_began
         return Part.BETWEEN if ready and following.returned <= gap_began - times.limits.launch_ns else Part.QUEUED
     own = [one for one in calls if following is not None and one.thread == following.thread]
     call = next(iter(own or calls), None)
@@ -126,7 +158,10 @@ def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call
         if call.begin <= gap_began and at < gap_began + times.limits.wake_up_ns:
             return Part.WAKE_UP
         if following is None:
-            return Part.UNKNOWN
+            previous = [one for one in _calls(times) if one.thread == call.thread and one.end <= call.begin]
+            last = max(previous, key=lambda one: one.begin, default=None)
+            submitted = last is not None and last.kind is CallKind.SUBMITS and last.end > gap_began
+            return Part.KERNELS if submitted else Part.UNKNOWN
         if call.kind is CallKind.COPIES:
             return Part.COPY
         if call.begin > gap_began and call.end - call.begin < times.limits.blocked_ns:

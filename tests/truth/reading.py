@@ -11,6 +11,7 @@ from typing import Any
 # Verdicts of the report whose causes have other names in the truth.
 CAUSES = {
     "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
+    "own-sleep": "own sleep", "child": "compiling",
     # Which of its causes it is, it does not say.
     "asleep": "host",
 }  # fmt: skip

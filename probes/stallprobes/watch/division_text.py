@@ -8,7 +8,7 @@ from itertools import islice
 from stallprobes.units import duration_ns, format_count, plural, three
 from stallprobes.watch.attribution.evidence_text import size_text, thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.binned_sums import CLOCKS, Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
 from stallprobes.watch.lines.result import ProgramSequence
@@ -35,9 +35,11 @@ _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
 # time off the CPU this share of the time between calls. The time ready to run is named at the same share.
 _LEAST_OFF_CPU = 0.1
-# Smallest width of a figure's interval, as a share of the time, with which the interval is printed. A limit below this
-# share is printed as "less than 1 %".
-_LEAST_INTERVAL = 0.005
+# Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
+_LEAST_LIMIT = 0.005
+# Smallest width of a figure's interval, as a share of the time, with which the interval is printed: that of clocks
+# alone says nothing.
+_LEAST_INTERVAL = 2.5 * CLOCKS
 
 
 def percent(share: float) -> str:
@@ -217,12 +219,16 @@ def _operations(sequence: SequenceDivision) -> str:
 
 
 def _at_most(figure: Figure) -> str:
-    return "less than 1 %" if figure.high < _LEAST_INTERVAL else f"at most {figure_text(figure)}"
+    return "less than 1 %" if _is_small(figure) else f"at most {figure_text(figure)}"
+
+
+def _is_small(figure: Figure) -> bool:
+    return max(figure.share, figure.high - CLOCKS) < _LEAST_LIMIT
 
 
 def _waits(sequence: SequenceDivision) -> str:
     """The functions whose waits cost most: ``, 80 % of that in cuStreamSynchronize``; "" where they cost little."""
-    if sequence.price.high < _LEAST_INTERVAL:
+    if _is_small(sequence.price):
         return ""
     named = [wait for wait in sequence.waits if wait.share >= _LEAST_WAIT][:_MOST_WAITS]
     parts = [f"{percent(wait.share)} of that in {wait.function}" for wait in named]

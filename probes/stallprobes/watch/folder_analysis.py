@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from stallprobes.errors import WatchError
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
@@ -18,7 +15,6 @@ from stallprobes.watch.attribution.findings import ProcessFindings, WatchFinding
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
-from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
@@ -32,9 +28,8 @@ from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
+from stallprobes.watch.thread_samples import ThreadSamples
 
-# Largest number of samples kept of a thread's run delay (time ready to run but without a CPU), the latest ones.
-MOST_SAMPLES = 256
 # Largest share of a ring of records or calls that may fill up between two readings of it; it limits the pause between
 # the readings.
 _ROOM = 0.4
@@ -57,7 +52,7 @@ class _ReadFile:
     last_ns: int = 0
     room_s: float = math.inf
     ended: bool = False
-    delays: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    samples_of_threads: ThreadSamples = field(default_factory=ThreadSamples)
     rank: Rank | None = None
 
     @property
@@ -208,19 +203,16 @@ class FolderAnalysis:
             )
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
-            _sample_run_delays(process, source, reading.delays, now_ns)
+            reading.samples_of_threads.look(process, source)
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
         reading.process, reading.position, reading.samples, reading.ended = process, records.next, samples.next, ended
-        delays: dict[int, Int64s] = {
-            thread: np.array(samples, dtype=np.int64).reshape(-1, 3) for thread, samples in reading.delays.items()
-        }
         reading.analysis.feed(
             process,
             records,
             last_ns,
-            delays,
+            reading.samples_of_threads.arrays(),
             reading.stacks.stacks,
             reading.inspector.reading(process),
             calls,
@@ -248,21 +240,3 @@ def _last_sign(process: WatchedProcess) -> int:
         times += [call.begin_ns for call in thread.in_flight]
         times += [slow.end_ns for slow in thread.slow_calls]
     return max(times)
-
-
-def _sample_run_delays(
-    process: WatchedProcess, source: WatchSource, delays: dict[int, deque[tuple[int, int, int]]], now_ns: int
-) -> None:
-    for thread in process.threads:
-        if thread.ended_ns is not None:
-            continue
-        folder = source.thread(process.pid, thread.id)
-        if folder is None:
-            continue
-        try:
-            # Time on a CPU, time without one though ready to run (ns), number of time-slices.
-            fields = (folder / "schedstat").read_bytes().split()
-            sample = now_ns, int(fields[1]), int(fields[0])
-        except (OSError, IndexError, ValueError):
-            continue
-        delays.setdefault(thread.id, deque(maxlen=MOST_SAMPLES)).append(sample)

@@ -42,6 +42,10 @@ _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels,
 _HOST_REMEDIES = {
     Bound.ASLEEP: "The host sleeps here: if it waits for input, prepare it ahead in other threads or processes; if it "
     "waits for requests, it has time to spare.",
+    Bound.OWN_SLEEP: "The host sleeps here for a time that it sets: sleep less, or wait for what is needed.",
+    Bound.CHILD: "The host waits here for a child process: start it ahead, or keep what it makes.",
+    Bound.INPUT: "The host waits here for data: have more or faster processes prepare it.",
+    Bound.IDLE: "The host waits here for data or requests from outside: it has time to spare.",
     Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
 }
 # Remedy for waits for the GPU.

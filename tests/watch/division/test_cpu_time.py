@@ -7,7 +7,7 @@ import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import Figure
-from stallprobes.watch.division.cpu_time import CpuSums
+from stallprobes.watch.division.cpu_time import CHILDREN, CpuSums, Sleeps
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
 
@@ -57,10 +57,30 @@ def test_a_sequence_has_a_cpu_where_one_of_its_threads_has() -> None:
 def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
     sums = CpuSums(0)
     threads = {1: calls(CallKind.SUBMITS, (0, 100))}
-    for samples in ({}, {1: cpu((0.5, 0), (2, 1))}, {1: cpu((0, 0), (0.9, 1))}):
+    for samples in ({}, {1: cpu((0.6, 0), (2, 1))}, {1: cpu((0, 0), (0.4, 1))}):
         sums.add(threads, samples, 0, SECOND)
     assert sums.off_cpu(0) is None
     sums.add(threads, {1: cpu((0, 0), (3, 0))}, SECOND, 2 * SECOND)
     assert sums.off_cpu(0) == Figure(1.0, 1.0, 1.0)
     # Of the time before a steady state, nothing counts.
     assert sums.off_cpu(2 * SECOND) is None
+
+
+def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
+    sums = CpuSums(0)
+    # Two samples in which each sleeps, but for the second one's in a call.
+    slept: dict[int, list[tuple[float, float, float]]] = {
+        1: [(0, 0, 0), (0.5, 0, 0), (0.5, 0, 0.5)],
+        2: [(0, 0, 0), (0.5, 0, 0), (0.5, 0.5, 0)],
+    }
+    samples = {
+        thread: int64s(np.array([(at / 2, 0, 0, *each) for at, each in enumerate(rows)]) * SECOND)
+        for thread, rows in slept.items()
+    }
+    samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
+    sums.add({thread: calls(CallKind.SUBMITS, (0, 100)) for thread in (1, 2)}, samples, 0, SECOND)
+    assert sums.sleeps(0) == pytest.approx((0.5, 0, 0, 0, 0.7))
+    sums = CpuSums(0)
+    sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
+    assert sums.sleeps(0) == pytest.approx((0, 0, 0.5, 0, 0.7))
+    assert CpuSums(0).sleeps(0) == Sleeps()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from factories.divided_instants import divided_one_by_one, totals
+from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import (
     COLUMNS,
     NO_SPANS,
-    QUEUE_FULL,
-    SUBMITS,
     WAITING,
     Holding,
     LastEnd,
@@ -116,16 +116,17 @@ def counted(times: SequenceTimes, begin: int, end: int, width: int = 1000) -> Co
     assert sums.shape[1] == COLUMNS
     total = sums.sum(axis=0).tolist()
     found = Counter({part.value: total[NUMBERS[part]] for part in ORDER})
-    return +(found + Counter(waiting=total[WAITING], submits=total[SUBMITS], queue_full=total[QUEUE_FULL]))
+    return +(found + Counter(dict(zip(FLAGS, total[WAITING:], strict=True))))
 
 
 @settings(max_examples=100, deadline=None)
 @given(sequences())
 def test_each_instant_has_the_part_of_the_reference(times: SequenceTimes) -> None:
-    found: dict[int, tuple[Part, bool, bool, bool]] = {}
+    found: dict[int, tuple[Part | bool, ...]] = {}
     instants = instants_of(times, 0, LENGTH)
-    for begin, end, part, waiting, submits, full in zip(*(of.tolist() for of in instants), strict=True):
-        found |= dict.fromkeys(range(begin, end), (ORDER[part], waiting, submits, full))
+    columns: list[NDArray[Any]] = [instants.begins, instants.ends, instants.parts, *instants.flags]
+    for begin, end, part, *flags in zip(*(of.tolist() for of in columns), strict=True):
+        found |= dict.fromkeys(range(begin, end), (ORDER[part], *flags))
     assert found == {at: tuple(one) for at, one in divided_one_by_one(times, 0, LENGTH).items()}
 
 

@@ -7,15 +7,24 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure, figure
-from stallprobes.watch.division.instants import COLUMNS, Instants, Spans, sums_of
-from stallprobes.watch.division.parts import BOUNDS, NUMBERS, PARTS, Bound, Part
+from stallprobes.watch.division.binned_sums import CLOCKS, BinnedSums, Figure, figure
+from stallprobes.watch.division.cpu_time import Sleeps
+from stallprobes.watch.division.gains import gains_of, with_sleeps
+from stallprobes.watch.division.instants import (
+    COLUMNS,
+    WAITING,
+    Instants,
+    Spans,
+    sums_of,
+)
+from stallprobes.watch.division.parts import BOUNDS, NUMBERS, ORDER, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
 from stallprobes.watch.division.result import WaitShare, bounds_of, price_of
 from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
 from stallprobes.watch.division.wait_sums import limited
-from stallprobes.watch.intervals import int64s
+from stallprobes.watch.intervals import Int64s, int64s
 
 MS = 1_000_000
 
@@ -26,19 +35,66 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
     shares[Part.HOST] = shares.get(Part.HOST, 0) + 1000 - sum(shares.values())
     off_cpu, ready = (Figure(of[name], of[name], of[name]) if name in of else None for name in ("off_cpu", "ready"))
     shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
-    return bounds_of(shares, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
+    gains, _ = gains_of(sums(shares, 1 - host, **of), 0)
+    sleeps = Sleeps(*(of.get(name, 0.0) for name in Sleeps._fields))
+    gains = with_sleeps(gains, sleeps, host, gpu, shares[Part.HOST] / 1000)
+    return bounds_of(shares, gains, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
+
+
+def sums(parts: Mapping[Part, int], waiting: float, **of: float) -> Int64s:
+    """The sums of a bin: of its parts (thousandths), and of other columns (shares)."""
+    row = np.zeros((1, COLUMNS), dtype=np.int64)
+    row[0, [NUMBERS[part] for part in parts]] = list(parts.values())
+    for column, name in enumerate(FLAGS, WAITING):
+        row[0, column] = round(1000 * of.get(name, 0))
+    row[0, WAITING] = round(1000 * waiting)
+    return row
+
+
+NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (verdict({Part.SHARED: 15, Part.LOADING: 30}, 0.5, 0.2), (Bound.SHARED, Bound.LOADING)),
+        (verdict({Part.SHARED: 15, Part.LOADING: 30}, 0.8, 0.2), (Bound.SHARED, Bound.LOADING)),
         (verdict({Part.LOADING: 15}, 0.9, 0.2), (Bound.LOADING, Bound.HOST)),
         (verdict({Part.ALLOCATION: 5, Part.FREE: 6, Part.HOST_MEMORY: 5}, 0.9, 0.2), (Bound.ALLOCATION, Bound.HOST)),
         (verdict({Part.LOCK: 20}, 0.9, 0.2), (Bound.LOCK, None)),
-        (verdict({Part.COPY: 15}, 0.9, 0.2), (Bound.COPY, Bound.HOST)),
-        (verdict({Part.COPIES: 50}, 0.9, 0.5), (Bound.COPY, Bound.HOST)),
-        (verdict({Part.COPIES: 46}, 0.9, 0.46), (Bound.HOST, Bound.COPY)),
+        (verdict({Part.COPY: 15}, 0.9, 0.2, copying=0.15), (Bound.COPY, Bound.HOST)),
+        # Copies that the host waits for, beside which it works, and behind which it has as much to do.
+        (verdict({Part.COPIES: 50}, 0.5, 0.5, awaited_copies=0.5), (Bound.COPY, Bound.WAIT)),
+        (verdict({Part.COPIES: 46}, 0.88, 0.46, awaited_copies=0.12), (Bound.HOST, Bound.COPY)),
+        (verdict({Part.COPIES: 50, Part.KERNELS: 50}, 0.95, 1.0), (Bound.GPU, None)),
+        (verdict({Part.COPIES: 20, Part.KERNELS: 80}, 0.3, 1.0), (Bound.COPY, Bound.GPU)),
+        # Copies that block, beside whose staging no kernel runs, and which kernels could run beside.
+        (
+            verdict(
+                {Part.COPIES: 30, Part.COPY: 10, Part.KERNELS: 16}, 0.84, 0.46, copying=0.4, own_copies=0.3, apart=0.3
+            ),
+            (Bound.COPY, Bound.WAIT),
+        ),
+        (
+            verdict({Part.COPIES: 50, Part.KERNELS: 46}, 0.54, 0.96, copying=0.5, own_copies=0.5, apart=0.5),
+            (Bound.COPY, Bound.WAIT),
+        ),
+        # Copies in a stream of their own, which could run beside kernels.
+        (verdict({Part.COPIES: 24, Part.KERNELS: 39}, 0.6, 0.63, apart=0.24), (Bound.WAIT, None)),
+        # A host that waits and then frees, which waits too.
+        (
+            verdict({Part.KERNELS: 64, Part.FREE: 3}, 0.68, 0.64, allocates=0.35, free_waits=0.32),
+            (Bound.ALLOCATION, None),
+        ),
+        # One that frees and then waits: without either, the other one takes the time.
+        (
+            verdict({Part.KERNELS: 85, Part.FREE: 1}, 1.0, 0.85, allocates=0.86, free_waits=0.85, late_frees=0.85),
+            (Bound.GPU, None),
+        ),
+        # Frees that wait for kernels, of a host that waits for nothing else.
+        (
+            verdict({Part.KERNELS: 48, Part.FREE: 4, Part.ALLOCATION: 3}, 1.0, 0.48, allocates=0.55),
+            (Bound.ALLOCATION, None),
+        ),
         (verdict({Part.KERNELS: 90}, 0.2, 0.9), (Bound.GPU, None)),
         # A graph of small kernels, and one whose launches take the host as long.
         (verdict({Part.KERNELS: 66, Part.BETWEEN: 30}, 0.05, 0.96), (Bound.GAPS, Bound.GPU)),
@@ -58,13 +114,22 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
         (verdict({Part.KERNELS: 25, Part.QUEUED: 10}, 0.7, 0.25, off_cpu=0.9), (Bound.ASLEEP, Bound.WAIT)),
         (verdict({Part.KERNELS: 50}, 1.0, 0.5, off_cpu=0.9, ready=0.0), (Bound.HOST, Bound.ASLEEP)),
         (verdict({Part.KERNELS: 40}, 0.95, 0.4, off_cpu=0.95, ready=0.05), (Bound.ASLEEP, None)),
+        # A loader that a child process feeds, beside a GPU that works longer than the reader waits, and in front of it.
+        (verdict({Part.KERNELS: 50}, 1.0, 0.5, outside=0.9, children=1.0), (Bound.INPUT, None)),
+        (verdict({Part.KERNELS: 74}, 0.26, 0.74, outside=0.2, children=1.0), (Bound.INPUT, None)),
+        # A loader that is nearly as fast as its reader, whose other sleep gains no more.
+        (verdict({Part.KERNELS: 42}, 0.95, 0.42, own=0.5, outside=0.03, children=0.95), (Bound.HOST, None)),
+        # A server with half of a load, whose child does not work for it, and programs that sleep and that compile.
+        (verdict({Part.KERNELS: 12}, 0.88, 0.12, outside=0.8, children=0.1), (Bound.IDLE, Bound.WAIT)),
+        (verdict({Part.KERNELS: 20}, 0.8, 0.2, own=0.42), (Bound.OWN_SLEEP, Bound.WAIT)),
+        (verdict({Part.KERNELS: 12}, 0.88, 0.12, child=0.8, children=0.9), (Bound.CHILD, Bound.WAIT)),
         # More busy processes than CPUs.
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.95, ready=0.8), (Bound.CPUS, None)),
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, None)),
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.6, ready=0.5), (Bound.CPUS, None)),
         (verdict({Part.UNKNOWN: 5.1}, 0.95, 0.3), (Bound.UNKNOWN, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, late=0.06), (Bound.UNKNOWN, None)),
-        (bounds_of({}, 0.0, 0.0, 0.0, 0.0), (Bound.UNKNOWN, None)),
+        (bounds_of({}, NO_GAINS, 0.0, 0.0, 0.0, 0.0), (Bound.UNKNOWN, None)),
     ],
 )
 def test_the_first_rule_that_holds_is_the_verdict(
@@ -75,7 +140,10 @@ def test_the_first_rule_that_holds_is_the_verdict(
 
 def test_the_end_is_in_no_share() -> None:
     parts = {Part.KERNELS: 900, Part.HOST: 100, Part.END: 100_000}
-    assert bounds_of(parts, 0.1, 0.9, 0.0, 0.0)[0] is Bound.GPU
+    assert (
+        bounds_of(parts, with_sleeps(gains_of(sums(parts, 0.9), 0)[0], Sleeps(), 0.1, 0.9, 0.1), 0.1, 0.9, 0.0, 0.0)[0]
+        is Bound.GPU
+    )
 
 
 def test_every_part_and_verdict_has_words_of_its_own() -> None:
@@ -176,8 +244,8 @@ def test_the_interval_of_a_share_contains_it_as_often_as_it_says() -> None:
         found = figure(part[recorded], whole[recorded], len(recorded) / 200)
         hits += found.low <= truth <= found.high
         wide.append(found.high - found.low)
-    assert 0.92 <= hits / 400 <= 0.98
-    assert 0.01 < float(np.mean(wide)) < 0.06
+    assert hits / 400 >= 0.92
+    assert 0.01 < float(np.mean(wide)) < 0.08
 
 
 def test_figures_without_a_sample_are_anything() -> None:
@@ -185,13 +253,39 @@ def test_figures_without_a_sample_are_anything() -> None:
     assert figure(none, none, 1.0).high == 1.0
     assert figure(int64s([5]), int64s([10]), 0.5) == Figure(0.5, 0.0, 1.0)
     everything = figure(int64s([5, 0]), int64s([10, 10]), 1.0)
-    assert (everything.share, everything.low, everything.high) == (0.25, 0.25, 0.25)
+    assert (everything.share, everything.low, everything.high) == pytest.approx((0.25, 0.25 - CLOCKS, 0.25 + CLOCKS))
+    known = figure(int64s([5, 0]), int64s([10, 10]), 1.0, 0.05)
+    assert (known.low, known.high) == pytest.approx((0.2, 0.3))
+
+
+def test_few_bins_make_a_wide_interval() -> None:
+    random, held = np.random.default_rng(3), 0
+    whole = np.full(4, 1000 * MS)
+    for _ in range(400):
+        part = (np.clip(random.normal(0.4, 0.1, 4), 0, 1) * whole).astype(np.int64)
+        found = figure(part, whole, 0.01)
+        held += found.low <= 0.4 <= found.high
+    assert held / 400 >= 0.93
 
 
 def test_the_price_is_the_time_that_waits_cost_at_most() -> None:
     host, gpu = figure(int64s([60]), int64s([100]), 1.0), figure(int64s([30]), int64s([100]), 1.0)
-    assert price_of(host, gpu).share == pytest.approx(0.4)
-    assert price_of(gpu, host).share == pytest.approx(0.4)
+    price = price_of(host, gpu, 0.4, 0.4, 0.4)
+    assert price == price_of(gpu, host, 0.4, 0.4, 0.4) == Figure(0.4, 0.4 - CLOCKS, 0.4 + CLOCKS)
+    # By other ways to reckon it may be less, or more.
+    assert price_of(host, gpu, 0.4, 0.1, 0.6) == Figure(0.4, 0.1 - CLOCKS, 0.6 + CLOCKS)
+
+
+def test_the_price_of_phases_is_the_mean_of_each() -> None:
+    gpu = sums({Part.KERNELS: 990, Part.HOST: 10}, 0.9)
+    host = sums({Part.KERNELS: 100, Part.HOST: 900}, 0.1)
+    both = np.concatenate((gpu, host))
+    assert gains_of(both, 100)[0][Bound.WAIT] == pytest.approx((0.01 + 0.1) / 2)
+    # Of a step that is longer than a bin, these are two parts.
+    assert gains_of(both, 2)[0][Bound.WAIT] == pytest.approx(1 - 0.545)
+    # Scatter of single bins is no phase.
+    first, second = sums({Part.KERNELS: 520, Part.HOST: 480}, 0.5), sums({Part.KERNELS: 480, Part.HOST: 520}, 0.5)
+    assert gains_of(np.concatenate((first, second)), 100)[0][Bound.WAIT] == pytest.approx(0.5)
 
 
 def test_bins_become_wider_and_keep_their_sums() -> None:
@@ -201,7 +295,7 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
         assert begins[0] in sums.borders(int(begins[0]), int(begins[0]) + 10) or sums.width_ns > 10
         flags = np.array([second % 2 == 0])
         parts = np.array([NUMBERS[Part.HOST]], dtype=np.int8)
-        instants = Instants(begins, begins + 10, parts, flags, flags, flags)
+        instants = Instants(begins, begins + 10, parts, [flags] * (COLUMNS - len(ORDER)))
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
     found = sums.since(0)
     assert len(found) <= 8

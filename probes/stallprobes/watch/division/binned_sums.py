@@ -16,10 +16,12 @@ BIN_NS = 1_000_000_000
 MOST_BINS = 4096
 # Half of a 95 % interval, in standard deviations of the normal distribution.
 _DEVIATIONS = 1.96
+# Smallest half of an interval: the clocks of records and calls differ.
+CLOCKS = 0.01
 
 
 class Figure(Document):
-    """A share of the time with its 95 % interval, which is the share itself where all of the time was recorded."""
+    """A share of the time with its 95 % interval."""
 
     share: Share
     low: Share
@@ -62,10 +64,11 @@ class BinnedSums:
         self.width_ns *= 2
 
 
-def figure(part: Int64s, whole: Int64s, recorded: float) -> Figure:
+def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:
     """The share of ``part`` in ``whole``, both by bin; ``recorded`` is the share (0 to 1) of time that was recorded.
 
-    The interval is that of a ratio of sums of bins (normal approximation) for a sample of a limited whole.
+    The interval is that of a ratio of sums of bins (Student's distribution) for a sample of a limited whole. ``error``
+    is how far both of its ends may be off beside, at least that of clocks.
     """
     total = int(whole.sum())
     if not total:
@@ -73,11 +76,17 @@ def figure(part: Int64s, whole: Int64s, recorded: float) -> Figure:
     share = int(part.sum()) / total
     used = whole > 0
     count = int(np.count_nonzero(used))
-    if recorded >= 1:
-        return Figure(share, share, share)
-    if count < 2:
+    if recorded < 1 and count < 2:
         return Figure(share, 0.0, 1.0)
-    errors = part[used] - share * whole[used]
-    variance = float(np.square(errors).sum()) * count / (count - 1)
-    error = _DEVIATIONS * (variance * (1 - recorded)) ** 0.5 / total
+    error = max(error, CLOCKS)
+    if recorded < 1:
+        errors = part[used] - share * whole[used]
+        variance = float(np.square(errors).sum()) * count / (count - 1)
+        error += _student(count - 1) * (variance * (1 - recorded)) ** 0.5 / total
     return Figure(share, max(share - error, 0.0), min(share + error, 1.0))
+
+
+def _student(freedom: int) -> float:
+    """Half of a 95 % interval of Student's distribution (its expansion about the normal one)."""
+    z = _DEVIATIONS
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,19 +13,38 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Figure
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s
 
-# By thread id int64[n][3], ascending: a time (ns), the run delay until then, and the time on a CPU until then (ns).
+# By thread id int64[n][7], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
+# asleep for a time that it set, for the end of a child process, for data from outside, and for another thread (ns). The
+# last four may be missing.
 CpuSamples = Mapping[int, Int64s]
+SAMPLE_COLUMNS = 7
+# Place of the samples of child processes: their time on a CPU is that of the busiest one.
+CHILDREN = 0
 # Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
 # it is assumed to be on one.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 # Columns of the sums (ns): the time between calls, the least and the most of it on a CPU, the least and the most of it
-# ready to run without a CPU; then the number of columns.
-_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _COLUMNS = range(6)
+# ready to run without a CPU; all time, that asleep for each reason, and that of the busiest child process.
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 10, 11
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
 # time counts as known.
 _WIDEST = 0.3
+# Smallest share of a slice of time between the first and the last sample of which the slice stands for all.
+_LEAST_COVERED = 0.5
+
+
+class Sleeps(NamedTuple):
+    """Shares of the time in which all threads of a sequence slept: for a time that they set, for the end of a child
+    process, for data from outside the process, and for another thread; and the share in which the busiest child worked.
+    """
+
+    own: float = 0.0
+    child: float = 0.0
+    outside: float = 0.0
+    thread: float = 0.0
+    children: float = 0.0
 
 
 class CpuSums:
@@ -39,7 +59,13 @@ class CpuSums:
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
         has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
-        used = [_passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
+        known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
+        width_ns = end_ns - begin_ns
+        begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
+        end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
+        if end_ns - begin_ns < _LEAST_COVERED * width_ns:
+            return
+        used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [passed for passed in used if passed is not None]
         if not measured or len(measured) < len(used):
             return
@@ -55,6 +81,9 @@ class CpuSums:
         inside = Spans.united(np.concatenate(begins), np.concatenate(ends))
         between = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
         ready, cpu = (sum(each) for each in zip(*measured, strict=True))
+        slept = [_slept_ns(samples[thread], calls, begin_ns, end_ns) for thread, calls in threads.items()]
+        sleeps = np.minimum(np.min(slept, axis=0), between)
+        children = passed_ns(samples.get(CHILDREN), begin_ns, end_ns)
         most = min(max(cpu - working, 0), between)
         least = min(max(cpu - working - waiting, 0), between)
         # A thread may be ready inside a call too, and several of them at once.
@@ -62,7 +91,17 @@ class CpuSums:
         ready_least = min(max(ready - working - waiting, 0) / len(measured), ready_most)
         self._sums.borders(begin_ns, end_ns)
         first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
-        self._sums.add(max(first, 0), np.array([[between, least, most, ready_least, ready_most]], dtype=np.int64))
+        row = [
+            between,
+            least,
+            most,
+            ready_least,
+            ready_most,
+            end_ns - begin_ns,
+            *sleeps,
+            children[1] if children else 0,
+        ]
+        self._sums.add(max(first, 0), np.array([row], dtype=np.int64))
 
     def off_cpu(self, begin_ns: int) -> Figure | None:
         """The share (0 to 1) of the time between calls since ``begin_ns`` in which no thread had a CPU.
@@ -80,13 +119,27 @@ class CpuSums:
         CPU. None where ``off_cpu`` is not known."""
         if self.off_cpu(begin_ns) is None:
             return None
-        between, _, _, least, most = self._sums.since(begin_ns).sum(axis=0).tolist()
+        between, _, _, least, most, *_ = self._sums.since(begin_ns).sum(axis=0).tolist()
         return Figure((least + most) / 2 / between, least / between, most / between)
 
+    def sleeps(self, begin_ns: int) -> Sleeps:
+        """What the sequence slept for since ``begin_ns``."""
+        sums = self._sums.since(begin_ns).sum(axis=0)
+        return Sleeps(*(sums[_SLEEPS:_COLUMNS] / max(int(sums[_WHOLE]), 1)).tolist())
 
-def _passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
+
+def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
     """The run delay and the CPU time (ns) of a thread between two times that lie between samples; else None."""
     if samples is None or len(samples) < 2 or samples[0, 0] > begin_ns or samples[-1, 0] < end_ns:
         return None
     delay, cpu = (np.diff(np.interp((begin_ns, end_ns), samples[:, 0], samples[:, column]))[0] for column in (1, 2))
     return float(delay), float(cpu)
+
+
+def _slept_ns(samples: Int64s, calls: ThreadCalls, begin_ns: int, end_ns: int) -> Int64s:
+    """How long (ns) a thread slept for each reason between two times: in a call it waits for the GPU or the driver."""
+    times = samples[1:, 0]
+    chosen = (times > begin_ns) & (times <= end_ns) & ~calls.spans.contain(times)
+    slept = np.zeros(SAMPLE_COLUMNS - 3, dtype=np.int64)
+    slept[: samples.shape[1] - 3] = np.diff(samples[:, 3:], axis=0)[chosen].sum(axis=0)
+    return slept

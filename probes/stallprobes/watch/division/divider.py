@@ -31,6 +31,7 @@ from stallprobes.watch.division.instants import (
     Spans,
     ThreadCalls,
 )
+from stallprobes.watch.division.outside_waits import OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division.pending import (
     CALL,
@@ -49,8 +50,8 @@ from stallprobes.watch.division.pending import (
     reaching,
     streams_of,
     threads_of,
+    with_copies_that_block,
     with_overheads,
-    without_returned_copies,
 )
 from stallprobes.watch.division.recorded_times import (
     FOREVER,
@@ -180,6 +181,7 @@ class ProcessDivider:
         self._overheads: NDArray[Any] = np.zeros(0, _RECORD)
         self._submitted = SubmittedCalls()
         self._book = SequenceBook()
+        self._outside = OutsideWaits()
         self._start_up: StartUp | None = None
         self._sequences: dict[tuple[int, int], SequenceSums] = {}
         self._threads: set[int] = set()
@@ -366,11 +368,12 @@ class ProcessDivider:
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
         with_overheads(every, overheads)
-        without_returned_copies(every, operations, self._limits.blocked_ns)
-        threads = by_thread(every)
+        with_copies_that_block(every, operations, self._limits.blocked_ns)
+        self._submitted.note_callers(begun)
+        made = by_thread(every)
+        threads = self._outside.with_waits(made, begun, self._functions, self._cpu, begin, until)
         self._threads |= threads.keys()
         self._book.note({thread: made.spans.within(begin, until) for thread, made in threads.items()})
-        self._submitted.note_callers(begun)
         unknown = begun["returned"] < 0
         self._note_flying(begun, flying)
         self._switches = engine_use.switches
@@ -509,8 +512,8 @@ class ProcessDivider:
             last = min(last, until)
             if first >= last:
                 continue
-            # With the operation that ends the last gap.
-            reached = ends > first
+            # With the operation that ends the last gap, and those of calls that have not returned.
+            reached = (ends > first) | (rows["returned"] > first)
             reached[int(starts.searchsorted(last, "right")) + 1 :] = False
             last_end = later_end(sequence.last_end, rows, first)
             chosen = rows_where(rows, reached)
@@ -570,7 +573,7 @@ class ProcessDivider:
         division = sequence.division(
             device,
             begin_ns,
-            self._functions,
+            self._functions | {OUTSIDE: OUTSIDE_NAME},
             sampled=len(self._process.windows) > 0 or self._time.share < 1,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),

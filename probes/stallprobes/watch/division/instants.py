@@ -6,7 +6,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s
+from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, expanded, int64s, running_maximum
 
 Flags = NDArray[np.bool_]
 # Kinds of operations on the GPU.
@@ -27,11 +27,15 @@ _NEVER = 2**62
 # divided.
 _PARTS = len(ORDER)
 # Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
-# that submit, and time in which these found the launch queue full.
-WAITING, SUBMITS, QUEUE_FULL = range(_PARTS, _PARTS + 3)
-# Number of columns of a sequence's sums: the time in each part, in waits, in calls that submit, and with a full launch
-# queue.
-COLUMNS = _PARTS + 3
+# that submit, and time in which these found the launch queue full. Then, whether the GPU works or not: time inside
+# calls that allocate or free, inside frees while the GPU works, inside such frees before the thread's next wait,
+# and inside copies that block, without what these wait for. Then time in which the GPU only copies: for such a copy,
+# while the sequence waits, and beside which kernels could run once the host waits no more.
+WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART = range(
+    _PARTS, _PARTS + 10
+)
+# Number of columns of a sequence's sums: the time in each part, and those above.
+COLUMNS = _PARTS + 10
 
 # Part of the time by the kind of GPU work that runs. If several kinds run at once, the first of them in this table
 # counts.
@@ -57,6 +61,11 @@ _PART_OF_KIND = np.array(
     ]
     + [NUMBERS[Part.HOST]],
     dtype=np.int8,
+)
+
+# Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
+_ALLOCATES = np.array(
+    [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
 )
 
 
@@ -255,11 +264,13 @@ class Operations:
         return len(self.starts)
 
     def before(self, last: LastEnd) -> Int64s:
-        """The end of the operation in front of each one in its stream, after ``last``; -1 without one."""
+        """The latest end of the operations in front of each one in its stream, and ``last``; -1 without one."""
         order = np.argsort(self.streams, kind="stable")
         ends, streams = self.ends[order], self.streams[order]
         before = np.where(self.streams == last.stream, last.at_ns, -1)
-        before[order[1:]] = np.where(streams[1:] == streams[:-1], ends[:-1], before[order[1:]])
+        same = streams[1:] == streams[:-1]
+        latest = running_maximum(np.cumsum(np.append(False, ~same)[: len(ends)]), ends)
+        before[order[1:]] = np.maximum(before[order[1:]], np.where(same, latest[:-1], -1))
         return before
 
     def union(self, chosen: Flags) -> Spans:
@@ -295,26 +306,28 @@ class SequenceTimes:
 
 
 class Instants(NamedTuple):
-    """Spans of time with what they are: ``parts`` are numbers of parts, the flags those of the last columns."""
+    """Spans of time with what they are: ``parts`` are numbers of parts, ``flags`` those of the last columns."""
 
     begins: Int64s
     ends: Int64s
     parts: NDArray[np.int8]
-    waiting: Flags
-    submits: Flags
-    queue_full: Flags
+    flags: Sequence[Flags]
 
 
 class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    ``long``: the call submits, and blocked. ``holding``: when others may hold up the long ones of each context.
+    ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
+    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``holding``: when others
+    may hold up the long ones of each context.
     """
 
     begins: Int64s
     ends: Int64s
     kinds: NDArray[np.int8]
     long: Flags
+    late: Flags
+    started: Int64s
     threads: Int64s
     contexts: Int64s
     holding: Mapping[int, Spans]
@@ -328,10 +341,14 @@ class _CallTable(NamedTuple):
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
+        late = kinds == int(CallKind.FREES)
+        if late.any():
+            late[:-1] &= (kinds[1:] == int(CallKind.WAITS)) & (owners[1:] == owners[:-1])
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
-        return cls(begins, ends, kinds, long, owners, contexts, holding)
+        started = _started(times.work, ends, owners, kinds == int(CallKind.COPIES))
+        return cls(begins, ends, kinds, long, late, started, owners, contexts, holding)
 
     def spans(self, chosen: Flags) -> Spans:
         """The times in which a thread is in a chosen call."""
@@ -354,13 +371,30 @@ class _CallTable(NamedTuple):
         return rows
 
 
+def _started(work: Operations, ends: Int64s, threads: Int64s, copies: Flags) -> Int64s:
+    """When the first operation starts that each of the ``copies`` of a thread submitted; when the call ends without."""
+    started, rows = ends, np.flatnonzero(copies)
+    if len(rows):
+        started = ends.copy()
+        order = np.argsort(work.returned, kind="stable")
+        returned = np.append(work.returned[order], -1)
+        places = np.searchsorted(returned[:-1], ends[rows])
+        owned = (returned[places] == ends[rows]) & (np.append(work.threads[order], -1)[places] == threads[rows])
+        started[rows[owned]] = work.starts[order[places[owned]]]
+    return started
+
+
 def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64s = NONE) -> Instants:
     """The spans from ``begin_ns`` to ``end_ns`` that were recorded, in order; none contains one of ``borders``."""
     work = times.work
     unions = [(part, work.union(work.kinds == kind)) for kind, part in _PART_OF_WORK]
     copied = work.union(~work.engine) if len(times.away.begins) else NO_SPANS
-    calls = _CallTable.of(times)
-    begins, ends = _elementary(times, begin_ns, end_ns, calls, ([union for _, union in unions], copied, borders))
+    calls, apart = _CallTable.of(times), NO_SPANS
+    if (copies := work.kinds == COPY).any():
+        # Those in streams without kernels.
+        apart = work.union(copies & ~np.isin(work.streams, distinct(work.streams[~copies])))
+    others = [union for _, union in unions], (copied, apart), borders
+    begins, ends = _elementary(times, begin_ns, end_ns, calls, others)
     covering = times.recorded.place_ascending(begins)
     kept = covering >= 0
     begins, ends, covering = begins[kept], ends[kept], covering[kept]
@@ -378,8 +412,12 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     gap = np.flatnonzero(~works)
     if len(gap):
         parts[gap] = _gaps(times, begins[gap], covering[gap], away[gap], calls, active.take(gap, axis=1))
-    waits = (kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))
-    waits |= (kinds == int(CallKind.FREES)) & works
+    waits = kinds == int(CallKind.WAITS)
+    blocks = calls.kinds > int(CallKind.WAITS)
+    if blocks.any():
+        # A copy that blocks waits until its own work starts, while the GPU does something else, and takes the host's
+        # time else: the host stages the data, and nothing but a smaller copy makes that shorter.
+        waits |= (kinds == int(CallKind.COPIES)) & (parts != NUMBERS[Part.COPY]) & (begins < calls.started[active])
     full = long & works
     if calls.holding:
         full &= ~calls.held(begins, active)
@@ -388,7 +426,18 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     counts = parts != NUMBERS[Part.END]
     waiting = counts & waits.any(axis=0) & ~((kinds >= 0) & ~waits).any(axis=0)
     submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
-    return Instants(begins, ends, parts, waiting, submits.any(axis=0) & ~waiting & counts, full.any(axis=0) & waiting)
+    allocates = free_waits = late_frees = copying = np.zeros(len(begins), dtype=np.bool_)
+    if blocks.any():
+        frees = counts & works & (kinds == int(CallKind.FREES))
+        free_waits, late_frees = frees.any(axis=0), (frees & calls.late[active]).any(axis=0)
+        allocates = counts & _ALLOCATES[kinds].any(axis=0)
+        copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
+    only_copies = parts == NUMBERS[Part.COPIES]
+    beside = only_copies & (copying | apart.contain_ascending(begins)) if only_copies.any() else only_copies
+    submitting = submits.any(axis=0) & ~waiting & counts
+    of_copies = copying, copying & only_copies, waiting & only_copies, beside
+    flags = (waiting, submitting, full.any(axis=0) & waiting, allocates, free_waits, late_frees, *of_copies)
+    return Instants(begins, ends, parts, flags)
 
 
 def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int64s]:
@@ -401,23 +450,28 @@ def sums_of(instants: Instants, origin_ns: int, width_ns: int) -> tuple[int, Int
     bins = (instants.begins - origin_ns) // width_ns
     first, count = int(bins[0]), int(bins[-1] - bins[0]) + 1
     lengths, places = instants.ends - instants.begins, (bins - bins[0]) * COLUMNS
-    flags = ((WAITING, instants.waiting), (SUBMITS, instants.submits), (QUEUE_FULL, instants.queue_full))
     # Sums in float64 are exact: the times of a bin are far below 2**53 ns.
     sums = np.bincount(places + instants.parts, lengths, count * COLUMNS)
-    for column, flag in flags:
+    for column, flag in enumerate(instants.flags, WAITING):
+        if not flag.any():
+            continue
         sums += np.bincount(places[flag] + column, lengths[flag], count * COLUMNS)
     return first, sums.astype(np.int64).reshape(count, COLUMNS)
 
 
 def _elementary(
-    times: SequenceTimes, begin_ns: int, end_ns: int, calls: _CallTable, others: tuple[list[Spans], Spans, Int64s]
+    times: SequenceTimes,
+    begin_ns: int,
+    end_ns: int,
+    calls: _CallTable,
+    others: tuple[list[Spans], tuple[Spans, Spans], Int64s],
 ) -> Spans:
     """Spans between neighbouring times at which the part of an instant, or a flag of it, may change.
 
-    ``others`` are the times in which each kind of work runs, those of copies, and further borders. What other threads
-    do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
+    ``others`` are the times in which each kind of work runs, those of two kinds of copies, and further borders. What
+    other threads do, and wake-ups, have borders only inside calls that wait or block: elsewhere they change nothing.
     """
-    (unions, copied, borders), work, limits = others, times.work, times.limits
+    (unions, of_copies, borders), work, limits = others, times.work, times.limits
     working = [union for union in unions if len(union.begins)]
     # Only an operation that ends a gap shows in the gap when it was submitted.
     whole = working[0] if len(working) == 1 else work.union(work.ends > work.starts)
@@ -426,10 +480,10 @@ def _elementary(
     blocked, waits = calls.spans(calls.long), calls.spans(calls.kinds == int(CallKind.WAITS))
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
-    edges += [side for union in (*(working if len(working) > 1 else ()), copied) for side in union]
+    edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
     edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
-    edges += [blocking.inside(whole.ends + limits.wake_up_ns)]
+    edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]
     edges += [waits.inside(side) for side in times.other_work]
     edges += [blocked.inside(side) for spans in calls.holding.values() for side in spans]
     instant = work.starts == work.ends
@@ -480,7 +534,12 @@ def _gaps(
         own = (owner == calls.threads[call]) & (calls.ends[call] == returned)
         woken = (waits | (copies & ~own)) & (begins <= ends) & (at < ends + limits.wake_up_ns)
         parts[woken] = NUMBERS[Part.WAKE_UP]
-        parts[open_ & ~woken & (waits | copies)] = NUMBERS[Part.UNKNOWN]
+        unrecorded = np.flatnonzero(open_ & ~woken & (waits | copies))
+        parts[unrecorded] = NUMBERS[Part.UNKNOWN]
+        # A wait behind a call that submits: its work still ran when recording ended, or runs, and so has no record.
+        rows, last = call[unrecorded], call[unrecorded] - 1
+        runs = (calls.kinds[last] == int(CallKind.SUBMITS)) & (calls.threads[last] == calls.threads[rows])
+        parts[unrecorded[runs & (calls.ends[last] > ends[unrecorded])]] = NUMBERS[Part.KERNELS]
     queued = ~open_ & (returned >= 0) & (at >= returned)
     parts[queued] = NUMBERS[Part.QUEUED]
     # What it waits for has just ended: nothing but the GPU's own work is between the two.

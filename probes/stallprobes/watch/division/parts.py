@@ -88,6 +88,8 @@ MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items(
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
 # Parts of the time in which the GPU is occupied: a faster host would not end them sooner.
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
+# Parts of the time that count together for the verdict "allocation-bound".
+ALLOCATION_PARTS = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 # Order of the parts in the columns of arrays.
 ORDER = tuple(Part)
 # Number of each part: its column in arrays.
@@ -105,6 +107,10 @@ class Bound(StrEnum):
     COMMUNICATION = "communication"
     GAPS = "gaps"
     GPU = "gpu"
+    OWN_SLEEP = "own-sleep"
+    CHILD = "child"
+    INPUT = "input"
+    IDLE = "idle"
     ASLEEP = "asleep"
     CPUS = "cpus"
     WAIT = "wait"
@@ -134,6 +140,10 @@ BOUNDS = {
     Bound.GAPS: Traits("bound by small kernels", "the GPU spends much of its time between them", "warn"),
     Bound.GPU: Traits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.WAIT: Traits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),
+    Bound.OWN_SLEEP: Traits("bound by its own sleep", "it sleeps for a time that it sets itself", "warn"),
+    Bound.CHILD: Traits("bound by child processes", "it waits for the end of processes that it has started", "warn"),
+    Bound.INPUT: Traits("input-bound", "it waits for data that a child process of its own prepares, probably", "warn"),
+    Bound.IDLE: Traits("idle", "it waits for data or requests from outside, and no process of its own works", "dim"),
     Bound.ASLEEP: Traits(
         "asleep", "the GPU waits for the host, and the host for input, a lock, a timer or a request", "warn"
     ),

@@ -45,6 +45,8 @@ _QUERIES = ("cuStreamQuery", "cuEventQuery")
 _LEAST_POLLS = 3
 # Longest time (ns) between two queries of a handle that belong to one wait.
 _POLL_NS = 50_000
+# Longest time (ns) for which a thread that polls may lose its CPU.
+_INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts.
 CALL = np.dtype(
     [
@@ -83,12 +85,16 @@ def _with_polls(calls: Rows, rows: Rows, functions: Mapping[int, str]) -> Rows:
         return calls
     order = np.lexsort((calls["begin"], calls["thread"]))
     calls, asks, handles = calls[order], asks[order], rows[["stream", "bytes"]][order]
-    follows = asks[1:] & (calls["begin"][1:] - calls["end"][:-1] < _POLL_NS) & (handles[1:] == handles[:-1])
+    same = asks[1:] & (handles[1:] == handles[:-1])
     for name in ("thread", "function"):
-        follows &= calls[name][1:] == calls[name][:-1]
-    first = np.flatnonzero(np.append(True, ~follows))
+        same &= calls[name][1:] == calls[name][:-1]
+    gaps = calls["begin"][1:] - calls["end"][:-1]
+    first = np.flatnonzero(np.append(True, ~same | (gaps >= _POLL_NS)))
+    polls = np.diff(np.append(first, len(calls))) >= _LEAST_POLLS
+    # Of two runs for one handle, the first may have been interrupted.
+    interrupted = polls[1:] & polls[:-1] & same[first[1:] - 1] & (gaps[first[1:] - 1] < _INTERRUPTED_NS)
+    first, polls = first[np.append(True, ~interrupted)], polls[np.append(True, ~interrupted)]
     last = np.append(first[1:], len(calls)) - 1
-    polls = last - first + 1 >= _LEAST_POLLS
     calls["end"][first[polls]] = calls["end"][last[polls]]
     calls["kind"][first[polls]] = int(CallKind.WAITS)
     kept = np.ones(len(calls), dtype=np.bool_)
@@ -260,15 +266,18 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
             calls["holds"][most & (calls["holds"] == 0)] = int(HostTask.MODULE)
 
 
-def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> None:
-    """Change the kind of copies that did not block: they returned before their work ended, or at once.
+def with_copies_that_block(calls: Rows, operations: Rows, blocked_ns: int) -> None:
+    """Change the kinds of calls by whether they wait for their own copy, which the kind of memory alone does not say.
 
-    ``operations`` are those that are known.
+    A copy from pageable memory did not block that returned before its work ended, or at once; one whose memory is not
+    known did block that took long and returned after its work. ``operations`` are those that are known.
     """
-    copies = np.flatnonzero((calls["kind"] == int(CallKind.COPIES)) & (calls["end"] - calls["begin"] < blocked_ns))
+    long = calls["end"] - calls["begin"] >= blocked_ns
+    copies = np.flatnonzero(calls["kind"] == np.where(long, int(CallKind.SUBMITS), int(CallKind.COPIES)))
     if not len(copies):
         return
-    operations = rows_where(operations, np.isin(operations["correlation"], calls["correlation"][copies]))
+    mine = np.isin(operations["correlation"], calls["correlation"][copies]) & (operations["kind"] == COPY)
+    operations = rows_where(operations, mine)
     # The last operation of a call is the one that ends last.
     order = np.lexsort((operations["end"], operations["correlation"]))
     numbers, ends = operations["correlation"][order], operations["end"][order]
@@ -277,7 +286,9 @@ def without_returned_copies(calls: Rows, operations: Rows, blocked_ns: int) -> N
     has_work = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
     waited[has_work] = ends[at[has_work]] <= calls["end"][copies[has_work]]
-    calls["kind"][copies[~waited]], calls["holds"][copies[~waited]] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
+    returned = copies[~waited & ~long[copies]]
+    calls["kind"][copies[waited]] = int(CallKind.COPIES)
+    calls["kind"][returned], calls["holds"][returned] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
 
 
 def by_thread(calls: Rows) -> dict[int, ThreadCalls]:

@@ -15,9 +15,9 @@ from stallprobes.watch.division.steps import Step
 # Smallest share of the time of a sequence (threads that call by turns) at which calls blocked by one cause, such as
 # allocation or a lock, are the verdict on it.
 CAUSE_LIMIT = 0.15
-# Smallest shares of the time of a sequence (threads that call by turns) for the verdicts copy-bound (by copies on
-# the GPU), GPU-bound (by work that is no communication), and communication-bound.
-COPIES_LIMIT, GPU_LIMIT, COMMUNICATION_LIMIT = 0.5, 0.9, 0.3
+# Smallest shares of the time of a sequence (threads that call by turns) for the verdicts GPU-bound (by work that is no
+# communication) and communication-bound.
+GPU_LIMIT, COMMUNICATION_LIMIT = 0.9, 0.3
 # Verdict "asleep": for at least this share of the time of a sequence (threads that call by turns), the GPU waits
 # for the host while the host sleeps. It is tried before the verdict that both wait for each other.
 ASLEEP_LIMIT = 0.5
@@ -26,16 +26,21 @@ ASLEEP_LIMIT = 0.5
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
-# Parts of the time that count together for the verdict "allocation-bound".
-_ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
-
+# Causes of which the one with the largest gain is the verdict.
+_COMPARED = (
+    Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.GAPS,
+    Bound.WAIT,
+)  # fmt: skip
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
-    "loading, allocation, lock, copy: calls that block for it take 15 %, or copies on the GPU 50 %. communication: "
-    "kernels that communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that much longer than "
-    "the host. gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. "
+    "loading, allocation, lock, copy: without it the program would take 15 % less time at most, by the longer of the "
+    "host's and the GPU's time that remains. own-sleep, child, input: so without its sleep for a time that it sets, "
+    "for the end of a child process, or for data while a child process is busy for half of that. Of these, gaps and "
+    "wait, it is the one that gains most. communication: kernels that communicate take 30 %. gaps: the time between "
+    "kernels takes 15 %, and the GPU that much longer than the host. gpu: the GPU works 90 % beside them, or launches "
+    "find the queue full 15 %. idle: the sequence sleeps half of the time or more for data from outside its process. "
     "asleep: the GPU waits for the host half of the time or more while the host sleeps, and is not ready to run. "
     "cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of waiting is 15 % or more. "
     "Else gpu, or communication where most of it is that, where the GPU works for more of the time than the host does "
@@ -87,11 +92,23 @@ class SequenceDivision(Document, kw_only=True):
         Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
     ] = UNSET
     operations: Annotated[Unsigned, about("Kernels, copies and fills that ended in the covered time.")] = 0
-    host: Annotated[Figure, about("Share of the time in which the sequence did not wait for the GPU (h).")] = NOT_KNOWN
+    host: Annotated[
+        Figure,
+        about(
+            "Share of the time in which the sequence did not wait for the GPU (h). A free is the host's own time, and "
+            "so is a copy that blocks, except while it waits for other work of the GPU."
+        ),
+    ] = NOT_KNOWN
     gpu: Annotated[
         Figure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")
     ] = NOT_KNOWN
-    price: Annotated[Figure, about("What its waits cost at most: 1 - max(h, g).")] = NOT_KNOWN
+    price: Annotated[
+        Figure,
+        about(
+            "What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of "
+            "their own; the mean of the program's phases, and 0 where frees wait all the same."
+        ),
+    ] = NOT_KNOWN
     waits: Annotated[tuple[WaitShare, ...], about("By function, the one that costs most first.")] = ()
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")] = 0.0
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")] = 0.0
@@ -158,6 +175,7 @@ class DividedProcess(NamedTuple):
 
 def bounds_of(
     parts: Mapping[Part, int],
+    gains: Mapping[Bound, float],
     host: float,
     gpu: float,
     queue_full: float,
@@ -167,7 +185,7 @@ def bounds_of(
     off_cpu: Figure | None = None,
     ready: Figure | None = None,
 ) -> tuple[Bound, Bound | None]:
-    """The verdict about a sequence, and the second one, by the time of its parts and its shares."""
+    """The verdict about a sequence, and the second one, by the time of its parts, its gains and its shares."""
     if not any(parts.values()) or _share(parts, (Part.UNKNOWN,)) + late > MOST_UNKNOWN:
         return Bound.UNKNOWN, None
     communicates = _share(parts, COMMUNICATION_PARTS)
@@ -176,37 +194,39 @@ def bounds_of(
     asleep = 0.0 if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
-        (Bound.LOADING, _share(parts, (Part.LOADING,)), CAUSE_LIMIT),
-        (Bound.ALLOCATION, _share(parts, _ALLOCATION), CAUSE_LIMIT),
-        (Bound.LOCK, _share(parts, (Part.LOCK,)), CAUSE_LIMIT),
-        (Bound.COPY, _share(parts, (Part.COPY,)), CAUSE_LIMIT),
-        (Bound.COPY, _share(parts, (Part.COPIES,)), COPIES_LIMIT),
+        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:7]),
         # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
-        # What the host takes meanwhile remains.
-        (Bound.GAPS, min(_share(parts, (Part.BETWEEN,)), gpu - host), CAUSE_LIMIT),
+        (Bound.GAPS, gains[Bound.GAPS], CAUSE_LIMIT),
         (Bound.GPU, gpu - communicates, GPU_LIMIT),
         (Bound.GPU, queue_full, CAUSE_LIMIT),
+        (Bound.IDLE, gains[Bound.IDLE], ASLEEP_LIMIT),
         (Bound.ASLEEP, asleep, ASLEEP_LIMIT),
         (Bound.CPUS, min(between * ready_low, host - gpu), CAUSE_LIMIT),
-        (Bound.WAIT, 1 - max(host, gpu), CAUSE_LIMIT),
+        (Bound.WAIT, gains[Bound.WAIT], CAUSE_LIMIT),
     )
     of_host = Bound.ASLEEP if asleep > host / 2 else Bound.HOST
     of_gpu = Bound.COMMUNICATION if communicates > gpu / 2 else Bound.GPU
-    otherwise = of_gpu if gpu > host else Bound.SUBMISSION if submitting > host / 2 else of_host
+    otherwise = (
+        of_gpu if gains[Bound.GPU] > gains[Bound.HOST] else Bound.SUBMISSION if submitting > host / 2 else of_host
+    )
     holding = [(bound, share - limit) for bound, share, limit in rules if share >= limit]
+    if holding and holding[0][0] in _COMPARED:
+        holding.sort(key=lambda item: -item[1] if item[0] in _COMPARED else 1)
     verdict, margin = holding[0] if holding else (otherwise, CLOSE)
     close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]
+    close.sort(key=lambda bound: -gains[bound] if bound in _COMPARED else 0)
     # A verdict that barely holds names the one that holds without it.
     if margin < CLOSE and otherwise is not verdict:
         close.append(otherwise)
     return verdict, close[0] if close else None
 
 
-def price_of(host: Figure, gpu: Figure) -> Figure:
-    """The price of waiting, by the shares of time in which the host did not wait and in which the GPU worked."""
-    low, high = 1 - max(host.high, gpu.high), 1 - max(host.low, gpu.low)
-    return Figure(1 - max(host.share, gpu.share), max(low, 0.0), high)
+def price_of(host: Figure, gpu: Figure, gain: float, least: float, most: float) -> Figure:
+    """The price of waiting, which gains ``gain``, or from ``least`` to ``most`` by other ways to reckon, by the shares
+    of time in which the host did not wait and in which the GPU worked."""
+    error = max(max(each.high - each.share, each.share - each.low) for each in (host, gpu))
+    return Figure(gain, max(min(gain, least) - error, 0.0), min(max(gain, most) + error, 1.0))
 
 
 def _share(parts: Mapping[Part, int], chosen: tuple[Part, ...]) -> float:

@@ -10,7 +10,9 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
+from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
+    APART,
     COLUMNS,
     NO_END,
     QUEUE_FULL,
@@ -20,12 +22,15 @@ from stallprobes.watch.division.instants import (
     instants_of,
     sums_of,
 )
-from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
+
+# Time (ns) by which recording lengthens a call that submits, and clocks differ at an operation.
+_RECORDING_NS = 2_000
 
 
 class SequenceSums:
@@ -93,23 +98,37 @@ class SequenceSums:
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
         parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
         covered = sum(parts.values())
-        whole = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+        whole = steady_ns(sums)
         span_ns = self.done_ns - max(begin_ns, self.began_ns)
         recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
-        host, gpu = figure(whole - sums[:, WAITING], whole, recorded), figure(works, whole, recorded)
+        operations = int(self._operations.since(begin_ns).sum())
+        error = _RECORDING_NS * operations / covered if covered else 0.0
+        host, gpu = figure(whole - sums[:, WAITING], whole, recorded, error), figure(works, whole, recorded, error)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
-        price = price_of(host, gpu)
+        waits = self._waits.shares(begin_ns, functions)
+        between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
+        gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
+        sleeps = self.cpu.sleeps(begin_ns)
+        gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
+        # Who prepares what it sleeps for may limit it.
+        least = 0.0 if sleeps.outside + sleeps.thread >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
+        # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
+        beside = figure(works - sums[:, APART], whole, recorded, error)
+        most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
+        price = price_of(host, beside, gains[Bound.WAIT], least, most)
         late_ns = int(self._late.since(begin_ns).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
-        verdict, second = bounds_of(parts, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready)
+        verdict, second = bounds_of(
+            parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
+        )
         return SequenceDivision(
             threads=self._threads_without(left),
             device=device,
             covered_ns=covered,
             parts=parts,
-            operations=int(self._operations.since(begin_ns).sum()),
+            operations=operations,
             host=host,
             gpu=gpu,
             price=price,
@@ -123,7 +142,7 @@ class SequenceSums:
             late_ns=late_ns,
             verdict=verdict,
             second=second,
-            waits=limited(self._waits.shares(begin_ns, functions), price.share * (covered - parts.get(Part.END, 0))),
+            waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),
         )
 
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:

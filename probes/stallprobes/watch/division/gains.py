@@ -1,0 +1,104 @@
+"""Gains: what a program would take less time at most without one cause, by the times of its resources.
+
+The host and the GPU work beside each other. A cause that is removed leaves the longer of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.watch.division import instants
+from stallprobes.watch.division.cpu_time import Sleeps
+from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
+from stallprobes.watch.intervals import Int64s
+
+# Gain of each cause (share of the time).
+Gains = Mapping[Bound, float]
+# From this share of the time on, a side never waits, and all that is taken off it shortens the program. Else what it
+# does beside the other side only makes it wait longer.
+_NEVER_WAITS = 0.95
+# Gains of single bins are believed where they differ from those of the whole by this much: then the program has phases.
+# Less is scatter, of which the larger of two sides makes a smaller gain.
+_PHASES = 0.05
+# From this share of the time on, waits of frees are much of each step.
+_FREES = 0.1
+# Smallest share of the time asleep for data in which a child process works that prepares it.
+_LEAST_BUSY = 0.5
+# From this share of the time asleep for data on, it is not known what the program would do with data at once.
+LEAST_OUTSIDE = 0.02
+# Least number of waits in a bin, about as many as steps.
+_LEAST_WAITS = 8
+
+
+def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
+    """The gain of each cause, by sums in bins with ``waits`` waits in all, and the mean of those of bins alone."""
+    # A part of a step has one side alone.
+    count = min(max(waits // _LEAST_WAITS, 1), max(len(sums), 1))
+    sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count) if len(sums) else sums
+    sums = sums[steady_ns(sums) > 0]
+    if not len(sums):
+        none = dict.fromkeys(_gains(np.ones((1, instants.COLUMNS)), np.ones(1)), 0.0)
+        return none, none
+    whole, total = steady_ns(sums), sums.sum(axis=0, keepdims=True)
+    of_bins = {cause: float(np.average(gain, weights=whole)) for cause, gain in _gains(sums, whole).items()}
+    of_all = {cause: float(gain[0]) for cause, gain in _gains(total, steady_ns(total)).items()}
+    phases = {cause: of_bins[cause] if abs(of_bins[cause] - gain) > _PHASES else gain for cause, gain in of_all.items()}
+    return phases, of_bins
+
+
+def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: float) -> Gains:
+    """``gains`` with those of sleeps, by the shares of time in which the host did not wait, in which the GPU worked,
+    and in which it did nothing while the host was between calls.
+
+    A child process is what prepares the data if it works for half of the time for which the sequence waits for data.
+    It limits every gain but its own.
+    """
+    prepares = sleeps.outside >= LEAST_OUTSIDE and sleeps.children >= _LEAST_BUSY * sleeps.outside
+    limit = 1 - sleeps.children if prepares else 1.0
+
+    def gain(share: float) -> float:
+        own = share if host >= _NEVER_WAITS else min(share, between)
+        return max(min(own, 1 - max(gpu, host - own)), 0.0)
+
+    return {cause: max(min(gain, limit), 0.0) for cause, gain in gains.items()} | {
+        Bound.OWN_SLEEP: min(gain(sleeps.own), limit),
+        Bound.CHILD: gain(sleeps.child),
+        Bound.INPUT: gain(sleeps.outside) if prepares else 0.0,
+        Bound.IDLE: 0.0 if prepares else sleeps.outside,
+    }
+
+
+def steady_ns(sums: Int64s) -> Int64s:
+    """The time (ns) of each bin without that after the last operation."""
+    steady: Int64s = sums[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+    return steady
+
+
+def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.float64]]:
+    def share(*columns: int) -> NDArray[np.float64]:
+        return np.asarray(sums[:, list(columns)].sum(axis=1) / whole, dtype=np.float64)
+
+    host, gpu = 1 - share(instants.WAITING), share(*(NUMBERS[part] for part in GPU_PARTS))
+    # A free waits for all work: without waits before it, it would be as much longer, and so a wait behind it.
+    late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS) - share(instants.LATE_FREES)
+    alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
+    allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
+    # A copy that blocks is both sides' work.
+    copying, own = share(instants.COPYING), share(instants.OWN_COPIES)
+    copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
+    gains = {
+        Bound.LOADING: share(NUMBERS[Part.LOADING]),
+        Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
+        Bound.LOCK: share(NUMBERS[Part.LOCK]),
+        Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
+        # What the host takes meanwhile remains.
+        Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
+        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(instants.APART)), 0.0),
+        Bound.GPU: 1 - host + frees + late,
+        Bound.HOST: 1 - gpu,
+    }
+    return {cause: np.maximum(gain, 0.0) for cause, gain in gains.items()}

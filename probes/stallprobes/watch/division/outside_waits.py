@@ -1,0 +1,152 @@
+"""Waits for the GPU outside calls: a thread spins on memory that a kernel writes, or sleeps until a host function wakes
+it. No call shows them, but what follows does: the thread goes on when its work has ended, however long that took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
+from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.pending import column
+from stallprobes.watch.intervals import Int64s, int64s
+
+# Number of the function of such a wait, which is none, and its name.
+OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
+# Shortest gap between calls (ns), and shortest time of the work that is pending when it begins.
+_LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
+# By the clocks of records, work may end so much later (ns) than it did.
+_CLOCK_ERROR_NS = 5_000
+# A judgement needs so many gaps, and that in this share of them the work ends.
+_LEAST_GAPS, _LEAST_ENDED = 20, 0.95
+# How what follows the end of the work depends on how long that took: by 0 behind a wait, by -1 where the host computes
+# all the time, and by more where both take longer with the same input. Limits with errors of the slope, and the least
+# scatter (ms²) of the work's time.
+_LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
+# Functions by which work of the GPU calls a function of the host, which may wake a thread. Behind them a thread waits
+# that sleeps for at least this share of the work's time, unless the slope says the opposite.
+_WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
+
+
+@dataclass
+class _Gaps:
+    """The gaps between calls of two functions: their number, in how many work ended, and of these the sums of the
+    work's time (ms), of that after it, and of their products. ``asleep_ns``: how long the thread slept in slices of
+    time in which work took ``pending_ns`` of such gaps."""
+
+    counts: Int64s = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(5))
+    asleep_ns: float = 0.0
+    pending_ns: float = 0.0
+
+    def add(self, work_ns: Int64s, after_ns: Int64s) -> None:
+        ended = after_ns >= -_CLOCK_ERROR_NS
+        work, after = work_ns[ended] / 1e6, after_ns[ended] / 1e6
+        self.counts += (len(work_ns), len(work))
+        self.sums += [each.sum() for each in (work, after, work * work, work * after, after * after)]
+
+    @property
+    def wait(self) -> bool:
+        """Whether the thread waits in them."""
+        count, ended = self.counts.tolist()
+        if count < _LEAST_GAPS or ended < _LEAST_ENDED * count:
+            return False
+        work, after, squares, products, squares_after = (self.sums / ended).tolist()
+        scatter = max(squares - work * work, 0.0) + _LEAST_SCATTER
+        slope = (products - work * after) / scatter
+        left = max(squares_after - after * after - slope * slope * scatter, 0.0) + (_CLOCK_ERROR_NS / 1e6) ** 2
+        error: float = (left / scatter / ended) ** 0.5
+        if self.pending_ns and self.asleep_ns >= _LEAST_ASLEEP * self.pending_ns:
+            return bool(slope + _DEVIATIONS * error > _LEAST_SLOPE)
+        return bool(slope - _DEVIATIONS * error > _LEAST_SLOPE and slope + error < _MOST_SLOPE)
+
+
+class OutsideWaits:
+    """What is known of the gaps between calls of a process, by the functions before and behind them."""
+
+    def __init__(self) -> None:
+        self._gaps: dict[tuple[int, int], _Gaps] = {}
+        # The last call of each thread before a slice of time: its end and its function.
+        self._last: dict[int, tuple[int, int]] = {}
+
+    def with_waits(
+        self,
+        threads: Mapping[int, ThreadCalls],
+        operations: Rows,
+        functions: Mapping[int, str],
+        cpu: CpuSamples,
+        begin_ns: int,
+        end_ns: int,
+    ) -> dict[int, ThreadCalls]:
+        """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
+        ``end_ns`` and those before. ``functions`` are names by number."""
+        wakes = [number for number, name in functions.items() if name.startswith(_WAKES)]
+        found = {}
+        for thread, calls in threads.items():
+            passed = passed_ns(cpu.get(thread), begin_ns, end_ns) if wakes else None
+            inside = calls.spans.within(begin_ns, end_ns)
+            asleep = None
+            if passed is not None:
+                asleep = end_ns - begin_ns - int((inside.ends - inside.begins).sum()) - sum(passed)
+            found[thread] = self._with_waits(thread, calls, operations, wakes, asleep, begin_ns)
+        return found
+
+    def _with_waits(
+        self,
+        thread: int,
+        calls: ThreadCalls,
+        operations: Rows,
+        wakes: list[int],
+        asleep_ns: float | None,
+        begin_ns: int,
+    ) -> ThreadCalls:
+        if not len(calls.functions):
+            return calls
+        last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
+        self._last[thread] = int(calls.spans.ends[-1]), int(calls.functions[-1])
+        before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
+        gaps = np.flatnonzero(calls.spans.begins - before >= _LEAST_GAP_NS)
+        if not len(gaps):
+            return calls
+        functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
+        work = operations[operations["thread"] == thread]
+        order = np.argsort(work["returned"], kind="stable")
+        ends = np.concatenate(([0], np.maximum.accumulate(column(work, "end")[order])))
+        ends = ends[np.searchsorted(column(work, "returned")[order], before[gaps], "right")]
+        took, after = ends - before[gaps], calls.spans.begins[gaps] - ends
+        pending, new = took >= _LEAST_WORK_NS, calls.spans.begins[gaps] >= begin_ns
+        waits = np.zeros(len(gaps), dtype=np.bool_)
+        pairs = functions << 32 | calls.functions[gaps]
+        for pair in np.unique(pairs[pending]).tolist():
+            known = self._gaps.setdefault((pair >> 32, pair & 0xFFFFFFFF), _Gaps())
+            same = pairs == pair
+            counted = same & new & pending
+            known.add(took[counted], after[counted])
+            if asleep_ns is not None and pair >> 32 in wakes and counted.any():
+                # Not all work is recorded.
+                known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
+                known.asleep_ns += asleep_ns
+            waits |= same & pending & known.wait
+        waits &= after >= -_CLOCK_ERROR_NS
+        gaps, ends = gaps[waits], ends[waits]
+        return _inserted(calls, gaps, before[gaps], np.minimum(ends, calls.spans.begins[gaps]))
+
+
+def _inserted(calls: ThreadCalls, places: Int64s, begins: Int64s, ends: Int64s) -> ThreadCalls:
+    """``calls`` with waits in front of some of them."""
+
+    def column_of(values: Int64s, new: Int64s | int) -> Int64s:
+        return int64s(np.insert(values, places, new))
+
+    return ThreadCalls(
+        spans=Spans(column_of(calls.spans.begins, begins), column_of(calls.spans.ends, ends)),
+        kinds=column_of(calls.kinds, int(CallKind.WAITS)),
+        contexts=column_of(calls.contexts, 0),
+        holds=column_of(calls.holds, 0),
+        functions=column_of(calls.functions, OUTSIDE),
+    )

@@ -1,0 +1,124 @@
+"""Waits for the GPU outside calls, by what follows the end of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.instants import Spans, ThreadCalls
+from stallprobes.watch.division.outside_waits import OUTSIDE, OutsideWaits
+from stallprobes.watch.division.pending import OPERATION
+from stallprobes.watch.intervals import Int64s, int64s
+
+US, MS = 1000, 1_000_000
+LAUNCH, HOST_FUNCTION = 1, 2
+NAMES: Mapping[int, str] = {LAUNCH: "cuLaunchKernel", HOST_FUNCTION: "cuLaunchHostFunc"}
+STEPS = 200
+CHANCE = np.random.default_rng(5)
+
+
+def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[ThreadCalls, Rows]:
+    """Steps of a launch, whose work begins as it returns, and a call 1 us later; then a gap until the next launch."""
+    calls, work, now = [], np.zeros(STEPS, OPERATION), MS
+    for step in range(STEPS):
+        calls += [(now, now + 5 * US, LAUNCH), (now + 6 * US, now + 7 * US, function)]
+        returned = now + 5 * US
+        work[step]["start"], work[step]["end"] = returned, now + 7 * US + work_ns[step]
+        work[step]["returned"], work[step]["thread"] = returned, 1
+        now += 7 * US + gap_ns[step]
+    begins, ends, functions = int64s(calls).T.copy()
+    none = np.zeros_like(begins)
+    made = ThreadCalls(
+        spans=Spans(begins, ends), kinds=none + int(CallKind.SUBMITS), contexts=none, holds=none, functions=functions
+    )
+    return made, work
+
+
+def waits(calls: ThreadCalls, work: Rows, cpu: Mapping[int, Int64s] | None = None) -> ThreadCalls:
+    """The calls with their waits, all in one slice of time."""
+    end = int(calls.spans.ends[-1])
+    return OutsideWaits().with_waits({1: calls}, work, NAMES, cpu or {}, 0, end)[1]
+
+
+def noisy(ns: int, share: float = 0.1) -> Int64s:
+    return int64s(ns * CHANCE.uniform(1 - share, 1 + share, STEPS))
+
+
+def count(calls: ThreadCalls) -> int:
+    return int(np.count_nonzero(calls.functions == OUTSIDE))
+
+
+def test_a_thread_that_goes_on_whenever_its_work_has_ended_waits() -> None:
+    took, after = noisy(5 * MS), noisy(2 * MS)
+    calls, work = program(took, took + after)
+    found = waits(calls, work)
+    # The last gap has no end.
+    assert count(found) == STEPS - 1
+    chosen = found.functions == OUTSIDE
+    assert (found.spans.ends - found.spans.begins)[chosen].tolist() == took[:-1].tolist()
+    assert set(found.kinds[chosen].tolist()) == {int(CallKind.WAITS)}
+    assert (found.spans.begins[1:] >= found.spans.ends[:-1]).all()
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        # It computes for as long as it takes, and the work ends meanwhile.
+        lambda took: noisy(7 * MS),
+        # With the same input, both take longer.
+        lambda took: int64s(took * 1.5),
+        # It goes on before the work has ended.
+        lambda took: int64s(took * 0.5),
+    ],
+)
+def test_a_thread_that_computes_beside_its_work_does_not_wait(gap: object) -> None:
+    took = noisy(5 * MS)
+    assert callable(gap)
+    assert count(waits(*program(took, gap(took)))) == 0
+
+
+def test_work_that_always_takes_as_long_says_nothing() -> None:
+    took = np.full(STEPS, 5 * MS)
+    assert count(waits(*program(took, took + noisy(2 * MS)))) == 0
+
+
+def test_behind_a_host_function_a_thread_waits_that_sleeps_for_as_long() -> None:
+    took = np.full(STEPS, 5 * MS)
+    calls, work = program(took, took + noisy(2 * MS), HOST_FUNCTION)
+    end = int(calls.spans.ends[-1])
+    # It computes for 2 of 7 ms, or for all.
+    for share, expected in ((2 / 7, STEPS - 1), (1, 0)):
+        samples = int64s([[0, 0, 0], [end + 1, 0, round(share * end)]])
+        assert count(waits(calls, work, {1: samples})) == expected
+
+
+def test_few_gaps_say_nothing() -> None:
+    took = noisy(5 * MS)
+    calls, work = program(took, took + noisy(2 * MS))
+    few = ThreadCalls(
+        spans=Spans(calls.spans.begins[:20], calls.spans.ends[:20]), kinds=calls.kinds[:20],
+        contexts=calls.contexts[:20], holds=calls.holds[:20], functions=calls.functions[:20],
+    )  # fmt: skip
+    assert count(waits(few, work)) == 0
+
+
+def test_a_gap_between_two_slices_is_one_of_the_second() -> None:
+    took = noisy(5 * MS)
+    calls, work = program(took, took + noisy(2 * MS))
+    book, half = OutsideWaits(), STEPS
+    parts = [
+        ThreadCalls(
+            spans=Spans(calls.spans.begins[part], calls.spans.ends[part]), kinds=calls.kinds[part],
+            contexts=calls.contexts[part], holds=calls.holds[part], functions=calls.functions[part],
+        )
+        for part in (slice(half), slice(half, None))
+    ]  # fmt: skip
+    border = int(parts[1].spans.begins[0])
+    first = book.with_waits({1: parts[0]}, work, NAMES, {}, 0, border)[1]
+    second = book.with_waits({1: parts[1]}, work, NAMES, {}, border, int(calls.spans.ends[-1]))[1]
+    assert count(first) + count(second) == STEPS - 1
+    assert int(second.functions[0]) == OUTSIDE

@@ -1,0 +1,65 @@
+"""Samples of threads in a made /proc: their times, what they sleep for, and child processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factories.watch_calls import process, thread
+from stallprobes.watch.division.cpu_time import CHILDREN
+from stallprobes.watch.reading.source import FolderSource
+from stallprobes.watch.thread_samples import ThreadSamples
+
+PID, CHILD, GRANDCHILD = 100, 7, 8
+
+
+def write(proc: Path, pid: int, place: str, cpu_ns: int, delay_ns: int = 0, children: tuple[int, ...] = ()) -> None:
+    """A process of one thread, which sleeps in a function of the kernel."""
+    for folder in (proc / str(pid), proc / str(pid) / "task" / str(pid)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schedstat").write_text(f"{cpu_ns} {delay_ns} 3\n")
+        (folder / "stat").write_text(f"{pid} (a b) S 1 1")
+        (folder / "wchan").write_text(place)
+        (folder / "children").write_text(" ".join(map(str, children)))
+
+
+def look_at(samples: ThreadSamples, source: FolderSource, now: int) -> None:
+    """A look at the process."""
+    samples.look(process(thread(PID)), source, lambda: now)
+
+
+@pytest.mark.parametrize(
+    ("place", "slept"),
+    [
+        ("hrtimer_nanosleep", [10, 0, 0, 0]),
+        ("do_wait", [0, 10, 0, 0]),
+        ("anon_pipe_read", [0, 0, 10, 0]),
+        ("poll_schedule_timeout.constprop.0", [0, 0, 10, 0]),
+        ("futex_wait_queue", [0, 0, 0, 10]),
+        ("futex_do_wait", [0, 0, 0, 10]),
+        ("", [0, 0, 0, 0]),
+    ],
+)
+def test_a_sleep_counts_for_what_it_waits_for(tmp_path: Path, place: str, slept: list[int]) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    for now, cpu in ((1000, 5), (1010, 6)):
+        write(tmp_path, PID, place, cpu, 2)
+        look_at(samples, source, now)
+    assert samples.arrays()[PID].tolist() == [[1000, 2, 5, 0, 0, 0, 0], [1010, 2, 6, *slept]]
+
+
+def test_the_busiest_child_counts_and_so_do_children_of_children(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    for now, child, grandchild in ((1000, 0, 0), (1010, 2, 9), (1020, 9, 10)):
+        write(tmp_path, PID, "do_wait", 5, children=(CHILD,))
+        write(tmp_path, CHILD, "", child, children=(GRANDCHILD, 999))
+        write(tmp_path, GRANDCHILD, "", grandchild)
+        look_at(samples, source, now)
+    assert samples.arrays()[CHILDREN][:, 2].tolist() == [0, 9, 16]
+
+
+def test_a_thread_that_is_not_known_has_no_samples(tmp_path: Path) -> None:
+    samples = ThreadSamples()
+    samples.look(process(thread(PID)), FolderSource(tmp_path, tmp_path))
+    assert PID not in samples.arrays()
