@@ -21,7 +21,7 @@ from stallprobes.model import Probe
 CUDA: Final = "cuda"
 # Name of the engine's backend for a simulated GPU.
 SIM: Final = "sim"
-# Name of the engine's backend without a GPU.
+# Name of the engine's backend for probes of the host alone: it uses no GPU, not even a simulated one.
 HOST: Final = "host"
 # Value of ``waiting`` (names of aggressors that wait for the baseline) where none wait. A recording leaves out the
 # member if its value is this very object.

@@ -16,7 +16,7 @@ from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# Largest number of samples kept of a thread, the latest ones.
+# Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
 MOST_SAMPLES = 256
 # Largest number of threads whose sleep is sampled, the first ones, and of child processes.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64

@@ -20,8 +20,8 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of cells that are figures of one check: with them, the key for the worst cell selects the cell that
-# stalls worst. With other contents it selects, in a comparison, the cell that changed most.
+# Contents of cells for which the key for the worst cell selects the largest stall. With any other, the key selects
+# the largest change since the compared check, if there is one.
 _FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
 # Usual keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}

@@ -40,8 +40,8 @@ CALLS = {P50: 1, P99: 100}
 # of these slowest calls each check has. The larger shares for p99 find changes of more calls. For p50, further
 # tests use each check's share of the calls, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share of the slowest calls among a victim's calls beside the same aggressors. The number of them in each repeat
-# shows whether calls are independent. The share is large enough for some in each repeat.
+# Share of calls that count as slow, of all repeats together. If a repeat has far more or fewer of them than chance
+# allows, its calls are not independent, and the comparison takes that into account.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]

@@ -58,15 +58,16 @@ MOST_RIVAL = 0.75
 # context has the GPU. An offset with a smaller share is rejected. The limit is below 1, since the records of
 # context switches may have gaps.
 CONSISTENT = 0.95
-# Number of consecutive context switches that form a group. Each group confirms the known clock offset, or moves it.
+# Number of consecutive switches of the GPU between contexts that form a group. The offset between the clocks of GPU
+# and host, once found, is confirmed or moved by each group.
 FOLLOWED = 32
 # Smallest number of the FOLLOWED context switches of a group that must match a start of work. A group with fewer
 # matches leaves the clock offset as it is.
 LEAST_FOLLOWED = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
-# Shortest time (ns) without work of the context before a start of work that is compared with context switches. After a
-# shorter one, the work need not have waited for a switch.
+# Work behind work of its own context is compared with context switches only after a pause of this time (ns). Behind a
+# shorter one the context may still have the GPU, and the work waits for no switch.
 IDLE_NS = 50_000
 # Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000

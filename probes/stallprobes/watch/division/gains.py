@@ -28,7 +28,8 @@ _PHASES = 0.05
 _FREES = 0.1
 # Smallest share of the time asleep for data in which a child process works that prepares it.
 _LEAST_BUSY = 0.5
-# From this share of the time asleep for data on, it is not known what the program would do with data at once.
+# Smallest share of all time that threads sleep for data from outside the process at which it matters: a child process
+# may prepare the data, and without waits for the GPU the program may gain nothing.
 LEAST_OUTSIDE = 0.02
 # Least number of waits in a bin, about as many as steps.
 _LEAST_WAITS = 8

@@ -28,7 +28,7 @@ _MOST_OF_THREADS = 1000
 # Largest time (ns) by which GPU work may start, by the records, before the call that submitted it: CUPTI's conversion
 # from the GPU's clock is off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
-# Beginnings of the names of kernels of NCCL and NVSHMEM.
+# Words, in lower case, in the names of kernels of NCCL and NVSHMEM: a kernel with one of them communicates.
 _COMMUNICATION = ("nccl", "nvshmem")
 # Kinds of records of work on the GPU.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
@@ -246,8 +246,7 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
     correlations = int64s(overheads["correlation"])
     places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
     owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
-    of_threads = np.flatnonzero(owners < 0)[:_MOST_OF_THREADS]
-    of_threads = of_threads[correlations[of_threads] == 0]
+    of_threads = np.flatnonzero((owners < 0) & (correlations == 0))[:_MOST_OF_THREADS]
     threads = overheads["thread"][of_threads]
     for thread in np.unique(threads).tolist():
         own = np.flatnonzero(calls["thread"] == thread)

@@ -23,7 +23,7 @@ BETWEEN = -1
 _MOST_ASLEEP = 0.5
 # Begins (ns) of the calls in flight, by thread: there are none.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
-# Largest number of threads whose last call is kept: the last ones that made calls.
+# Largest number of threads for which the end of the last call is kept: those whose last call ended latest.
 _MOST_THREADS = 1024
 
 

@@ -18,7 +18,7 @@ from stallprobes.watch.lines.logged_calls import LoggedCalls
 # A blocking call is unusually long if it takes at least this multiple of the median of its function in the same
 # reading.
 _UNUSUAL = 10
-# Smallest number of calls of a function in a reading from which its median is computed.
+# Smallest number of calls that a function must have in a reading of the log. With fewer, no call counts as long.
 _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5

@@ -58,8 +58,8 @@ _MOST_UPDATES = 32
 # and time (ns) of waits in rounds whose parts of the time are known. One column for each part follows: how much longer
 # (ns) the late rank spent in it.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
-# Number of columns of the sums of a pair of ranks: WAITS, ROUNDS, WAITS_OF_PARTS, and one column for each part of the
-# time.
+# Number of columns of the sums of a pair of ranks (one waits for the other): WAITS, ROUNDS, WAITS_OF_PARTS, and one
+# for each part of the time.
 PAIR_COLUMNS = 3 + len(ORDER)
 # Columns of the sums of a communicator's member: time (ns) of its matched kernels while no other kernel runs, how much
 # of it (ns) is a wait, and the number of these kernels.
