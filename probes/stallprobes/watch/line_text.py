@@ -13,6 +13,7 @@ from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
 from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
@@ -50,6 +51,11 @@ _HOST_REMEDIES = {
 }
 # Remedy for waits for the GPU.
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
+# Remedy for time between calls, where most of what waits cost is time in which the program's own code waits.
+_OUTSIDE_REMEDY = (
+    "The program waits here for the GPU outside calls, as by polling memory or for a host function: submit the next "
+    "work before that."
+)
 # Name of a thread of PyTorch's that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
 # Remedy for calls that copy to the GPU and block.
@@ -194,6 +200,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         )
     waits = line.price if sequence.divided else line.waits.share
     if line.between.share > waits and line.between.share >= line.calls.share:
+        if sequence.verdict is Bound.WAIT and sequence.waits and sequence.waits[0].function == OUTSIDE_NAME:
+            return _OUTSIDE_REMEDY
         return _HOST_REMEDIES.get(sequence.verdict) or _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)

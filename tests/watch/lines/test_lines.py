@@ -24,6 +24,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.instants import Spans
+from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
 from stallprobes.watch.line_text import (
@@ -786,3 +787,10 @@ def test_what_helps_a_line_fits_what_held_up_its_calls(cause: WaitCause, words: 
     made = line(waits=LineTime(), calls=calls, between=LineTime(), price=0.0)
     sequence = divided(Bound.LOCK)
     assert remedy_text(made, process_with().changed(sites=(site,)), sequence).startswith(words)
+
+
+def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() -> None:
+    made = line(between=LineTime(share=0.5, function=LAUNCH))
+    outside = WaitShare(function=OUTSIDE_NAME, calls=9, ns=9, share=1.0)
+    assert "outside calls" in remedy_text(made, process_with(), divided(Bound.WAIT).changed(waits=(outside,)))
+    assert remedy_text(made, process_with(), divided(Bound.WAIT)).startswith("Do this work of the host once")
