@@ -152,8 +152,9 @@ def test_a_hanging_call_shows_its_age_and_counts_as_waited() -> None:
         assert min(flight.age_ns, window.duration_ns) >= 200 * MS
         assert window.iterations == window.channels[WAIT].count == 0
         waited = window.channels[DUE]
-        assert waited.count == pytest.approx(window.duration_ns / MS, abs=1)
-        assert waited.max_ns == window.duration_ns
+        # What is read of a call in flight is a moment older than the snapshot where the machine is busy.
+        assert waited.count == pytest.approx(waited.max_ns / MS, abs=1)
+        assert 199 * MS <= waited.max_ns <= window.duration_ns
         word[0] = 1
         seen = until(board, "p", 50)
     assert seen.state is ProbeState.RUNNING
