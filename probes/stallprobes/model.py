@@ -179,6 +179,7 @@ class Context:
 
 # Contexts in which probes run; PEER is the primary one of the session's second GPU.
 PRIMARY = Context("primary")
+# The second context in which probes run: made with cuCtxCreate, on the GPU of the primary one.
 SECONDARY = Context("secondary")
 THIRD = Context("third")
 GREEN = Context("green")

@@ -33,7 +33,8 @@ class SlotState:
     opens_ns: int
 
 
-# Slot state that a switched-off victim sees: its slot (the time of its group of victims) is closed and does not open.
+# State of the slot of a switched-off victim: closed, with no time at which it opens. (In a slot, only the victims of
+# one group run.)
 CLOSED = SlotState(is_open=False, not_alone=False, opens_ns=0)
 
 

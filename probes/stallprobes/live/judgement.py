@@ -30,7 +30,8 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
 # Shortest time (ns) between two switches of aggressors at which a stall can be assigned to one of them.
 _AT_ONCE_NS = 100 * MS
-# Factor by which a stall's latency must grow so that it counts as a new stall, which has a begin of its own.
+# A stall whose latency exceeds its largest one so far by more than this factor counts as a new stall: its begin is
+# searched again.
 _GROWTH = 3.0
 
 

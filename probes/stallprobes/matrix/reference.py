@@ -36,8 +36,9 @@ REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of a reference's checks that must have measured a victim beside an aggressor, so that the
 # reference states whether it stalls: one check shows no agreement.
 LEAST_CHECKS = 2
-# A latency is unusual if its ratio to the baseline is above or below all ratios of the reference by this factor,
-# which depends on the percentile. It leaves out ratios close to the limit of a verdict; p99 varies more.
+# Factor, by percentile, by which a latency's ratio to the baseline must exceed the highest ratio of a reference's
+# checks, or fall below the lowest one, to be unusual. A smaller one would include ratios near the limit of a verdict;
+# p99 varies more.
 CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # Number of calls that a victim needs beside an aggressor, for each percentile, to show that a stall of the
 # reference is absent here.
@@ -47,7 +48,8 @@ WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# Suffix of a simulated GPU's name in the machine's fingerprint.
+# End of the names of a simulated GPU, its driver and its CUDA in a fingerprint. It is removed before they are compared
+# with those of a reference.
 _SIMULATED = " (SIMULATED)"
 # Keys of the machine's fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")

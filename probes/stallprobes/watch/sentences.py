@@ -24,8 +24,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 # Smallest number of context switches without a place on the host's clock that a sentence reports: each process has some
 # at its start.
 _MANY_SWITCHES = 16
-# Divided share of the time below which a sentence says that not all time was divided into parts. It is below 1, as a
-# burst of calls leaves a part out.
+# Share of the time that must be divided into parts; if less is, a sentence says how much. It is below 1, since a burst
+# of calls leaves some time undivided.
 _MOSTLY = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001

@@ -277,7 +277,8 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
     return tuple(rows), tuple(columns)
 
 
-# Styles of symbols, light to dark by severity; other symbols are white.
+# Styles of the symbols of cells: starved and failed, then stalls (the highest ratio first), then invalid. The next
+# line adds those that are dim; others have the default style.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
 # Style of a cell by the outcome of its comparison; an outcome that is not in this table counts as no change.

@@ -17,7 +17,8 @@ from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
 
-# Number of times that the GPU's clock is read for one offset from the host's clock; the best reading counts.
+# Number of times that the GPU's clock is read for one offset from the host's clock. The largest offset counts: the host
+# sees each reading late, which makes the offset too small.
 _READS = 3
 # Longest wait (ns) for the kernel that reads the GPU's clock. It is generous, since a long kernel may be ahead and a
 # starved launch is no reason to give up the timeline.

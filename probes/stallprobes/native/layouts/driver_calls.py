@@ -440,7 +440,8 @@ _USES = {
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
 # Size (bytes) of the unit of an argument with the size of a copy, by the argument's word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
-# Number of dimensions of a copy whose parameter points to a structure, by the parameter's word in _PARAMETERS.
+# Number of dimensions of a copy that a structure describes (CUDA_MEMCPY2D, CUDA_MEMCPY3D), by the word in _PARAMETERS
+# for the pointer to the structure.
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}
 
 

@@ -34,8 +34,8 @@ _LOOKED_FOR_NS = 3_000_000_000
 # Largest number of calls in one reading, the last ones, that are matched with GPU records. Only calls whose stream
 # differs from that of the call before are candidates.
 _MOST_CHANGES = 1 << 14
-# Number of a reading's last calls in which changes from one stream to another are searched first. If they have
-# fewer than _MOST_CHANGES, all calls of the reading are searched.
+# Number of calls at the end of a reading of a process's file in which changes of the stream are searched first. If
+# these calls have fewer than _MOST_CHANGES, all calls of the reading are searched.
 _LAST_LOOKED_AT = 1 << 15
 # Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15

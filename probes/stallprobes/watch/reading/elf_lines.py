@@ -18,7 +18,8 @@ from stallprobes.foreign_text import printable
 
 # Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
-# Largest number of files, and of folders, in a unit of a line table.
+# Largest number of folders, and of files, in a unit of a line table. A unit with more is rejected as damaged; only in
+# versions 2 to 4, files beyond the limit are left out.
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8
