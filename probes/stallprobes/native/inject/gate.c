@@ -2,7 +2,7 @@
  *
  * CUPTI loses all later records of a thread if a kind is switched during such a call of it (CUPTI 13.0 and 13.5; 13.0
  * also crashed). So calls that begin while the gate is closed are held in their first callback, and kinds are switched
- * once those before them have returned. Calls that only wait or ask pass.
+ * once those before them have returned. Calls that wait pass.
  *
  * Nobody waits for long. A gate behind which a call does not return soon is opened again without a switch, also by a
  * call that was held for HOLD_MS, as where the thread that closed it has no CPU. During the switch itself a call is held
