@@ -41,8 +41,10 @@ enum {
     LEAST_CALLS = 50,
     /* How long a profiler of the program waits for a switch to end. */
     STOP_MS = 1000,
-    /* How long calls that began without callbacks have to return before records are on. */
+    /* How long calls that began without callbacks have to return before records are on. One may take longer, during which
+     * a switch has crashed CUPTI 13.0: with that, all calls are followed. */
     RESUME_MS = 50,
+    QUIET_VERSION = 130100,
     /* When a switch is tried again that a call prevented: a thread that copies into pageable memory, copy after copy, is
      * outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
@@ -227,7 +229,8 @@ static double budget(void)
 /* Whether callbacks take so much that those of frequent calls are off in windows without records, from then on. */
 static int is_quiet(struct amount on)
 {
-    if (self.quiet || calls_cost(on.busiest, on.ns) <= QUIET_FROM * budget())
+    if (self.quiet || ss_header->cupti_version < QUIET_VERSION ||
+        calls_cost(on.busiest, on.ns) <= QUIET_FROM * budget())
         return self.quiet;
     /* What was measured until now left callbacks out. */
     self.slowdowns = 0;
