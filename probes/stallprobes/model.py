@@ -177,12 +177,15 @@ class Context:
     device: int = 0
 
 
-# Contexts in which probes run; PEER is the primary one of the session's second GPU.
+# The primary context of the session's first GPU, in which probes run by default.
 PRIMARY = Context("primary")
 # The second context in which probes run: made with cuCtxCreate, on the GPU of the primary one.
 SECONDARY = Context("secondary")
+# A third context in which probes run, on the same GPU.
 THIRD = Context("third")
+# Green context in which probes run: it has some SMs of the primary context.
 GREEN = Context("green")
+# The primary context of the session's second GPU.
 PEER = Context("primary", 1)
 
 

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 CHECK_SCHEMA = "stallscope.check/3"
 # Largest number of cells, and of verdicts, in a document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Limits of a document of one machine. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS
-# is far above a probe's channels, some twenty.
+# Largest number of repeats for each host, and of different channel names, in the JSON document of a check that is
+# read. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS is far above a probe's
+# channels, some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 # Names of the phases that a channel may have.

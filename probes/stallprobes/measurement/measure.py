@@ -45,9 +45,9 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Longest wait (s) until the calls of aggressors have returned.
+# Longest wait (s) until the calls of a run's switched-off aggressors have returned.
 _DRAIN_S = 2.0
-# Longest wait (s) until aggressors prove that they run.
+# Longest wait (s) until every aggressor that a run has switched on runs or has failed.
 _PROOF_S = 5.0
 # Longest time (s) to wait for the timeline's records of all work so far. They usually arrive within 10 ms, but on an
 # H200 behind back-to-back pageable copies only after half a second.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Time (s) after the window for which a run keeps its records, so that an aggressor's last work can end and be
 # collected.
 _AFTER_S = 5.0
-# Time (s) between two reads of the calls that probes have made. A probe's ring holds 8192 calls, which back-to-back
-# launches fill in 25 ms.
+# Time (s) between two reads of the probes' calls for a run's timeline. A probe's ring of them holds 8192, which
+# back-to-back launches fill in 25 ms.
 _READ_S = 0.02
 
 

@@ -16,7 +16,8 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Stands for the file position of the probe set, or of its baselines, where the recording has had none so far.
+# Value in place of the file position of the probe set, or of its baselines, where the recording has had none so
+# far.
 _NONE = -1
 # Number of decoded probe sets, and also of decoded baselines, that are kept for the next observations.
 _HELD = 4

@@ -58,7 +58,7 @@ _CALLS, _VIRTUAL_CALLS = 8, 160
 # Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S
 # on a simulated GPU.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
-# Duration (s) of an iteration above which an aggressor is slow.
+# Duration (s) of an aggressor's iteration above which the aggressor is slow; on a simulated GPU, none is.
 _SLOW_S = 0.015
 # Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time,
 # _VIRTUAL_BLOCKS_PER_BASELINE on a simulated GPU. A block is the windows of several victims beside the same
