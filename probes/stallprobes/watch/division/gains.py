@@ -18,20 +18,26 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# From this share of the time on, a side never waits, and all that is taken off it shortens the program. Else what it
-# does beside the other side only makes it wait longer.
+# Share of the time for which the host (or the GPU) must be busy to count as never waiting for the other. All work
+# that is then taken off it shortens the program. Below this share, its work beside the other's work is mostly left
+# out of a gain, since without that work it would only wait longer.
 _NEVER_WAITS = 0.95
-# Gains of single bins are believed where they differ from those of the whole by this much: then the program has phases.
-# Less is scatter, of which the larger of two sides makes a smaller gain.
+# Smallest difference (share of the time) at which a program has phases: between a gain as the mean of the bins'
+# gains and the gain by the sums of all bins. Above it, the mean is used. A smaller difference is scatter, and the
+# gain by the sums is used.
 _PHASES = 0.05
-# From this share of the time on, waits of frees are much of each step.
+# Smallest share of the time inside frees that wait for the GPU at which other waits gain nothing: without these,
+# the frees would wait as much longer.
 _FREES = 0.1
-# Smallest share of the time asleep for data in which a child process works that prepares it.
+# A child process counts as preparing a sequence's data if it is on a CPU for at least this multiple of the time for
+# which the sequence (threads that call by turns) sleeps for data from outside the process.
 _LEAST_BUSY = 0.5
-# Smallest share of all time that threads sleep for data from outside the process at which it matters: a child process
-# may prepare the data, and without waits for the GPU the program may gain nothing.
+# Smallest share of all time asleep for data from outside the process at which a child process may count as
+# preparing the data. From this share of time asleep for such data or for another thread on, waits for the GPU may
+# cost nothing.
 LEAST_OUTSIDE = 0.02
-# Least number of waits in a bin, about as many as steps.
+# Smallest mean number of waits in a bin of time; with fewer, bins are merged. There are about as many waits as
+# steps of the program, and a part of a step can have the host's or the GPU's time alone.
 _LEAST_WAITS = 8
 
 
