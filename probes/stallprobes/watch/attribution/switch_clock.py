@@ -78,7 +78,7 @@ DELIVERED_NS = 500_000_000
 # estimated.
 LEAST_FITTING = 8
 # Largest width (ns) of a span of possible clock offsets that is taken for one offset; if a span is wider, no offset
-# is chosen. Possible offsets that differ by no more belong to one span.
+# is chosen. Neighbouring possible offsets that differ by no more belong to one span.
 WIDEST_NS = 200_000
 # The best span of possible clock offsets is the only candidate if each other span fits fewer begins and ends of
 # work, by LEAST_WORSE or more, or by the share LEAST_WORSE_SHARE of all if that is more.

@@ -18,26 +18,27 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# Share of the time for which the host (or the GPU) must be busy to count as never waiting for the other. All work
-# that is then taken off it shortens the program. Below this share, its work beside the other's work is mostly left
-# out of a gain, since without that work it would only wait longer.
+# Smallest share of the time for which the host (or the GPU) must be busy to count as never waiting for the other:
+# all work that is taken off it then shortens the program. Below it, a gain (time that the program would save
+# without a cause) mostly leaves out the work that runs while the other one works: without that work, it would only
+# wait longer.
 _NEVER_WAITS = 0.95
-# Smallest difference (share of the time) at which a program has phases: between a gain as the mean of the bins'
-# gains and the gain by the sums of all bins. Above it, the mean is used. A smaller difference is scatter, and the
-# gain by the sums is used.
+# If a gain as the mean over bins of time differs by more than this share of the time from the gain by the sums of
+# all bins, the program has phases, and the mean is used. A smaller difference is scatter, and the gain by the sums
+# is used.
 _PHASES = 0.05
-# Smallest share of the time inside frees that wait for the GPU at which other waits gain nothing: without these,
-# the frees would wait as much longer.
+# Smallest share of the time inside frees that wait for the GPU, at which the program's other waits have no gain:
+# without them, the frees would wait as much longer.
 _FREES = 0.1
-# A child process counts as preparing a sequence's data if it is on a CPU for at least this multiple of the time for
+# A child process counts as preparing a sequence's data if its time on a CPU is at least this share of the time for
 # which the sequence (threads that call by turns) sleeps for data from outside the process.
 _LEAST_BUSY = 0.5
 # Smallest share of all time asleep for data from outside the process at which a child process may count as
 # preparing the data. From this share of time asleep for such data or for another thread on, waits for the GPU may
 # cost nothing.
 LEAST_OUTSIDE = 0.02
-# Smallest mean number of waits in a bin of time; with fewer, bins are merged. There are about as many waits as
-# steps of the program, and a part of a step can have the host's or the GPU's time alone.
+# Smallest mean number of waits in a bin of time: with fewer, bins are merged, to about this many steps of the
+# program (a step has about one wait). In a part of a step only the host or only the GPU may work.
 _LEAST_WAITS = 8
 
 
