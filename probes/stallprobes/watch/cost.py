@@ -22,9 +22,9 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 350)
 
 
-# By how much (ns, from and to) each call stays slower after stallscope has detached; True: GPU work was recorded
-# before. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5). While stallscope is there,
-# a call whose callbacks are off takes as much longer as after a recording without GPU work.
+# Smallest and largest time (ns) by which each call stays slower after stallscope has detached: True if GPU work was
+# recorded before, else False. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
+# False also holds for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
 # Number of graphs instantiated in a second above which a report says that their nodes still cost time after a detach.
 _FEW_GRAPHS = 1.0

@@ -45,7 +45,8 @@ _MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of the time that a late rank spends longer than the waiting one, at which a line or a kernel is
 # named as the reason.
 _MIN_NAMED_SHARE = 0.3
-# Smallest share of a kernel's time, spent in a wait for another rank, at which the evidence names this rank.
+# Smallest share of a kernel's time, spent in a wait for another rank, at which the evidence of a slow call names
+# the rank beside the kernel.
 _LEAST_OF_WORK = 0.1
 # Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
 _BOUNDS = {

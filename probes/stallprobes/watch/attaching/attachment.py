@@ -20,8 +20,8 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest wait (s) until the process's thread that the attacher borrowed to load the library has returned to its system
-# call.
+# Longest wait (s) until the process's thread that the attacher borrowed to load the library has returned to its
+# system call. If it has not by then, the library does not free the memory that the attacher made in the process.
 _BACK_S = 0.1
 # Longest wait (s) for the library's answer to a request. After it, the caller shows what attaching waits for: a first
 # subscription to CUPTI can take seconds on a busy GPU.
@@ -35,7 +35,8 @@ _CONTROL_S = 2.0
 _SENDING_S = 10.0
 # Longest time (s) that attaching takes: the sum of the limits of its steps.
 ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
-# Period (s) of the checks whether an attached process has replaced its program by another one.
+# Period (s) of the checks whether an attached process has replaced its program by another one (execve), which ends
+# the attachment.
 _LOOK_S = 1.0
 
 

@@ -33,7 +33,8 @@ _FUTEX_WAKE = 1
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 # Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002
-# Period (s) of the checks, during a wait for the library's answer, whether the process has replaced its program.
+# Period (s) of the checks, during a wait for the library's answer, whether the process has replaced its program by
+# another one, in which case the wait ends.
 _REPLACED_S = 0.1
 # Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)

@@ -20,8 +20,9 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# GPU work in a slow call's own records is the call's cause if it covers at least this share of the time by which
-# the call is longer than the median of such calls.
+# GPU work, or a driver's overhead, that belongs to a slow call by records or by calls that order streams is the
+# call's cause if it covers at least this share of the time by which the call is longer than the median of such
+# calls.
 DIRECT_SHARE = 0.5
 # An event that only happened at the same time as a slow call can be its cause if it covers at least this share of
 # the time by which the call is longer than the median of such calls.

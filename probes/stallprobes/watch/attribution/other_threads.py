@@ -12,9 +12,10 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# A long slow call may end later than the other thread's call that held it up: by its duration / _WAKE_UP_SHARE, at most
-# _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up for 60 ms, it took up to 2.7 ms, while the other
-# thread gave the copy's memory back to the system (600 launches, H100, 2026-11-27).
+# A slow call may end later than the other thread's call that held it up, by at most its duration / _WAKE_UP_SHARE.
+# This limit is at least WAKE_UP_NS and at most _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up
+# for 60 ms, it took up to 2.7 ms, while the other thread gave the copy's memory back to the system (600 launches,
+# H100, 2026-11-27).
 _WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
 
 

@@ -45,8 +45,8 @@ _MOST_STREAMS = 1 << 16
 # of a destroyed stream to a new one.
 _NUMBERS_OF_HANDLE = 8
 
-# Layout of the calls that submitted work: begin (ns), stream (context, handle and thread, as in ``_Key``), and
-# correlation number.
+# Layout of the calls that submitted work: begin (ns), stream (context and handle, and the thread if it is a
+# thread's own default stream, else 0), and correlation number.
 _SUBMITTED = np.dtype(
     [
         ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),

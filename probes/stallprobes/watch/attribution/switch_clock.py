@@ -77,14 +77,16 @@ DELIVERED_NS = 500_000_000
 # Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
 # estimated.
 LEAST_FITTING = 8
-# Largest width (ns) of a span of possible clock offsets that is taken for one offset.
+# Largest width (ns) of a span of possible clock offsets that is taken for one offset; if a span is wider, no offset
+# is chosen. Neighbouring possible offsets that differ by no more belong to one span.
 WIDEST_NS = 200_000
 # The best span of possible clock offsets is the only candidate if each other span fits fewer begins and ends of
 # work, by LEAST_WORSE or more, or by the share LEAST_WORSE_SHARE of all if that is more.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Factor by which the lags (from a context switch to its work) must vary less with the best of several clock offsets
-# than with the second one. With the right offset they varied by 20 to 50 ns, with one that is off by a period by 850 to
-# 1 000 ns (two processes on an H200, switches every 1.66 ms).
+# Factor for the choice among several clock offsets by their lags (from a context switch to its work): the best
+# offset is chosen if the lags with the second one vary at least this many times as much. They varied by 20 to 50 ns
+# with the right offset, and by 850 to 1 000 ns with one that is off by a period (two processes on an H200, switches
+# every 1.66 ms).
 MORE_EVEN = 4
 # If several clock offsets fit alike, the one with the fewest idle turns (times in which a context has the GPU and
 # no work) is chosen. This is done with at most this number of pieces of work: with more, some turns are idle by

@@ -80,7 +80,8 @@ Sureness = Annotated[
         "like it whose work was recorded have the cause. beside: by overlap in time alone. Null without a cause."
     ),
 ]
-# Cause of a wait for another thread, by what that thread does (HostTask); both have the same name.
+# Cause of a call that waits for a call of another thread, by the task of that call (HostTask). The cause and the
+# task have the same name.
 _OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
 # Causes that are a call of another thread of the process, such as a pageable copy or the loading of a module.
 OTHER_THREAD = frozenset(_OF_TASKS.values())

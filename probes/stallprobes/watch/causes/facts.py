@@ -55,8 +55,8 @@ _OVERHEADS = {
 # Largest number of slow calls in a reading whose stream is followed to the streams that it waits for: each call takes a
 # search of all calls that order streams.
 MOST_FOLLOWED = 256
-# A call that holds a stream explains a wait for the stream if it was made at most this time (ns), plus the wait's
-# own duration, before the wait began.
+# A call that makes a stream wait, for an event or a host function, explains a later call that waits for the stream.
+# It must have been made at most this time (ns), plus the later call's duration, before the later call began.
 HOLDS_NS = 10_000_000
 # Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
 # ``parts``, which say how much of a call's wait each cause explains.

@@ -16,7 +16,8 @@ BIN_NS = 1_000_000_000
 MOST_BINS = 4096
 # Half of a 95 % interval, in standard deviations of the normal distribution.
 _DEVIATIONS = 1.96
-# Smallest half of an interval: the clocks of records and calls differ.
+# Smallest distance (share of the time) from a figure to each limit of its interval: the error of the clocks of
+# records and calls.
 CLOCKS = 0.01
 
 

@@ -17,21 +17,25 @@ from stallprobes.watch.intervals import Int64s
 # asleep for a time that it set, for the end of a child process, for data from outside, and for another thread (ns). The
 # last four may be missing.
 CpuSamples = Mapping[int, Int64s]
+# Number of columns of a thread's samples: those that CpuSamples lists.
 SAMPLE_COLUMNS = 7
-# Place of the samples of child processes: their time on a CPU is that of the busiest one.
+# Key in CpuSamples, in place of a thread id, of the samples of child processes. Their time on a CPU is that of the
+# busiest child process.
 CHILDREN = 0
 # Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
 # it is assumed to be on one.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-# Columns of the sums (ns): the time between calls, the least and the most of it on a CPU, the least and the most of it
-# ready to run without a CPU; all time, that asleep for each reason, and that of the busiest child process.
+# Columns of the sums (ns): the time between calls; the smallest and largest part of it that can be on a CPU, and
+# that can be ready to run without one; all time; the time asleep for each of four reasons, from _SLEEPS on; the
+# time on a CPU of the busiest child process. Then the number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 10, 11
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
 # time counts as known.
 _WIDEST = 0.3
-# Smallest share of a slice of time between the first and the last sample of which the slice stands for all.
+# Smallest share of a slice of time that the samples of all threads must cover. A slice that they cover less is left
+# out of the sums.
 _LEAST_COVERED = 0.5
 
 

@@ -23,9 +23,9 @@ _POWER = 5 / 3
 # this share of the free rest of the slice from slice to slice; the golden ratio keeps it from staying at one phase
 # of a periodic program.
 _GOLDEN = 0.6180339887498949
-# If processes are compared, all have the same stretch of each period of PERIOD_NS (ns) divided into parts. It is at
-# least the share LEAST_COMPARED of the period; most collectives then lie in one stretch with the collective before
-# them.
+# Compared processes have the same stretch of each period of PERIOD_NS (ns) divided into parts. The stretch is at
+# least the share LEAST_COMPARED of the period, so that most collectives lie in one stretch with the collective
+# before them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

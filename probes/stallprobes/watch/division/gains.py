@@ -18,20 +18,27 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# From this share of the time on, a side never waits, and all that is taken off it shortens the program. Else what it
-# does beside the other side only makes it wait longer.
+# Smallest share of the time for which the host (or the GPU) must be busy to count as never waiting for the other:
+# all work that is taken off it then shortens the program. Below it, a gain (time that the program would save
+# without a cause) mostly leaves out the work that runs while the other one works: without that work, it would only
+# wait longer.
 _NEVER_WAITS = 0.95
-# Gains of single bins are believed where they differ from those of the whole by this much: then the program has phases.
-# Less is scatter, of which the larger of two sides makes a smaller gain.
+# If a gain as the mean over bins of time differs by more than this share of the time from the gain by the sums of
+# all bins, the program has phases, and the mean is used. A smaller difference is scatter, and the gain by the sums
+# is used.
 _PHASES = 0.05
-# From this share of the time on, waits of frees are much of each step.
+# Smallest share of the time inside frees that wait for the GPU, at which the program's other waits have no gain:
+# without them, the frees would wait as much longer.
 _FREES = 0.1
-# Smallest share of the time asleep for data in which a child process works that prepares it.
+# A child process counts as preparing a sequence's data if its time on a CPU is at least this share of the time for
+# which the sequence (threads that call by turns) sleeps for data from outside the process.
 _LEAST_BUSY = 0.5
-# Smallest share of all time that threads sleep for data from outside the process at which it matters: a child process
-# may prepare the data, and without waits for the GPU the program may gain nothing.
+# Smallest share of all time asleep for data from outside the process at which a child process may count as
+# preparing the data. From this share of time asleep for such data or for another thread on, waits for the GPU may
+# cost nothing.
 LEAST_OUTSIDE = 0.02
-# Least number of waits in a bin, about as many as steps.
+# Smallest mean number of waits in a bin of time: with fewer, bins are merged, to about this many steps of the
+# program (a step has about one wait). In a part of a step only the host or only the GPU may work.
 _LEAST_WAITS = 8
 
 

@@ -16,20 +16,25 @@ from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Number of the function of such a wait, which is none, and its name.
+# Number and name that stand for the function of a wait for the GPU outside calls, which has none.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# Shortest gap between calls (ns), and shortest time of the work that is pending when it begins.
+# A gap between two calls of a thread can be a wait if it takes at least _LEAST_GAP_NS (ns), and if work of the GPU
+# goes on for at least _LEAST_WORK_NS (ns) after its begin.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
-# By the clocks of records, work may end so much later (ns) than it did.
+# Error (ns) of the clocks of records: work that ends by at most so much later than a gap between calls counts as
+# ended in the gap.
 _CLOCK_ERROR_NS = 5_000
-# A judgement needs so many gaps, and that in this share of them the work ends.
+# Gaps between calls of two functions are judged if there are at least _LEAST_GAPS of them. They count as waits only
+# if the GPU's work ended in at least the share _LEAST_ENDED of them.
 _LEAST_GAPS, _LEAST_ENDED = 20, 0.95
-# How what follows the end of the work depends on how long that took: by 0 behind a wait, by -1 where the host computes
-# all the time, and by more where both take longer with the same input. Limits with errors of the slope, and the least
-# scatter (ms²) of the work's time.
+# Limits of a slope: how the time from the end of work to the next call changes with the time that the work took. It
+# is 0 if the thread waits for the work, -1 if the host computes all the time, and above 0 if both take longer with
+# the same input. In waits it is above _LEAST_SLOPE by _DEVIATIONS standard errors, and below _MOST_SLOPE by one.
+# _LEAST_SCATTER (ms²) is added to the variance of the work's time, which may be 0.
 _LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
-# Functions by which work of the GPU calls a function of the host, which may wake a thread. Behind them a thread waits
-# that sleeps for at least this share of the work's time, unless the slope says the opposite.
+# Functions by which work of the GPU calls a function of the host, which may wake a thread. A gap after such a call
+# counts as a wait if the thread sleeps for at least the share _LEAST_ASLEEP of the work's time, unless the slope
+# excludes it.
 _WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
 
 

@@ -43,9 +43,10 @@ LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, Over
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
 # Smallest number of queries of one handle in a row that count as a wait for it; what the queries returned is not known.
 _LEAST_POLLS = 3
-# Longest time (ns) between two queries of a handle that belong to one wait.
+# Longest time (ns) between two queries of a handle in one run of queries, which counts as one wait for it.
 _POLL_NS = 50_000
-# Longest time (ns) for which a thread that polls may lose its CPU.
+# Longest time (ns) between two runs of queries of a handle that count as one wait: between them, the thread may
+# have lost its CPU.
 _INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts.
 CALL = np.dtype(

@@ -26,7 +26,8 @@ ASLEEP_LIMIT = 0.5
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
-# Causes of which the one with the largest gain is the verdict.
+# Causes that are compared by their gains (the time that the program would save without them): if the first verdict
+# that holds is one of these, the one with the largest gain replaces it.
 _COMPARED = (
     Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.GAPS,
     Bound.WAIT,

@@ -29,7 +29,8 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Time (ns) by which recording lengthens a call that submits, and clocks differ at an operation.
+# Error (ns) that each GPU operation adds to the host's and the GPU's time: recording lengthens the call that
+# submits it, and the clocks of both differ.
 _RECORDING_NS = 2_000
 
 

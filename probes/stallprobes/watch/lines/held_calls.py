@@ -15,8 +15,8 @@ from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A blocking call is unusually long if it takes at least this multiple of the median of its function in the same
-# reading.
+# A call, other than one that waits for the GPU, is unusually long if it takes at least this multiple of the median
+# of its function in the same reading, and at least LIMITS.blocked_ns (ns).
 _UNUSUAL = 10
 # Smallest number of calls that a function must have in a reading of the log. With fewer, no call counts as long.
 _LEAST_CALLS = 20

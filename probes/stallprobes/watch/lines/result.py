@@ -15,7 +15,8 @@ from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 Stack = Annotated[
     CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
 ]
-# Description of the price of a line's waits, or of one function's waits there, in the JSON schema.
+# Description, in the JSON schema, of the price (largest possible cost) of a line's waits, or of one function's
+# waits there.
 _PRICE = about("What its waits cost at most, as a share of the time; 0 without a division.")
 
 

@@ -16,8 +16,8 @@ from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 # in each second of a program's first minute, _MOST_KEYS in the sums of all time after it. Samples with further keys
 # lose their stack; at twice as many keys they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of its
-# own.
+# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of
+# its own. With more, the oldest tails are added to the sums of all other time.
 _MOST_TAILS = 256
 # Base in which the number of a CallKind is a digit of a combined number that NumPy sorts by. It is larger than the
 # kinds need, since BETWEEN, which is -1, is a digit too.

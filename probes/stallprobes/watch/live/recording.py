@@ -19,7 +19,8 @@ from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 MOST_MOMENTS = 1 << 22
 # Number of moments before the target of a jump in a recording that are read too, for their slow calls and output.
 LEAD = 30
-# Largest numbers of slow calls and of lines of output that are kept.
+# Largest numbers of slow calls and of lines of output, the last ones, that are kept of the moments of a recording
+# up to the present one.
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 
 

@@ -25,10 +25,11 @@ _CLUSTER_NS = 50_000
 # Limit like _CLUSTER_NS for long kernels, as a share of the shorter of the two kernels. The larger of both limits
 # holds.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it starts a collective's kernel later than another rank by _LATE times the spread of the
-# distances from the clock offset, and by _LEAST_LATE_NS (ns).
+# A rank is late if it starts a collective's kernel later than another rank by more than both _LEAST_LATE_NS (ns)
+# and _LATE times the spread of the distances from the clock offset.
 _LATE, _LEAST_LATE_NS = 3, 5_000
-# Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands out.
+# Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands
+# out, and the ranks are not matched.
 _MOST_PAIRS = 1 << 19
 # The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best one: it leaves
 # fewer kernels without a partner than _FEW plus _FEW_TIMES as many as the best one leaves.

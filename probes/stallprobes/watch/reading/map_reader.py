@@ -74,11 +74,15 @@ _OPEN_SAMPLES = 16
 MOST_OF_SAMPLE = 2**55
 # Layout of the first bytes of a file: magic number and version.
 _BEGINNING = struct.Struct("<QI")
-# Types of the structures in a file, as NumPy reads them.
+# NumPy types of structures in a file: its header, a watched driver function, and a thread of the program.
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
+# NumPy types of the calls of one function by one thread, and of an activity record.
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
+# NumPy types of a module (a program or library with frames of call stacks), and of a call stack.
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
+# NumPy types of a span of time with or without records, of a block of the log of all calls, and of a call in it.
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
+# NumPy types of a sample of a thread's time, and of the NVTX ranges of one name in one thread.
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
 # Stand-in name for a function whose name the library has not written yet: this text and its number.
 _UNNAMED = "function "

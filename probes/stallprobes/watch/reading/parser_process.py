@@ -46,7 +46,7 @@ _LAST_CAPABILITY = 63
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)
 # Data of capset(2): two words for each of three sets, without any capability.
 _NO_CAPABILITIES = bytes(24)
-# User and group that own no file.
+# User and group that own no file. A parser process that root started continues as them.
 _NOBODY = 65534
 
 
