@@ -34,7 +34,8 @@ from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
 
-# Style of the cells of a row by its kind, unless they are selected or slow.
+# Style in which the character cells of a trace's row are drawn, by the row's kind. Selected and slow calls have
+# styles of their own.
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
     RowKind.OVERHEADS: CellStyle.FOREIGN,
