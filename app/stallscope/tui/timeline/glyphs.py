@@ -19,7 +19,7 @@ _HALF = 0.5
 # Smallest width (eighths of a character cell) of a drawn call that begins at the cell's left border. A call of one
 # eighth would look like a line.
 _LEAST_EIGHTHS = 2
-# Names of the styles of cells in the palette, by CellStyle.
+# Palette names of the styles in which the timeline draws a character cell; the index is a CellStyle.
 STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
 
 

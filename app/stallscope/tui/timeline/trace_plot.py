@@ -34,7 +34,8 @@ from stallscope.tui.timeline.view_model import RowIntervals, TraceView, selected
 Strings = NDArray[np.str_]
 Styles = NDArray[np.intp]
 
-# Style of the cells of a row by its kind, unless they are selected or slow.
+# Style in which the character cells of a trace's row are drawn, by the row's kind. Selected and slow calls have
+# styles of their own.
 _USUAL = {
     RowKind.CALLS: CellStyle.CALL,
     RowKind.OVERHEADS: CellStyle.FOREIGN,
@@ -42,8 +43,8 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Entry of the plot's list of lines for the line on which an arrow shows the delay of the selected work. It is no
-# row of the trace.
+# Entry, in the list of the plot's screen lines, of the line on which an arrow shows the delay of the selected GPU
+# work. No row of the trace is drawn on it.
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
 # Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)

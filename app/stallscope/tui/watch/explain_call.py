@@ -15,7 +15,8 @@ from stallscope.report.watch_text import remedies
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
-# Largest number of slow calls, and of places in the program, that are listed.
+# The explanation of a function lists at most _MOST_CALLS of its slow calls and _MOST_PLACES places in the watched
+# program that call it.
 _MOST_CALLS, _MOST_PLACES = 8, 6
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 WIDE_COLUMNS = 150
 # Lines of the screen that its head and the keys take.
 _AROUND = 3
-# Smallest number of lines of the table of calls.
+# Smallest height (lines) that the layout gives to the table of calls.
 _LEAST_TABLE = 4
 # A screen with fewer than _LOW lines, without head and keys, shows only the essentials; one with at least _ROOMY lines
 # in all shows everything.
