@@ -29,7 +29,7 @@ LONGEST_NAME = 1 << 10
 # Largest integer that every JSON parser represents exactly.
 LARGEST_INTEGER = 2**53
 
-# Regular expression of a text without control characters.
+# Regular expression of a text without control characters other than tab and newline.
 _WITHOUT_CONTROL = f"^[^{_CONTROL}]*$"
 # A text in a document.
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT, pattern=_WITHOUT_CONTROL)]

@@ -28,7 +28,8 @@ _LEAST_NAMED = 0.1
 # Smallest cost (share of the time) at which a line of the program, or a place in its code that waits, is shown. A
 # place with at least one call a second is shown too.
 _LEAST_SHOWN = 0.01
-# Smallest cost (share of the time) of a line at which a sentence names the places in called functions that cost most.
+# Smallest cost (share of the time) at which a line of the program gets a sentence that names the places, in the
+# functions it calls, where most of that cost is.
 _LEAST_WITH_INNER = 0.1
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5

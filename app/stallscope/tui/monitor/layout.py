@@ -20,8 +20,8 @@ _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
 # Heights (lines) in the compact layout: smallest number of rows of victims, height of the histograms, height of the
 # log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Smallest number of lines by which the compact layout makes the histograms higher: each of its two plots then has two
-# lines, with an empty line between them.
+# Smallest number of lines that the compact layout adds to the histograms: one more for each of the two plots, and an
+# empty line between them. With fewer lines to spare it adds none.
 _HIGHER_PLOTS = 3
 # Screen height (lines) below which the probe table shows all aggressors side by side in one row.
 _TALL = 50

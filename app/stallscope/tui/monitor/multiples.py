@@ -48,8 +48,8 @@ _USUAL_PHASES = 3
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
 # Smallest height (lines) of a plot at which its shape can be seen.
 _HIGH = 3
-# Smallest number of histograms that must fit side by side; otherwise the panel draws one victim's histogram, with all
-# figures.
+# Smallest number of histograms, in rows and columns together, that must fit in the panel; otherwise it draws one
+# victim's histogram, with all figures.
 _LEAST_PLACES = 3
 # Width (columns) of the phase names at the left of the first plot.
 _BEFORE = LABEL + 1

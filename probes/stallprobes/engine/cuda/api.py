@@ -12,6 +12,7 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 
 # Versions of the driver API as CUDA numbers them: 1000 × major + 10 × minor.
 CUDA_12_0 = 12_000
+# Version of the driver API whose cuMemcpyBatchAsync is called.
 CUDA_12_8 = 12_080
 
 # Version of the driver API whose variant of a function is called, by the function's name. For a function that is

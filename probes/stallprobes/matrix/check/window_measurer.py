@@ -48,8 +48,8 @@ _NO_PROGRESS_NS = 250_000_000
 # Smallest duration (ns) of a call of the host control (a probe without CUDA calls) which shows that its thread lost
 # the CPU core. The call must also be _SPIKE_TIMES as long as the median one.
 _SPIKE_NS = 100_000
-# Smallest ratio of a call's duration to the median one, both of the host control (a probe without CUDA calls),
-# which shows that its thread lost the CPU core.
+# A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if it took at least
+# this many times as long as the control's median call, and at least _SPIKE_NS.
 _SPIKE_TIMES = 10
 # Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
 # and the window does not count.

@@ -64,9 +64,9 @@ _ROWS = 4
 # Factor on the logarithm of a detectable ratio if a check has additional repeats: a victim may have them in one
 # check and not in the other, and so deviate more. The smallest relevant ratio stays without the factor.
 SELECTION = 1.04
-# Limit of the mean variance between the repeats of all victims beside the same aggressors, as a multiple of the
-# prior variance. Above it, their medians count as having several modes, and the tests of their p99 use at least the
-# mean variance.
+# Limit for the variance between repeats of the medians, averaged over all victims beside the same aggressors, as a
+# multiple of the prior variance. Above it, the medians count as having several modes: the tests of p99 then use at
+# least that average as their variance.
 _MULTIMODAL = 6.0
 # A victim is close to starvation with fewer calls than the limit of starvation times this factor: a change from or
 # to starvation is then unsure, as it may be chance. A call in flight that is older than the longest call of the
