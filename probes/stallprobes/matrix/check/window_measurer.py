@@ -33,7 +33,7 @@ _SETTLE_S = 0.005
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
-# Longest wait (s) until a probe that was switched off no longer runs; after that the check goes on anyway.
+# Longest wait (s) for a probe that was switched off to stop. After it, the check continues.
 _PARK_AT_MOST_S = 0.05
 # Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5

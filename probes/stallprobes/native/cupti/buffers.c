@@ -96,7 +96,8 @@ void ss_use_buffers(uint32_t large, uint32_t small)
     ss_store(ss_pool.buffers, LARGE + small);
 }
 
-/* Gives the pages of the buffers back that nobody has. Without memory of theirs the addresses would be those of the program. */
+/* Releases the pages of all free buffers. Before the buffers have memory, their addresses begin at 0, where pages of the
+ * program may be. */
 void ss_return_pages(void)
 {
     if (!HAS_MEMORY)

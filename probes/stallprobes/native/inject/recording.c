@@ -25,7 +25,7 @@
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
-/* How long callbacks that have begun have to return before CUPTI is given up. */
+/* Time for callbacks in flight to return before CUPTI is released. */
 enum { LAST_CALLBACKS_NS = 50000000 };
 
 static struct ss_cupti cupti;
@@ -219,7 +219,7 @@ int ss_begin_records(int gate)
     return again;
 }
 
-/* Gives CUPTI up when no callback is in flight: the program's own profiler has it then. */
+/* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. */
 static void unsubscribe(void)
 {
     ss_leave_calls();

@@ -395,7 +395,7 @@ static void follow_again(void)
     ss_follow_frequent(1);
 }
 
-/* Follows all calls in a window that begins without a switch. */
+/* Begins a window in which all calls are followed, without a switch of records. */
 static void end_quiet(uint64_t now)
 {
     follow_again();

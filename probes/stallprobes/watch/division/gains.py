@@ -1,6 +1,6 @@
-"""Gains: what a program would take less time at most without one cause, by the times of its resources.
+"""Gains: the largest share of its time that a program would save without one cause.
 
-The host and the GPU work beside each other. A cause that is removed leaves the longer of the two.
+The host and the GPU work at the same time. Without a cause, the program takes the longer of the two remaining times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LEAST_WAITS = 8
 
 def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
     """The gain of each cause, by sums in bins with ``waits`` waits in all, and the mean of those of bins alone."""
-    # A part of a step has one side alone.
+    # In a part of a step only the host or only the GPU may work.
     count = min(max(waits // _LEAST_WAITS, 1), max(len(sums), 1))
     sums = np.add.reduceat(sums, np.arange(count) * len(sums) // count) if len(sums) else sums
     sums = sums[steady_ns(sums) > 0]
@@ -95,7 +95,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS) - share(instants.LATE_FREES)
     alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
     allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
-    # A copy that blocks is both sides' work.
+    # A copy that blocks takes time of the host and of the GPU.
     copying, own = share(instants.COPYING), share(instants.OWN_COPIES)
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
     gains = {
@@ -103,7 +103,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
-        # What the host takes meanwhile remains.
+        # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
         Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(instants.APART)), 0.0),
         Bound.GPU: 1 - host + frees + late,

@@ -1,5 +1,9 @@
 """Waits for the GPU outside calls: a thread spins on memory that a kernel writes, or sleeps until a host function wakes
-it. No call shows them, but what follows does: the thread goes on when its work has ended, however long that took."""
+it.
+
+No call records such a wait. It shows in the next call, which begins a fixed time after the end of the GPU's work,
+however long that work was.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Number and name that stand for the function of a wait for the GPU outside calls, which has none.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# A gap between two calls of a thread can be a wait if it takes at least _LEAST_GAP_NS (ns), and if work of the GPU
-# goes on for at least _LEAST_WORK_NS (ns) after its begin.
+# A gap between two calls of a thread can be a wait if it lasts at least _LEAST_GAP_NS (ns), and if GPU work runs for
+# at least the first _LEAST_WORK_NS (ns) of the gap.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
 # Error (ns) of the clocks of records: work that ends by at most so much later than a gap between calls counts as
 # ended in the gap.
@@ -57,7 +61,7 @@ class _Gaps:
 
     @property
     def wait(self) -> bool:
-        """Whether the thread waits in them."""
+        """True if the thread waits for the GPU in these gaps."""
         count, ended = self.counts.tolist()
         if count < _LEAST_GAPS or ended < _LEAST_ENDED * count:
             return False
