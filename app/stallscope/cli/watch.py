@@ -34,6 +34,9 @@ DEFAULT_SLOW_US = 1000.0
 # Default of --cost: watch records the GPU's work for as much of the time as costs the program this share (%) of its
 # speed.
 DEFAULT_COST_PERCENT = 5.0
+# Default of --cost with --calls-only: launches and other frequent calls are followed until they take more (%) of the
+# program's speed.
+CALLS_ONLY_COST_PERCENT = 3.0
 # Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000
 
@@ -175,12 +178,6 @@ _RULES = (
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
     _Rule(
-        lambda given: given.calls_only,
-        ("--cost",),
-        "{option} is for records of the GPU's work; --calls-only takes none",
-        see_help=False,
-    ),
-    _Rule(
         lambda given: given.headless,
         (OUTPUT,),
         "{option} is for the screen; with --headless redirect the program's output",
@@ -252,7 +249,8 @@ class WatchCommand(MeasuringCommand):
     type=options.number(float, 0.1, 100, "a number of percent"),
     metavar="PERCENT",
     help="Record work of the GPU, and calls if these are many, for as much of the time as costs the program PERCENT of "
-    f"its speed; 100: all of the time.  [default: {DEFAULT_COST_PERCENT:g}]",
+    f"its speed; 100: all of the time.  [default: {DEFAULT_COST_PERCENT:g}, with --calls-only "
+    f"{CALLS_ONLY_COST_PERCENT:g}]",
 )
 @click.option("--calls-only", is_flag=True, help="Record no work of the GPU: it costs less and explains less.")
 @click.option(
@@ -367,12 +365,13 @@ def command(context: click.Context, /, **values: Any) -> None:
         arguments.json_file, arguments.trace, arguments.record, arguments.output, arguments.force, arguments.full
     )
     known = None if arguments.print_env else stalls_of_this_machine(arguments.matrix)
+    default_percent = CALLS_ONLY_COST_PERCENT if arguments.calls_only else DEFAULT_COST_PERCENT
     chosen = WatchOptions(
         slow_ns=round((DEFAULT_SLOW_US if arguments.slow_us is None else arguments.slow_us) * 1000),
         calls_only=arguments.calls_only,
         yield_to_profiler=arguments.yield_to_profiler,
         stacks=not arguments.no_stacks,
-        cost=(DEFAULT_COST_PERCENT if arguments.cost_percent is None else arguments.cost_percent) / 100,
+        cost=(default_percent if arguments.cost_percent is None else arguments.cost_percent) / 100,
         known=known,
     )
     if arguments.attach is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from stallprobes.files.codec import Document, Share, Unsigned, about
-from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RECORD_NS
+from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECORD_NS
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
@@ -104,11 +104,12 @@ def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedP
 
 
 def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bool) -> tuple[float, float]:
-    """Lower and upper bound of the cost of callbacks and stacks, as shares (0 to 1) of the time of the busiest
-    thread. Where callbacks are off in windows without records, a comparison of windows has the cost of these callbacks.
+    """Lower and upper bound of the cost of callbacks, stacks and NVTX ranges, as shares (0 to 1) of the time of the
+    busiest thread. Where callbacks are off in windows without records, a comparison of windows has their cost.
     """
     windows = process.windows
-    stacks = process.stacks_ns / max(now_ns - process.started.monotonic_ns, 1)
+    beside_ns = process.stacks_ns + RANGE_NS * sum(ranges.begun for ranges in process.ranges)
+    beside = beside_ns / max(now_ns - process.started.monotonic_ns, 1)
     rate = _most_calls_per_ns(process, since_ns, now_ns)
     unseen = 0.0
     if windows.quiet.any():
@@ -117,7 +118,7 @@ def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bo
         followed = windows.share_followed(now_ns, since_ns)
         unseen = (1 - followed) * (rate - kept)
         rate = kept if compared else kept + followed * (rate - kept)
-    low, high = (rate * (2 * process.callback_ns + ns) + stacks for ns in DISPATCH_NS)
+    low, high = (rate * (2 * process.callback_ns + ns) + beside for ns in DISPATCH_NS)
     return low, high + unseen * _AFTER_NS[False][1]
 
 

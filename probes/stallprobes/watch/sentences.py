@@ -230,7 +230,7 @@ def gaps(
             f"{store.unplaced} of {store.switches} context switches could not be placed on the host's "
             "clock: too little work started after them to show the GPU's clock."
         )
-    if len(process.windows):
+    if len(process.windows) and process.kinds:
         share = 100 * process.windows.share_on(now_ns)
         yield (
             f"Work of the GPU was recorded in {share:.0f} % of the time, to cost the program at most "
@@ -240,7 +240,7 @@ def gaps(
         yield (
             f"Launches, queries and other frequent calls were followed in "
             f"{100 * process.windows.share_followed(now_ns):.0f} % of the time, to cost the program at most "
-            f"{100 * process.budget:g} %: slow ones in the rest of it are not known."
+            f"{100 * process.budget:g} %: slow ones in the rest of it are not known. --cost 100 follows all calls."
         )
     if any(name.startswith("cuMemAllocManaged") for thread in process.threads for name in thread.figures):
         yield "The program uses managed memory: its kernels may contain page migration, which is not recorded."

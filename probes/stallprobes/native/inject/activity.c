@@ -27,6 +27,8 @@ enum {
     /* How long completed buffers are left while more of them come: to wake a thread for each takes a system call of a
      * thread of the program, and an interrupt of another CPU. */
     REST_MS = 10,
+    /* The same of the thread that looks at the rate of calls, where nothing is left to do. */
+    LONGEST_REST_MS = 10000,
     /* The longest that the program's exit waits for the last records. */
     EXIT_MS = 1000,
     /* CUPTI_ACTIVITY_KIND_INVALID. */
@@ -404,12 +406,38 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     return refuse("pthread_create", -1);
 }
 
+/* Without records: looks at the rate of calls until the recording ends. */
+static void *rating_thread(void *unused)
+{
+    prctl(PR_SET_NAME, "stallscope-rate");
+    while (ss_load_acquire(stage) == RUN) {
+        uint64_t due = ss_change_window();
+        wait_for_change(&stage, RUN, due < LONGEST_REST_MS * MS ? (long)(due / MS) + 1 : LONGEST_REST_MS);
+    }
+    ss_end_windows();
+    set_stage(FINISHED);
+    return unused;
+}
+
+/* In a recording of calls alone: frequent calls are followed no more once they are too many for the budget. */
+void ss_start_rating(const struct ss_cupti *functions)
+{
+    cupti = *functions;
+    ss_store(stage, RUN);
+    ss_begin_windows(&cupti, ss_header->started_ns);
+    ss_store_release(ss_private->helpers, !ss_start_thread(rating_thread, SS_CUPTI_STACK));
+}
+
 /* Collects no more, takes back every buffer, and restores what was set: the next user of CUPTI knows of none of it.
  * CUPTI's own clock is CLOCK_REALTIME. With a ``gate``, not while a call is in flight; 1 if one is, and all is as it was,
  * but that no windows follow. */
 int ss_stop_activity(const struct ss_cupti *functions, int gate)
 {
     ss_stop_windows();
+    if (!ss_header->kinds) {
+        ss_finish_activity();
+        return 0;
+    }
     if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
     for (uint32_t kind = 0; kind < 64; kind++)

@@ -9,6 +9,7 @@ int ss_activity_ended(void);
 enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
 int ss_start_activity(const struct ss_cupti *cupti, int gate);
 int ss_stop_activity(const struct ss_cupti *cupti, int gate);
+void ss_start_rating(const struct ss_cupti *cupti);
 void ss_finish_activity(void);
 
 #endif

@@ -114,12 +114,12 @@ void ss_leave_calls(void)
         switched.cupti->enable_callback(0, switched.subscriber, SS_DRIVER_API, known[api].number);
 }
 
-/* Switches the callbacks of frequent calls on or off, of those that the program has made. */
-void ss_follow_frequent(int on)
+/* Switches the callbacks of frequent calls on or off, of those that the program has made, or of ``all``. */
+void ss_follow_frequent(int on, int all)
 {
     for (uint32_t api = 0; api < api_count; api++) {
         const struct ss_driver_function *function = &ss_driver_functions[known[api].number];
-        if (function->frequent && ss_load(function->used))
+        if (function->frequent && (all || ss_load(function->used)))
             switched.cupti->enable_callback((uint32_t)on, switched.subscriber, SS_DRIVER_API, known[api].number);
     }
 }

@@ -55,7 +55,7 @@ SS_INLINE uint64_t ss_stream_of(const struct ss_driver_function *function, const
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
 void ss_note_use(uint32_t api);
 int ss_is_frequent(uint32_t api);
-void ss_follow_frequent(int on);
+void ss_follow_frequent(int on, int all);
 void ss_leave_calls(void);
 void ss_write_apis(void);
 

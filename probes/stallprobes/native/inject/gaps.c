@@ -127,9 +127,10 @@ static void *looking_thread(void *unused)
             next = due < next ? due : next;
         }
         first++;
-        /* It may use a hundredth of a CPU, and loses its own where others need it. */
+        /* It may use a hundredth of a CPU at most, and loses its own where others need it. */
         uint64_t end = ss_clock(), spent = ss_thread_cpu() - before;
-        uint64_t least = spent > LEAST_REST_NS / SS_STACK_SHARE ? spent * SS_STACK_SHARE : LEAST_REST_NS;
+        uint64_t divisor = ss_stack_divisor();
+        uint64_t least = spent > LEAST_REST_NS / divisor ? spent * divisor : LEAST_REST_NS;
         uint64_t rest = next > end + least ? next - end : least;
         ss_wait_for_change(&stage, RUN, known ? (long)rest : IDLE_NS);
     }

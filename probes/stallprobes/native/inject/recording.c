@@ -152,7 +152,9 @@ static uint32_t connect_to_cupti(int late, int gate)
     ss_set_recording(SS_OPEN);
     if (gate)
         ss_use_gate(1);
-    if (!late && !ss_settings.calls_only)
+    if (!late && ss_settings.calls_only)
+        ss_start_rating(&cupti);
+    else if (!late)
         ss_start_activity(&cupti, SS_NO_GATE);
     ss_start_looking();
     ss_note_step("cuptiEnableCallback");
@@ -208,10 +210,12 @@ uint32_t ss_begin_recording(int *code)
  * ``gate``, work of calls in flight may have no record. A program that instantiates graphs again and again has none. */
 int ss_begin_records(int gate)
 {
-    if (ss_settings.calls_only || !ss_load_acquire(subscribed))
+    if (!ss_load_acquire(subscribed))
         return 0;
-    if (ss_leaves_graphs(ss_header->started_ns))
+    if (ss_settings.calls_only || ss_leaves_graphs(ss_header->started_ns)) {
+        ss_start_rating(&cupti);
         return 0;
+    }
     ss_note_step("cuptiActivityEnable");
     uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
     int again = ss_start_activity(&cupti, gate) > 0;
@@ -235,7 +239,7 @@ int ss_end_recording(int gate)
     if (ss_load_acquire(subscribed)) {
         ss_note_step("cuptiActivityDisable");
         uint64_t began = ss_clock(), let_through = ss_load(ss_header->not_held);
-        int again = ss_header->kinds && ss_stop_activity(&cupti, gate);
+        int again = ss_stop_activity(&cupti, gate);
         ss_note_switch(began, gate, let_through);
         if (again)
             return 1;
@@ -263,8 +267,7 @@ static void yield(void)
     if (!ss_load(ss_settings.yield) || ss_load_acquire(ss_private->recording) != SS_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
-    if (ss_header->kinds)
-        ss_stop_activity(&cupti, SS_NO_GATE);
+    ss_stop_activity(&cupti, SS_NO_GATE);
     unsubscribe();
     ss_header->yielded_ns = ss_clock();
     ss_store_release(ss_header->state, SS_STATE_YIELDED);

@@ -455,7 +455,14 @@ static int64_t with_credit(int64_t ns, int64_t more)
     return ns + more < MOST_CREDIT_NS ? ns + more : MOST_CREDIT_NS;
 }
 
-/* Of the time since its first call for which a stack was wanted, a thread spends at most a hundredth on stacks. Half of
+/* What a thread's time is divided by for the time that stacks may take: a hundredth, or less with a small budget. */
+uint64_t ss_stack_divisor(void)
+{
+    uint64_t ppm = ss_load(ss_settings.cost_ppm);
+    return ppm && ppm < SS_DEFAULT_COST_PPM ? SS_STACK_SHARE * SS_DEFAULT_COST_PPM / ppm : SS_STACK_SHARE;
+}
+
+/* Of the time since its first call for which a stack was wanted, a thread spends a part on stacks at most. Half of
  * each part is for frames of Python if there can be any: the first native frames of a large library take milliseconds. */
 static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
 {
@@ -463,7 +470,7 @@ static void renew(struct ss_credit *credit, uint64_t start, uint64_t now)
         credit->at = start;
     if (now <= credit->at)
         return;
-    int64_t more = (int64_t)((now - credit->at) * credit->parts / (SS_ALL_PARTS * SS_STACK_SHARE));
+    int64_t more = (int64_t)((now - credit->at) * credit->parts / (SS_ALL_PARTS * ss_stack_divisor()));
     credit->python_ns = with_credit(credit->python_ns, python.usable ? more / 2 : 0);
     credit->native_ns = with_credit(credit->native_ns, python.usable ? more / 2 : more);
     credit->at = now;
@@ -532,7 +539,7 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
     int first = has_first_credit();
     int64_t lacking = NAME_NS - credit->python_ns;
     if (!first && lacking > 0) {
-        naming->due = now + (uint64_t)lacking * 4 * SS_STACK_SHARE;
+        naming->due = now + (uint64_t)lacking * 4 * ss_stack_divisor();
         return 0;
     }
     uint32_t place = take_for_credit(credit, api, first, 0);

@@ -28,6 +28,7 @@ uint32_t ss_stack_for_name(struct ss_naming *naming, struct ss_credit *credit, u
                            uint64_t now);
 
 int ss_has_stacks(void);
+uint64_t ss_stack_divisor(void);
 int ss_can_read_python(void);
 const void *ss_own_python(void);
 uint32_t ss_stack_of_python(const void *thread);

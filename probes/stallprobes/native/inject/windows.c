@@ -9,6 +9,9 @@
  * quiet then. Records that come while a callback is off have no owner, or a wrong one (CUPTI 13.5); calls are numbered
  * again once it is on. So callbacks go on a while before the records: a call that began without them may be in flight,
  * during which kinds are not switched.
+ *
+ * In a recording of calls alone, callbacks of frequent calls that exceed the budget go off for good: where no kind of
+ * records was on, those that were switched on again came for a fifth of the launches only (CUPTI 13.5).
  */
 #include <string.h>
 #include <time.h>
@@ -69,10 +72,10 @@ uint64_t ss_unsettled_since = UINT64_MAX;
 uint32_t ss_unfollowed;
 uint64_t ss_quiet_since, ss_quiet_until;
 
-/* Calls that returned, those of them that are not frequent, all of the thread that made most, records that came, and the
- * time (ns) in which they did. */
+/* Calls that returned, those of them that are not frequent, all of the thread that made most, records that came, what
+ * stacks and NVTX took, and the time in which they did (ns). */
 struct amount {
-    double calls, kept, busiest, records, ns;
+    double calls, kept, busiest, records, beside_ns, ns;
 };
 
 static uint32_t control;
@@ -83,7 +86,7 @@ static struct {
     const struct ss_cupti *cupti;
     /* When the records are switched next, or, without a window, when the program is looked at. */
     uint64_t due;
-    uint64_t from_ns, from_calls, from_kept, from_records;
+    uint64_t from_ns, from_calls, from_kept, from_records, from_beside_ns;
     double share;
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
@@ -94,26 +97,38 @@ static struct {
     /* The graphs that had been instantiated when that was last asked, when it was, and whether they were often. */
     uint64_t graphs, graphs_ns;
     int often;
-    /* Whether windows without records are quiet. */
-    int quiet;
+    /* Whether windows without records are quiet, and whether no kind of records is on at all. */
+    int quiet, alone;
 } self;
+
+/* What stacks and NVTX ranges have taken (ns). */
+static uint64_t beside_calls(void)
+{
+    uint64_t begun = 0;
+    uint32_t ranges = ss_load(ss_header->ranges);
+    for (uint32_t number = 0; number < ranges && number < SS_RANGES; number++)
+        begun += ss_load(((struct ss_named_range *)ss_at(SS_RANGES_AT + number * SS_RANGE_PITCH))->begun);
+    return ss_load(ss_header->stacks_ns) + begun * SS_RANGE_NS;
+}
 
 /* What was counted since the last time that this was asked, until ``now``. */
 static struct amount take_amount(uint64_t now)
 {
     struct ss_counted counted = ss_count_calls();
-    uint64_t records = ss_load(ss_header->records);
+    uint64_t records = ss_load(ss_header->records), beside_ns = beside_calls();
     struct amount taken = {
         .calls = (double)(counted.finished - self.from_calls),
         .kept = (double)(counted.kept - self.from_kept),
         .busiest = (double)counted.busiest,
         .records = (double)(records - self.from_records),
+        .beside_ns = (double)(beside_ns - self.from_beside_ns),
         .ns = (double)(now - self.from_ns),
     };
     self.from_ns = now;
     self.from_calls = counted.finished;
     self.from_kept = counted.kept;
     self.from_records = records;
+    self.from_beside_ns = beside_ns;
     return taken;
 }
 
@@ -238,6 +253,15 @@ static int is_quiet(struct amount on)
     return self.quiet = 1;
 }
 
+/* Callbacks of frequent calls are off from now on, until they may be on again. */
+static void begin_quiet(void)
+{
+    ss_store(ss_quiet_until, UINT64_MAX);
+    ss_store_release(ss_unfollowed, 1);
+    ss_follow_frequent(0, self.alone);
+    ss_store(ss_quiet_since, ss_clock());
+}
+
 static void note_window_with_records(struct amount on)
 {
     self.on = on;
@@ -245,6 +269,7 @@ static void note_window_with_records(struct amount on)
     self.on_sum.kept = KEPT * self.on_sum.kept + on.kept;
     self.on_sum.busiest = KEPT * self.on_sum.busiest + on.busiest;
     self.on_sum.records = KEPT * self.on_sum.records + on.records;
+    self.on_sum.beside_ns = KEPT * self.on_sum.beside_ns + on.beside_ns;
     self.on_sum.ns = KEPT * self.on_sum.ns + on.ns;
 }
 
@@ -292,10 +317,10 @@ static double allowed_share(void)
 {
     struct amount on = self.on_sum;
     double every = calls_cost(on.busiest, on.ns);
-    /* What callbacks that stay on cost is spent already. */
+    /* What callbacks that stay on cost is spent already, and stacks and NVTX. */
     double spent = self.quiet ? calls_cost(on.kept, on.ns) : every;
     double cost = largest_slowdown(possible_cost(on) + every - (spent < every ? spent : every));
-    double rest = budget() - spent;
+    double rest = budget() - spent - (on.ns > 0 ? on.beside_ns / on.ns : 0);
     if (rest < budget() / 5)
         rest = budget() / 5;
     double share = cost > 0 ? rest / cost : MOST_SHARE;
@@ -338,6 +363,30 @@ static int needs_windows(void)
     return is_quiet(self.on) || possible_cost(self.on) > (budget() < LEAST_COST ? budget() : LEAST_COST);
 }
 
+/* Looks at a program without records: once frequent calls exceed the budget, they are followed no more. */
+static void rate_calls(uint64_t now)
+{
+    self.due = now + LOOK_MS * MS;
+    if (!self.quiet) {
+        self.on = take_amount(now);
+        self.quiet = calls_cost(self.on.busiest, self.on.ns) > budget();
+    }
+    if (!self.quiet || ss_give_space(SS_WINDOWS_AT, SS_WINDOWS * sizeof(struct ss_window)))
+        return;
+    if (!ss_close_gate(0)) {
+        self.due = now + AGAIN_MS * MS;
+        return;
+    }
+    begin_quiet();
+    ss_open_gate();
+    now = ss_clock();
+    open_window(self.since_ns, NOTHING_MORE);
+    close_window(now, self.on);
+    open_window(now, QUIET);
+    take_amount(now);
+    self.cupti = NULL;
+}
+
 static void look(uint64_t now)
 {
     note_window_with_records(take_amount(now));
@@ -350,7 +399,7 @@ static void look(uint64_t now)
         self.due = now;
 }
 
-/* Records are on, ``since`` a time. */
+/* Records are on, or calls alone are followed, ``since`` a time. */
 void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 {
     static const uint8_t switched[] = SS_SWITCHED_KINDS;
@@ -363,7 +412,8 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     ss_store_release(control, FREE);
     for (size_t at = 0; at < sizeof switched; at++)
         kinds |= UINT64_C(1) << switched[at];
-    if (!(ss_header->kinds & kinds) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
+    self.alone = !ss_header->kinds;
+    if ((!self.alone && !(ss_header->kinds & kinds)) || ss_settings.cost_ppm >= SS_EVERYTHING_PPM)
         return;
     self.cupti = cupti;
     self.since_ns = since;
@@ -376,7 +426,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     self.graphs_ns = self.from_ns;
     self.due = self.from_ns + FIRST_LOOK_MS * MS;
     self.random = (uint32_t)self.from_ns | 1;
-    if (!(ss_header->flags & SS_FLAG_LATE))
+    if (self.alone || !(ss_header->flags & SS_FLAG_LATE))
         return;
     /* A program that is attached for seconds would have its records on for too much of the first of them: so many calls
      * make as many records. */
@@ -392,7 +442,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 static void follow_again(void)
 {
     ss_store_release(ss_unfollowed, 0);
-    ss_follow_frequent(1);
+    ss_follow_frequent(1, 0);
 }
 
 /* Begins a window in which all calls are followed, without a switch of records. */
@@ -423,10 +473,7 @@ static void switch_to(int level, uint64_t now)
         switch_kinds(0);
     }
     if (level == QUIET) {
-        ss_store(ss_quiet_until, UINT64_MAX);
-        ss_store_release(ss_unfollowed, 1);
-        ss_follow_frequent(0);
-        ss_store(ss_quiet_since, ss_clock());
+        begin_quiet();
     } else if (was_quiet) {
         ss_store_release(ss_quiet_until, ss_clock());
     }
@@ -480,7 +527,9 @@ uint64_t ss_change_window(void)
     if (now >= self.due) {
         if (!__atomic_compare_exchange_n(&control, &expected, SWITCHING, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return UINT64_MAX;
-        if (window)
+        if (self.alone)
+            rate_calls(now);
+        else if (window)
             change(now);
         else
             look(now);
@@ -499,7 +548,7 @@ void ss_end_windows(void)
     }
 }
 
-/* Has nothing switched any more, and all calls followed. Called in a thread of the program, which waits for a switch that
+/* Has nothing switched any more, and where records are on, all calls followed. Called in a thread of the program, which waits for a switch that
  * has begun. */
 void ss_stop_windows(void)
 {
@@ -508,7 +557,7 @@ void ss_stop_windows(void)
     while (!__atomic_compare_exchange_n(&control, &expected, STOPPED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) &&
            expected == SWITCHING && ss_clock() < limit)
         expected = FREE;
-    if (expected == SWITCHING || !ss_load(ss_unfollowed))
+    if (expected == SWITCHING || self.alone || !ss_load(ss_unfollowed))
         return;
     follow_again();
     nanosleep(&(struct timespec){.tv_nsec = RESUME_MS * (long)MS}, NULL);
