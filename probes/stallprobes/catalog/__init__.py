@@ -59,7 +59,8 @@ __all__ = [
     "time_slice_cause",
 ]
 
-# Modules with the entries of the catalogue, in its order.
+# Modules that define the probes of the catalogue. The catalogue lists all victims first, then the other probes,
+# both in the order of these modules.
 _FAMILIES = (kernels, copies, peer, streams, memory, contexts, nvml, launching, polling, callbacks, profiling, host)
 
 _STREAM_ORDER = Cause(
@@ -104,8 +105,8 @@ _AFTER_WAIT = Cause(
     "inside the call, on the host.",
     remedy="Shorten the wait: it has a verdict of its own.",
 )
-# Contexts whose work shares time-slices of the GPU: the green context has SMs of the primary context, so that the GPU
-# need not change over from one to the other.
+# Names of the two contexts that run in the same time-slices of the GPU, because the green context has SMs of the
+# primary context. When a delay's cause is searched, they count as one context.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 

@@ -25,13 +25,14 @@ from stallprobes.model import (
     null_stream,
 )
 
-# Usual period (ns) of a victim.
+# Period (ns) at which most victims (probes whose calls are measured) begin an iteration.
 VICTIM_PERIOD_NS = 1 * MS
-# Position, in the default check, of a row or column that has no position of its own: it comes after all others.
+# Position of a probe in the table of the default check, if its entry gives none: after all others.
 LAST = 1_000_000
-# Name of a stream that only one probe uses, behind / in the names of probes.
+# Name of a stream that no other probe uses. In a probe's name it follows "/".
 OWN = "own"
-# Name of the second process and its primary context, behind @ in the names of probes and in documents.
+# Name of the primary context of the second process. In a probe's name it follows "@"; documents use it for the
+# process too.
 SECOND_PROCESS = "second-process"
 
 

@@ -18,9 +18,9 @@ _FORCED = 1
 # Arguments of the native helper discard_records: it discards the records in buffers that CUPTI has returned, or all.
 _COMPLETED, _ALL = 0, 1
 
-# Length (ns) of an iteration of a profiling aggressor. Its pauses are calls of the iteration, since a check counts
-# an aggressor that for 250 ms has no call in flight and ends no iteration as not running. The length is below the
-# time in which an engine has to stop.
+# Duration (ns) of one iteration of a profiling aggressor. It is shorter than the time that an engine has to stop.
+# The sleeps in an iteration are calls of it too, because a check counts an aggressor as not running if for 250 ms
+# it has no call in flight and ends no iteration.
 ITERATION_NS = 400 * MS
 # Length (ns) of each profile of the aggressor profiler-sessions, and of the rest after each.
 SESSION_NS = 20 * MS

@@ -27,8 +27,8 @@ _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventS
 # others may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Largest number of calls that ``depth`` returns, also for a program that never waits: after so many later calls on
-# its stream, a call's work has certainly started, because the driver's queue of a stream holds fewer (about 1000).
+# Largest value that ``depth`` returns, also for a program that never waits. The driver's queue of a stream holds
+# about 1000 calls, so a call's work has certainly started after this number of later calls.
 UNBOUNDED = 2048
 
 

@@ -34,10 +34,11 @@ _STOP_S = 1.0
 _START_S = 30.0
 # Additional wait (s) for the start of an engine with a timeline, since the engine itself waits so long for CUPTI.
 _TIMELINE_S = 10.0
-# Time (s) without a change of the engine's heartbeat after which a session that waits gives the engine up.
+# Longest time (s) without a change of the engine's heartbeat while a session waits for its answer. After it the
+# session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) at which a waiting session asks whether it should give up its call of a resident (an object in the
-# engine's process), and whether an engine that a signal had stopped runs again.
+# Period (s) at which a session checks two conditions while it waits: whether its caller wants to end a call of an
+# object in the engine's process, and whether an engine that a signal had stopped runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
 _RECORDS_S = 0.002

@@ -141,7 +141,8 @@ _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
 # Beginning of an escape sequence in JSON text: the backslash and the next character, or ``\u00``, with which the
 # escape sequences of most control characters begin.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
-# Escapes in JSON text that ``encoded`` writes; text with another escape is not written by it.
+# The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other
+# one.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 # LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too long.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)

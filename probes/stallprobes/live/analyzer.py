@@ -33,8 +33,8 @@ from stallprobes.recording.observation import SIM, EngineCondition, Observation,
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
-# Shortest time (ns) between two observations that the analyzer keeps for its window. A screen makes at most 30 in a
-# second, so only a recording can have closer ones.
+# Shortest time (ns) between two observations that the analyzer keeps for its window; of closer ones it keeps the
+# latest. A screen observes at most 30 times in a second, so only a recording can have closer ones.
 _CLOSEST_NS = 16 * MS
 
 

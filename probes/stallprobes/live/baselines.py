@@ -18,8 +18,8 @@ from stallprobes.recording.observation import ProbeSet
 # Time (ns) for which a probe must run without any aggressor before its baseline window begins. The first calls after a
 # switch are slow.
 SETTLE_NS = 500 * MS
-# Length (ns) that no window reaches. A further window of a complete baseline has it as planned length between two
-# judgements of the victims, so only a judgement ends the window.
+# Length (ns) that no window reaches. A complete baseline is extended by further windows, and each may end only at a
+# judgement (evaluation) of the victims: at any other snapshot its planned length is this one.
 _NEVER = 1 << 62
 
 

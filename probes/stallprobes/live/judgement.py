@@ -28,7 +28,8 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 # Longest times (ns) between the switch of an aggressor and the first slow call of a stall. Up to _WITH_SWITCH_NS the
 # verdict says that the stall began after the switch, up to _PROBABLY_NS that the aggressor is the probable cause.
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
-# Shortest time (ns) between two switches of aggressors at which a stall can be assigned to one of them.
+# Shortest time (ns) between the switches of the last two aggressors before a stall. If they were switched on closer
+# together, the stall is assigned to neither.
 _AT_ONCE_NS = 100 * MS
 # A stall whose latency exceeds its largest one so far by more than this factor counts as a new stall: its begin is
 # searched again.

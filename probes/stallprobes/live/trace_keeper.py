@@ -20,8 +20,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 
 # Largest number of traces in a minute that are cut from a live timeline.
 MOST_A_MINUTE = 10
-# Longest time (ns) between the calls that cause a verdict and the verdict's entry in the log. The slowest call for the
-# entry's trace is searched in this time before the entry.
+# Length (ns) of the time before a verdict's entry in the log in which the calls that caused the verdict are
+# searched. The slowest of them gets a trace.
 _VERDICT_NS = 1_500 * MS
 # Longest time (ns) for which a trace of a slow call waits for the GPU's records. After it the trace is made without
 # them.

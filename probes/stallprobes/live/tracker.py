@@ -20,8 +20,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Time (ns) between two judgements of all victims. While nobody reads the screen, judgements are rarer, and each counts
-# for those that were left out.
+# Time (ns) between two judgements (evaluations) of all victims. They are rarer while nobody reads the screen; then
+# each one counts as several.
 JUDGE_NS = 200 * MS
 # Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judges a window of 1
 # s, and the windows of the first and the last of them do not overlap.
@@ -32,8 +32,9 @@ JITTER_NS = 20 * MS
 _FOUND = 2
 # Number of consecutive judgements that must miss a logged verdict before its entry ends.
 _MISSING = 3
-# Longest time (ns) between the switch of an aggressor and the logged begin or end of a slowdown that the switch
-# explains. It contains the window, the judgements, and the time in which an aggressor's work starts or ends.
+# Longest time (ns) from the switching on of an aggressor until a stall is first found, and from its switching off
+# until the stall's log entry ends, with which the switch counts as proof of the cause. It covers the window, the
+# judgements, and the start or end of the aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
 # Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64

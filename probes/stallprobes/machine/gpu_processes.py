@@ -29,9 +29,9 @@ from stallprobes.machine.processes import PROC, ProcessStatus
 _SAMPLES_S = 2.0
 # Largest share of one CPU core for scanning the open files of all processes. It limits how often the scan is repeated.
 _SCAN_SHARE = 0.05
-# Times (s) for which stallscope keeps the answer whether it can attach to a process: _ALLOWED_S for yes; _REFUSED_S
-# for no, as a debugger that prevents it may end. The question reads the process's memory map, which delays the
-# process's mmap calls, so it is not asked more often.
+# Times (s) for which stallscope keeps the answer to whether it can attach to a process: _ALLOWED_S for yes, and
+# _REFUSED_S for no, because the reason (such as a debugger) may end. To find the answer it reads the process's
+# memory map, which delays the process's mmap calls.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
 # GPU number of a process that has only /dev/nvidiactl open, and no GPU. It is above all real numbers, so the
 # process is last in the list.

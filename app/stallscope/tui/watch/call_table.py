@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 # Titles of the columns that are left out first, in this order, to make room for the names of threads and functions.
 _OPTIONAL = ("calls/s", "p99")
-# Title of the column with the thread.
+# Title of the column that names the thread of each row, in the table of a watched program's calls.
 _THREAD = "thread"
 # _LEAST_THREAD, _LONGEST_THREAD: smallest and largest width (columns) of a thread's name, with a blank. _LEAST_NAME:
 # smallest width (columns) of a function's name.

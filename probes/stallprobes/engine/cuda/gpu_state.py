@@ -17,11 +17,11 @@ from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
 
-# Number of times that the GPU's clock is read for one offset from the host's clock. The largest offset counts: the host
-# sees each reading late, which makes the offset too small.
+# Number of times that the difference between the GPU's and the host's clock is measured; the largest difference is
+# used. The host notices each reading of the GPU's clock late, so each measured difference is too small.
 _READS = 3
-# Longest wait (ns) for the kernel that reads the GPU's clock. It is generous, since a long kernel may be ahead and a
-# starved launch is no reason to give up the timeline.
+# Longest wait (ns) for the kernel that reads the GPU's clock. It is long, because another kernel may have to end
+# before this one starts, and without the clock there is no timeline.
 _LONGEST_NS = 2_000_000_000
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 _NON_BLOCKING = 1

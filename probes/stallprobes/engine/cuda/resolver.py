@@ -37,11 +37,10 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# Requirement on a GPU for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the middle of the device
-# attribute's name, and words for an error message.
+# What a GPU must support for the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): X in the name
+# CU_DEVICE_ATTRIBUTE_X_SUPPORTED of the device attribute that says so, and words for the error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# Requirement on a GPU for each kind of structure: the middle of the device attribute's name, and words for an error
-# message.
+# What a GPU must support for each kind of structure, in the form of _MAPPING.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -14,8 +14,8 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Number of a latency histogram's last bucket, which counts all larger values.
 _LAST = BUCKETS - 1
-# Number of values from which numpy adds them to a histogram faster than a loop does: _MANY for the delays of the
-# periods that passed during one call (phase due), _MANY_COUNTS for all other values.
+# Smallest number of values for which numpy adds them to a histogram faster than a loop does. _MANY is for the
+# delays of all iterations that became due during one call (phase due), _MANY_COUNTS for other values.
 _MANY, _MANY_COUNTS = 16, 48
 
 

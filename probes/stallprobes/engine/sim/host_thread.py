@@ -34,16 +34,17 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Right shift (division by 8) of the time of an asynchronous copy's call that gives the time of the driver's pointer
-# lookup. The lookup holds the lock of the device's memory management, the rest of the call the context's lock.
+# A simulated call of an asynchronous copy spends 1/8 of its time, its time shifted right by this number of bits, on
+# the lookup of its pointers. The lookup holds the lock of the device's memory management; the rest of the call
+# holds the context's lock.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
 _SHORT_SLEEP_NS = 1_000_000
-# Shortest sleep (ns, beyond _SHORT_SLEEP_NS) of a simulated thread after which calls and the end of a wait have a
-# second delay (cold_long_us).
+# Time (ns) that a simulated thread sleeps, beyond _SHORT_SLEEP_NS, from which on its next call is slower by a
+# further delay (cold_long_us of the profile). The wait after it notices its end later too (cold_long_wait_us).
 _COLD_FROM_NS = 2_000_000
-# Shortest wait (ns, beyond _SHORT_SLEEP_NS) of a simulated thread after which calls have a second delay
-# (cold_wait_long_us).
+# Time (ns) that a simulated thread waits in a call, beyond _SHORT_SLEEP_NS, from which on its next call is slower
+# by a further delay (cold_wait_long_us of the profile).
 _LONG_WAIT_NS = 3_000_000
 
 

@@ -23,8 +23,9 @@ from stallprobes.native.library import core
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# Value of ``error_op`` (the failed operation's number, from 1 on) after a failure of an iteration's first
-# operation. Only a failure of a later operation needs the undo program.
+# Value of ``error_op`` (number of the failed operation, from 1 on) if the first operation of an iteration failed.
+# Then there is nothing to undo; after the failure of a later operation the thread runs the program's ``undo``
+# operations.
 _FIRST_OP = 1
 # Members of NextStep as plain integers, since making them from the enumeration in every step takes time.
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)

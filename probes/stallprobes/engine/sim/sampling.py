@@ -15,7 +15,7 @@ from statistics import NormalDist
 QUANTILES = 4096
 # Number of fractional bits of the factor by which a median latency is multiplied.
 UNIT_BITS = 16
-# Number of random numbers that a stream generates at a time, before they are used.
+# Number of random numbers that a RandomStream generates at a time, in advance.
 _BLOCK = 1024
 # 99th percentile of the normal distribution.
 _Z99 = NormalDist().inv_cdf(0.99)

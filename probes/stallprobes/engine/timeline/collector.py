@@ -29,11 +29,11 @@ REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 # Kinds of CUPTI records that are enabled after REQUIRED; a timeline works without those that CUPTI lacks.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest time (s) for which the collector holds the probes (they begin no iteration) until calls and GPU work have
-# ended, so that it can attach or detach CUPTI.
+# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached, and again for the
+# GPU's work to end before CUPTI is detached. Meanwhile the collector holds the probes: they begin no iteration.
 _REST_S = 0.25
-# Delay (s) before the collector tries again to detach CUPTI: the first, and the longest. It doubles with each failed
-# try, since each try can hold the probes for _REST_S.
+# Delay (s) before the collector tries again to detach CUPTI: the first, and the longest. It doubles with each
+# failed try, since each try can hold the probes for two waits of _REST_S.
 _DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
 # Longest time (s) of a hold for CUPTI. Probes then begin iterations again even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
