@@ -38,9 +38,10 @@ STREAM_NON_BLOCKING = 1
 # Longest wait (ns) of a host function for its gate or mutex. It then returns anyway, so that a deadlock ends.
 WATCHDOG_NS = 250 * MS
 
-# Gate that the host function ahead of the copy waits for: 0 is closed, 1 is open.
+# Memory word of a gate, 0 for closed and 1 for open. The copy waits for an event, and the event waits for a host
+# function that returns once the gate is open.
 _GATE = Word("gate", shared=True)
-# Number of times that the host function returned after WATCHDOG_NS with its gate still closed.
+# Memory word that counts how often the host function returned after WATCHDOG_NS with its gate still closed.
 _FORCED = Word("gate forced", shared=True)
 # Memory word that receives the handle of the created stream, for the call that destroys it.
 _STREAM = Word("stream")

@@ -23,7 +23,8 @@ GIB = 1 << 30
 CUPTI = "cupti:"
 # Function in a probe's program that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
-# Function in a probe's program that launches a graph. No process may launch graphs and detach CUPTI: it could crash.
+# Function in a probe's program that launches a graph. Detaching CUPTI while it runs loses the context
+# (CUDA_ERROR_LAUNCH_FAILED), so a session is refused in which one process would do both.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

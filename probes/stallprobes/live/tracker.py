@@ -32,9 +32,9 @@ JITTER_NS = 20 * MS
 _FOUND = 2
 # Number of consecutive judgements that must miss a logged verdict before its entry ends.
 _MISSING = 3
-# Longest time (ns) from the switching on of an aggressor until a stall is first found, and from its switching off
-# until the stall's log entry ends, with which the switch counts as proof of the cause. It covers the window, the
-# judgements, and the start or end of the aggressor's work.
+# Switching an aggressor proves that it caused a stall if the stall was first found at most this time (ns) after it
+# was switched on, and the stall's log entry ended at most this time after it was switched off. The time covers the
+# window, the judgements, and the start or end of the aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
 # Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64

@@ -18,7 +18,8 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# Remaining time (s) above which the screen shows minutes instead of seconds.
+# Time (s) until a probe has enough calls for a baseline or a verdict, above which the screen shows this time in
+# minutes instead of seconds.
 _MINUTES_FROM_S = 100
 
 

@@ -17,8 +17,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# Largest number of places with waits that the explanation of a program line considers: those that cost the line's
-# sequence (threads that call the driver by turns) most. It lists those of them that are on this line.
+# Largest number of places with waits that the explanation of a program line considers: the costliest ones of the
+# line's sequence (threads that call the driver by turns). It lists those that are on this line.
 _MOST_WAITS = 6
 
 

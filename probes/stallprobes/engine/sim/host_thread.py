@@ -34,17 +34,17 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# A simulated call of an asynchronous copy spends 1/8 of its time, its time shifted right by this number of bits, on
-# the lookup of its pointers. The lookup holds the lock of the device's memory management; the rest of the call
+# Number of bits by which the time of a simulated asynchronous copy's call is shifted right (divided by 8) to get
+# the time of its pointer lookup. The lookup holds the lock of the device's memory management; the rest of the call
 # holds the context's lock.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
 _SHORT_SLEEP_NS = 1_000_000
-# Time (ns) that a simulated thread sleeps, beyond _SHORT_SLEEP_NS, from which on its next call is slower by a
-# further delay (cold_long_us of the profile). The wait after it notices its end later too (cold_long_wait_us).
+# If a simulated thread sleeps longer than this time (ns, in addition to _SHORT_SLEEP_NS), its next call takes
+# longer by up to cold_long_us of the profile, and its next wait ends later by up to cold_long_wait_us.
 _COLD_FROM_NS = 2_000_000
-# Time (ns) that a simulated thread waits in a call, beyond _SHORT_SLEEP_NS, from which on its next call is slower
-# by a further delay (cold_wait_long_us of the profile).
+# If a simulated thread waits in a call longer than this time (ns, in addition to _SHORT_SLEEP_NS), its next call
+# takes longer by up to cold_wait_long_us of the profile.
 _LONG_WAIT_NS = 3_000_000
 
 
