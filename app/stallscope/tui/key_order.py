@@ -21,16 +21,16 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Period (s) of the checks whether a widget that was sent a key still exists, as a removed one never answers; and
-# whether a loading screen still holds back keys.
+# Period (s) of two checks: whether the widget that was sent a key still exists, since a removed one never answers;
+# and whether a screen that loads still holds back keys.
 _LOST_S = 0.02
 # Longest time (s) that later keys wait for the action of a key; then they are handled although the action still runs.
 _LONGEST_S = 0.5
 # Longest time (s) for which a screen may hold back keys while it loads. A saved check loads in half a second; an answer
 # that takes much longer may never come.
 _LONGEST_HELD_S = 2.0
-# Number of a message that answers no key: it only asks to check whether keys are still held back. Numbers of keys
-# begin at 1.
+# Number of a KeyHandled message that belongs to no key: the app then checks whether it must still hold back keys.
+# The numbers of keys begin at 1.
 _LOOK = 0
 
 

@@ -41,7 +41,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-# Largest size (bytes) of a file of settings; the documented file has 4 KiB.
+# Largest size (bytes) of a file of settings; the documented file has about 10 KiB.
 _MOST_BYTES = 256 * 1024
 # Largest number of characters of a setting's name or value in an error message.
 _LONGEST_VALUE = 60

@@ -28,8 +28,8 @@ SIGNALS = (
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # Exit code, less the signal's number, of a program that a signal ended.
 SIGNAL_BASE = 128
-# Longest time (s) for the end of the screen, by signal; after SIGHUP the terminal is gone, so that the last writes to
-# it can hang.
+# Longest time (s), by signal, that the screen may take to end in order; then it is ended by force. After SIGHUP the
+# terminal is gone, so that the last writes to it can hang.
 LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
 
 

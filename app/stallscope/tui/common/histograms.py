@@ -17,7 +17,7 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Width (columns) of a phase's name before its plot.
+# Smallest width (columns) of the name of a measured time (call, wait, …) before its plot.
 LABEL = 6
 # Widths (columns) of the figures at the right of a plot: FIGURES_IN_A_LINE for a plot of one line, FIGURES for a higher
 # plot.
@@ -26,7 +26,8 @@ FIGURES_IN_A_LINE, FIGURES = 22, 30
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 # Smallest number of calls for which p99.9 is shown: fewer have no call beyond it.
 TAIL_CALLS = 1000
-# Words before the figures beside a plot: _LIVE for the calls of now, _WAS for the stall before a remedy was on.
+# Words before the figures beside a plot: _LIVE for the present calls, _WAS for those of the stall that was measured
+# before its remedy was loaded.
 _LIVE, _WAS = "now", "was"
 # Names of the histogram that is drawn behind the live one: short beside the plot, long in the legend.
 BASELINE = ("base", "baseline")

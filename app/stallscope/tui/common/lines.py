@@ -35,7 +35,7 @@ Targets = list[tuple[int, int, Any]]
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # Characters of a heat map, by number of calls.
 SHADES = " ░▒▓█"
-# Smallest number of columns and lines of a screen.
+# Smallest size (columns, lines) of the terminal. In a smaller one, a notice replaces the screen.
 SMALLEST = (60, 18)
 # CSS class of a screen that is smaller than SMALLEST; its first panel then shows a notice, and nothing else is shown.
 TOO_SMALL = "small"
@@ -54,8 +54,9 @@ _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
 }
-# Colors that no theme has: _GHOST for the stall before a remedy, _ACTIVE for SM activity. A light theme uses the text
-# color in place of _ACTIVE, since yellow darkened for contrast would look like the color of slow calls.
+# Colors that no theme has: _GHOST for the histogram of a stall, behind that of its remedy; _ACTIVE for SM activity.
+# A light theme uses the text color in place of _ACTIVE, since yellow darkened for contrast would look like the
+# color of slow calls.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
 # Relative luminance (0 to 1) above which a theme's background counts as light.
 _LIGHT = 0.5

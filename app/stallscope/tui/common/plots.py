@@ -14,11 +14,12 @@ from stallscope.tui.common.lines import BLOCKS, Line, runs_of_rows
 
 # Width (columns) of the longest label of a plot's latency axis.
 _AXIS_LABEL = 6
-# Styles of the letters of a plot, by number.
+# Styles of the characters of a plot. The constants below are indices into it.
 STYLES = ("", "baseline", "live", "both", "bad", "ghost")
-# Numbers of the styles of a plot's letters.
+# Indices into STYLES, by what a character shows: only the baseline, live calls, live calls before a higher
+# baseline, a call in flight, the stall before a remedy.
 _BASELINE_ONLY, _LIVE, _BOTH, _IN_FLIGHT, _GHOST = 1, 2, 3, 4, 5
-# The characters of a plot as an array.
+# BLOCKS as an array: the character of each height.
 _LETTERS = np.array(list(BLOCKS))
 
 Letters = NDArray[np.str_]

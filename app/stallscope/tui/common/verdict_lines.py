@@ -10,12 +10,14 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.tui.common.lines import Line, cut
 
-# Width (columns) of the label at the beginning of a line of a verdict.
+# Width (columns) of the label ("cause", "remedy", …) at the beginning of a line of a verdict, a finding about one
+# probe.
 LABEL = 10
-# Label of the line that gives a verdict's cause, by how well the cause is proven; any other proof has "because".
+# Label of the line with a verdict's cause, by how well the cause is proven. With a stronger proof, the label is
+# "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds of verdicts whose line shows the verdict's headline, or the range of an unsteady latency; the lines of other
-# kinds show the figure that has changed.
+# Kinds of verdicts whose line shows the verdict's headline; for an unsteady latency it shows the range, if known.
+# The line of any other kind shows the latency that changed, before and now.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 

@@ -29,8 +29,9 @@ from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 # Smallest screen height (lines) at which the log and the heat map give their lines to the demo's caption. On a lower
 # screen, the monitor's panels get a smaller layout.
 _COMPACT_FROM = 24
-# Heights (lines) in the compact layout. _LOG: the log with a verdict, its cause and its remedy. _WITHOUT_LISTS: header,
-# histogram, heat map with its time axis, and key bar, that is all but the probe table and the log.
+# Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log,
+# with room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of the header, the histogram, the heat map
+# with its time axis, and the key bar, that is of all panels but the probe table and the log.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 

@@ -14,8 +14,9 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Longest time (s), beyond the length of a step, that the demo waits for the engine's answer and for the baseline of
-# rare calls; then the step fails.
+# Time (s), beyond the length of a step, that the demo waits until the step's probes run and their baseline is
+# complete; then the step fails. If the process that runs the probes has ended, it waits only the length of the
+# step.
 PATIENCE_S = 30.0
 # Length of the finale, the demo's summary, as a multiple of a step's length; its pages share this time.
 FINALE_STEPS = 3

@@ -16,22 +16,23 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# _WIDE: smallest panel width (columns) at which the selected cell is shown beside the block of symbols. _BESIDE: width
-# (columns) of the selected cell there.
+# _WIDE: smallest panel width (columns) at which the text of the selected cell (a victim beside an aggressor) stands
+# beside the block, which has a symbol for each cell. _BESIDE: width (columns) of the text there.
 _WIDE, _BESIDE = 120, 52
-# Widths (columns) in the block of symbols: _STEP for a symbol with the blank before it, _WORST for a row's worst
-# ratio.
+# Widths (columns) in the block of symbols: _STEP for a symbol with the blank before it, _WORST for the highest
+# ratio to the baseline, which follows each aggressor's symbols.
 _STEP, _WORST = 2, 10
 # Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Heights (lines) left beside the block of symbols for the selected cell: with less than _LEAST_CELL it is shown
-# below the block; with _CELL or more, further lines go to the area below the block.
+# Heights (lines) of the selected cell's text beside the block of symbols: if less than _LEAST_CELL remains, the
+# text is below the block. Only if _CELL remains, the area below the block has _TEXT lines in place of _CAUSE.
 _CELL, _LEAST_CELL = 16, 8
-# Heights (lines) of the area below the block of symbols: _CAUSE has room for the selected cell's cause and remedy;
-# _TEXT, used if there is room, for its whole text.
+# Heights (lines) of the area below the block of symbols, while the selected cell is beside it: _CAUSE for the
+# cell's cause and remedy, _TEXT for its whole text.
 _CAUSE, _TEXT = 3, 8
-# Smallest number of lines left at which the selected cell has a histogram for each phase (call, wait, …); with
-# fewer, at most the phase of its verdict has one.
+# Smallest number of lines left below the block at which the selected cell has a plot for each measured time (call,
+# wait, …); with fewer, it has one line for the time with the worst verdict. Beside the block, one line less is
+# enough.
 _PANEL = 6
 # Letters that name the columns of the block of symbols: A to Z, then a to z.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Title, its style, and the text of a paragraph.
 Paragraph = tuple[str, str, str]
-# Largest height (lines) of the panel with the histograms of one cell.
+# Largest height (lines) of the histograms in the dialog about one cell (a victim beside an aggressor).
 PANEL = 12
 
 

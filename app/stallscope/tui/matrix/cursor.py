@@ -20,8 +20,8 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of cells for which the key for the worst cell selects the largest stall. With any other, the key selects
-# the largest change since the compared check, if there is one.
+# Contents of the matrix's cells for which the key "worst cell" selects the worst stall. With symbols or changes in
+# the cells, it selects the largest change since the compared check; with symbols and no change, the worst stall.
 _FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
 # Usual keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}

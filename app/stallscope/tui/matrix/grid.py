@@ -21,7 +21,7 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.matrix.view_model import CellLabel, Key
 
-# Smallest and largest width (columns) of a cell.
+# Smallest and largest width (columns) of a cell (a victim beside an aggressor) in the table.
 CELL, WIDEST_CELL = 9, 12
 # Smallest and largest width (columns) of the names of the rows.
 LABEL, WIDEST_LABEL = 12, 30
@@ -29,7 +29,7 @@ LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 # Smallest width (columns) to which the title of the grid is cut.
 _SHORTEST_TITLE = 10
-# Width (columns) that row labels get for "call" or "wait" if each phase has a line of its own.
+# Width (columns) of the word "call" or "wait" after a row label, if call and wait have a line each.
 _PHASE = 5
 # Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)

@@ -21,7 +21,8 @@ _UNMEASURED = {
     Unmeasured.SAVED: "SAVED CHECK",
     Unmeasured.REFERENCE: "REFERENCE",
 }
-# Heights (lines) of the header: HEAD_HEIGHT usually, TALL_HEAD_HEIGHT on a high screen, where the headline is not cut.
+# Heights (lines) of the header: HEAD_HEIGHT usually, with only the first line of the headline; TALL_HEAD_HEIGHT on
+# a high screen, with all its lines.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
 

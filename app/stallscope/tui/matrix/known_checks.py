@@ -41,7 +41,8 @@ class KnownCheck:
     origin: str = ""
 
 
-# Kind of verdict with which the screen shows a cell of a reference, by the cell's recorded state.
+# Kind of verdict that the screen shows for a cell of a reference (a summary of recorded checks of another machine),
+# by the cell's state in the reference.
 _KINDS = {
     CellState.QUIET: VerdictKind.QUIET,
     CellState.SLOWER: VerdictKind.SLOWER,
@@ -49,8 +50,8 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# Stand-in (ns) for a figure that a reference lacks: it stores medians of baselines and no other percentiles. The
-# screen shows only ratios to it.
+# Stand-in (ns) for a baseline latency that a reference does not store: it has only medians. The screen shows only
+# ratios to it, which do not depend on its value.
 _UNKNOWN_NS = 1e6
 
 

@@ -35,13 +35,13 @@ from stallscope.tui.matrix.view_model import CellValue, Key
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
 
-# Seed of the order of a check on the screen.
+# Seed of the random order in which a check that is started on this screen measures its cells.
 SEED = 1
 # Width (columns) of the report of a check that is copied to the clipboard.
 _REPORT_COLUMNS = 100
-# Number of redraws in a second of the time that a running check shows.
+# Redraws per second while a check runs and only its shown time changes.
 RUN_PER_S = 4.0
-# Smallest number of lines of a screen with the whole headline in the header.
+# Smallest screen height (lines) at which the header has all lines of the headline.
 TALL_SCREEN = 44
 # The histograms of the selected cell are beside its text on a screen of at least WIDE_COLUMNS columns with a panel of
 # at least HISTOGRAM_LINES lines.

@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a cell whose stall shows only in p99 and not in the median, in place of the mark of a stall.
+# Mark of a cell (a victim beside an aggressor) whose stall shows only in p99 and not in the median. It replaces the
+# usual mark of a stall.
 TAIL_MARK = "!*"
-# Mark of a cell whose stall shows only in the time since the call was due, in place of the mark of a stall.
+# Mark of a cell whose stall shows only in the due time, which begins when the call was scheduled and not when it
+# was made. It replaces the usual mark of a stall.
 DUE_MARK = "!d"
-# Word in place of a percentile's name for the p99 of the time since the call was due.
+# Word in place of a percentile's name for the p99 of the due time.
 DUE = "due"
-# Kinds of verdicts, besides stalls, whose marks the legend explains.
+# Kinds of verdicts (findings about a victim), besides stalls, whose marks the legend explains.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
-# Reasons why a cell was not measured whose marks the legend explains.
+# States of unmeasured cells whose marks the legend explains: not supported by the machine, and not measured.
 _UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
 # Legend of the matrix of one check: marks and their words.
 LEGEND = (
@@ -56,9 +58,9 @@ CHANGE_LEGEND = (
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
     (Status.MISSING.look.mark, "not in both"),
 )
-# Letter after a ratio that names its phase, used where one line of a cell shows only the worse of call and wait.
+# Letter after a ratio, where a cell shows only the ratio of the call or of the wait: which of the two it is.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-# Outcomes of a cell in a comparison, from harmless to severe.
+# Outcomes of the comparison of a cell in two checks, from harmless to severe; the screen sorts changes by them.
 _OUTCOME_ORDER = (
     CellOutcome.SAME,
     CellOutcome.UNSURE,
@@ -277,8 +279,8 @@ def _order(matrix_view: MatrixView, worst_first: bool, changed: bool) -> tuple[t
     return tuple(rows), tuple(columns)
 
 
-# Styles of the symbols of cells: starved and failed, then stalls (the highest ratio first), then invalid. The next
-# line adds those that are dim; others have the default style.
+# Styles of the symbols of cells: X starved, F failed, █ ▓ ▒ ░ stalled (the highest ratio first), ! invalid. The
+# next statement adds the dim symbols; all others have the default style.
 _SYMBOL_STYLES = {"X": "alarm", "F": "alarm", "█": "hot", "▓": "live", "▒": "active", "░": "heat", "!": "warn"}
 _SYMBOL_STYLES |= dict.fromkeys("·.n-", "dim")
 # Style of a cell by the outcome of its comparison; an outcome that is not in this table counts as no change.

@@ -13,8 +13,8 @@ from stallscope.tui.common.bars import ScreenHead, clock, nvml_line
 from stallscope.tui.common.lines import Line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
-# Time (s) after the engine became ready for which the header says why the GPU is simulated; then it shows NVML's
-# values.
+# Time (s), from when the process that runs the probes is ready, for which the header says why the GPU is simulated.
+# Then the header shows the simulated GPU's NVML values.
 WHY_SIMULATED_S = 60.0
 
 

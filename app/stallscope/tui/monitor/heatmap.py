@@ -24,29 +24,30 @@ LABEL = 8
 FIGURE, _FIGURES_FROM = 8, 64
 # Lowest and highest decade of the latency axis, from 100 ns.
 Decades = tuple[int, int]
-# Decades of the heat map's latency axis, counted from 100 ns, while no call is faster or slower: from 1 µs to 100 ms.
+# Decades of the heat map's latency axis at the start, counted from 100 ns, without the last one: 1 µs to 100 ms.
+# Slower calls widen the axis, and faster ones if they are more than a hundredth of the calls.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows that a factor of 10 of latency is divided into.
 _MOST_PARTS = 4
 # Smallest heights (lines) of the heat map's panel: _WITH_AXIS with the GPU's values and the time axis, _WITH_POWER with
 # a row for the GPU's power too.
 _WITH_AXIS, _WITH_POWER = 8, 16
-# Letters of a heat map cell, from no calls to many, as an array.
+# SHADES as an array: the character of each number of calls.
 _LETTERS = np.array(list(SHADES))
 # Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
 _STYLES = ("faint", "heat", "hot", "bad")
-# Styles of the line above the heat map, which has switch marks, names of aggressors, and remarks; index 0 is for
-# blanks.
+# Styles of the line above the heat map, by what it has there: a blank, a mark with its text, the name of a probe, a
+# remark.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 # Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# Largest room (columns) above the heat map in which an aggressor is shown by its key alone. In more room its key
-# and name are shown, cut to the room.
+# Largest room (columns) above a probe's part of the heat map in which the probe is shown by its key alone. With
+# more room its key and name are shown, cut to the room.
 _SHORTEST_NAME = 3
-# Remarks in the line above the heat map: _BASELINE over the time in which the baseline is measured, _RECORDED while the
-# timeline records calls, which makes them longer.
+# Remarks in the line above the heat map: _BASELINE where the baseline of a new set of probes is measured, _RECORDED
+# while the driver calls are recorded for the timeline, which makes the calls longer.
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 
@@ -239,8 +240,9 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"
 
 
-# Rows of the GPU's values, one for each of GPU_VALUES except the power limit: name, style, text of the latest value,
-# and the value that fills the bar (None: the power limit).
+# Rows of GPU values below the heat map, one for each of GPU_VALUES except the power limit: name, style, function
+# that makes the text of the latest value, value of a full bar (None: the power limit, or the highest power if that
+# is more).
 _GPU_ROWS: tuple[tuple[str, str, Callable[[float], str], float | None], ...] = (
     ("util", "heat", _percent, 100.0),
     ("SM act.", "active", _percent, 100.0),

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Smallest heights (lines) of the panel of histograms and of the heat map.
+# Heights (lines): the probe table leaves _LEAST_HISTOGRAMS lines to the histograms; a heat map of less than
+# _LEAST_HEAT_MAP lines is hidden.
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
 # Smallest screen width (columns) and height (lines) that show the histograms of several victims side by side.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
-# Height (lines) of the panel with the histograms of several victims side by side: two lines for each of two phases.
+# Height (lines) of the panel with the histograms of several victims side by side: two lines each for two measured
+# times (call and wait).
 _MULTIPLES = 10
 # Height (lines) of a screen below which the histograms have no legend.
 _LOW = 20
-# Height (lines) of a screen below which the layout is compact.
+# Screen height (lines) below which the layout is compact, if its heat map then has at least _LEAST_WITH_GPU lines.
 COMPACT_BELOW = 34
-# Heights (lines) of the heat map in the compact layout: it needs _LEAST_WITH_GPU to show the GPU's values and the time
-# axis; above _ENOUGH_HEAT_MAP, further lines go to the histograms.
+# Heights (lines) of the heat map. From _LEAST_WITH_GPU lines on it shows the GPU's values and the time axis. In the
+# compact layout, about half of the lines above _ENOUGH_HEAT_MAP go to the histograms; in the usual one, the heat
+# map has at least _ENOUGH_HEAT_MAP lines if there is room.
 _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
 # Heights (lines) in the compact layout: smallest number of rows of victims, height of the histograms, height of the
 # log.

@@ -42,16 +42,17 @@ _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
 # _HEAD_LINES: lines of a plot for title, figures and axis. _ENOUGH_LINES: height (lines) above which a plot shows
 # nothing more.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
-# Number of phases (call, wait, due) for which a plot's smallest height has room; a victim seldom has more.
+# Number of measured times (call, wait, due) for which a plot's smallest height has room; a victim seldom has more.
 _USUAL_PHASES = 3
 # Smallest height (lines) of a plot in the grid of victims.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Smallest height (lines) of a plot at which its shape can be seen.
+# Smallest height (lines) of a plot at which its shape can be seen. If all plots keep it, the baseline's figures get
+# a line of their own.
 _HIGH = 3
-# Smallest number of histograms, in rows and columns together, that must fit in the panel; otherwise it draws one
-# victim's histogram, with all figures.
+# Smallest number of histograms that must have room in the panel, in all its rows together. If fewer have room, it
+# shows one victim's histogram, with all figures.
 _LEAST_PLACES = 3
-# Width (columns) of the phase names at the left of the first plot.
+# Width (columns) of the names of the measured times (call, wait, …) at the left of a row of plots.
 _BEFORE = LABEL + 1
 # Blanks before the note behind the legend.
 _LEGEND_GAP = "   "

@@ -22,7 +22,8 @@ from stallscope.tui.probe_sets import gpu_label
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# States of an engine that gives no new values, with their words in the probe table, which keeps the last values.
+# Conditions in which the engine, the process that runs the probes, gives no new values. The probe table then keeps
+# the last values and shows these words as the state.
 STOPPED_STATES = {EngineCondition.LOST: "engine lost", EngineCondition.SILENT: "silent"}
 
 

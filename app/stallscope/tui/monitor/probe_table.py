@@ -26,7 +26,7 @@ from stallscope.tui.common.lines import (
     shortened,
 )
 
-# Titles of both parts of the table.
+# Titles of the two parts of the probe table.
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 # _STRIPS: widths (columns) that the strip, a plot of a probe's latencies in the last minute, may have: a column is
 # then a whole number of tenths of a second. _STRIP_FROM: smallest table width (columns) that has the strip.

@@ -41,10 +41,11 @@ from stallscope.tui.sources.source import ProbeSource
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# Observations of the probes per second that the analyzer and a recording get: OBSERVATIONS_PER_S usually,
+# Readings ("observations") of all probes per second, for the analyzer and a recording: OBSERVATIONS_PER_S usually,
 # UNWATCHED_PER_S while nobody sees, records or waits for them.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 5.0, 1.0
-# Redraws per second while only the header changes: each redraw costs CPU time, even one that draws nothing.
+# Frames per second while nobody sees, records or waits for new values: each frame costs CPU time, even one that
+# draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 # Redraws of the header in a second while the screen is frozen.
 FROZEN_HEADERS_PER_S = 1.0

@@ -22,7 +22,7 @@ from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
 # Width (columns) of a screen below which the list of patterns is above the description, and not beside it.
 NARROW_COLUMNS = 110
-# Words for the kinds of a pattern's variants.
+# Words for the purpose of a variant of a pattern: it shows the stall, a case without the stall, or a remedy.
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
 # Words for the roles of probes.
 _ROLES = {Role.VICTIM: "victim", Role.AGGRESSOR: "aggressor"}

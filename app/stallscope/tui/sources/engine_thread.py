@@ -27,7 +27,7 @@ from stallscope.tui import probe_sets
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
 Result = TypeVar("Result")
-# Reason shown if an engine has ended by itself and was not stopped by the user.
+# Reason shown if the engine (the process that runs the probes) has ended by itself and was not stopped by the user.
 ENDED = "the engine ended"
 
 

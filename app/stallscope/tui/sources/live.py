@@ -27,10 +27,11 @@ from stallscope.tui.sources.engine_thread import ENDED, EngineTarget, EngineThre
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
-# Time (s) without an answer from the engine after which the screen calls the engine silent.
+# Time (s) without an answer from the engine (the process that runs the probes) after which the screen calls it
+# silent.
 SILENT_AFTER_S = 0.5
-# Longest wait (s) for the engine's thread to end when the screen closes; waited once before the engine is killed, and
-# once after.
+# Longest wait (s), when the screen closes, for the thread that controls the engine (the process that runs the
+# probes) to end: once before the engine is killed, and once after.
 _CLOSE_S = 0.5
 
 

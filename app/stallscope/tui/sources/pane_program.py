@@ -26,11 +26,12 @@ from stallprobes.machine import processes
 
 # Largest number of last lines of output that are kept, and largest number of characters of a line.
 MOST_LINES, LONGEST_LINE = 2000, 1000
-# Control sequences (ESC [ …), strings to the terminal (ESC ] … BEL or ESC \), and the shorter escape sequences.
+# Escape sequences, which are removed from the program's output: control sequences (ESC [ …), strings to the
+# terminal (ESC ] … BEL or ESC \), and shorter ones.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-# Possible beginning of an escape sequence at the end of the read text. A longer one is no escape sequence.
+# Possible beginning of an escape sequence at the end of the read text; it is kept until more is read.
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
-# Largest number of characters of an escape sequence.
+# Largest number of characters kept as the beginning of an escape sequence; a longer one is taken for text.
 _LONGEST_ESCAPE = 4096
 # Control characters that move on the line or end it.
 _CONTROLS = re.compile("([\r\n\b\t\a])")

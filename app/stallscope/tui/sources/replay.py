@@ -11,8 +11,8 @@ from stallprobes.recording.observation import Observation
 from stallprobes.recording.recording import Recording
 from stallscope.tui.sources.playback import Playback
 
-# Time (s) of the recording before the target of a seek that is read again, so that the heat map and histograms have a
-# past.
+# Time (s) before the target of a seek from which the recording is read again, so that the heat map and histograms
+# have a past.
 LEAD_S = 20.0
 
 

@@ -27,10 +27,12 @@ from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 _RETRY_S = 2.0
 # Reason why the header has no GPU values until the watched program uses a GPU.
 NOT_YET = "the program uses no GPU yet"
-# Largest number of traces that are kept for frozen views of the screen. Above it the oldest trace is dropped.
+# Largest number of traces (records of calls and GPU work, for the timeline) that are kept for frozen views. Above
+# it the oldest trace is dropped.
 _MOST_TRACES = 64
-# Usual, and shortest, pause (s) between two reads of the file into which the program records its calls. Except in a
-# burst of calls, the file has room for the records of this time.
+# Usual, and shortest, pause (s) between two reads of the file into which the watched program records its calls; a
+# read that took much CPU time is followed by a longer pause. Except in a burst of calls, the file has room for the
+# calls of this time.
 READ_S = 0.1
 # Longest time (s) that a watched program's report may take after a signal; then stallscope ends without it.
 REPORT_S = 10.0
