@@ -33,8 +33,8 @@ MIN_SECONDS = 0.5
 # Largest value (s) of --seconds: an hour.
 MAX_SECONDS = 3600
 
-# Default of --trace-seconds: time (s) that --trace writes of each measured variant of a pattern. It ends when the
-# variant's aggressors are switched off.
+# Default of --trace-seconds: length (s) of the trace that --trace writes of each variant of a pattern. The trace
+# ends when the variant's aggressors are switched off.
 DEFAULT_TRACE_SECONDS = 10.0
 # Smallest value (s) of --trace-seconds.
 MIN_TRACE_SECONDS = 0.01
@@ -103,7 +103,9 @@ class _InputFile(click.Path):
         return super().convert(value, param, ctx)
 
 
+# Type of an option or argument that names a file to read.
 INPUT_FILE = _InputFile()
+# Type of an option that names a file to write.
 OUTPUT_FILE = _OutputFile()
 
 

@@ -31,8 +31,8 @@ _STDOUT = "-"
 MAX_SECONDS = 86_400
 # Default of --slow: shortest duration (µs) of a call for which watch says what the call waited for.
 DEFAULT_SLOW_US = 1000.0
-# Default of --cost: watch records the GPU's work for as much of the time as costs the program this share (%) of its
-# speed.
+# Default of --cost: share (%) of its speed that the recording may cost the watched program. Where recording all of
+# the GPU's work would cost more, watch records it only part of the time.
 DEFAULT_COST_PERCENT = 5.0
 # Default of --cost with --calls-only: launches and other frequent calls are followed until they take more (%) of the
 # program's speed.

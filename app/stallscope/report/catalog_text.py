@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
     from stallprobes.engine.sim.profile import Profile
 
-# Smallest width (columns) left beside the pattern names at which the list shows titles beside the names and not below.
+# A pattern's title stands beside its name in the list if at least this width (columns) is left there, else below
+# it.
 _LEAST_BESIDE_NAMES = 30
 # Words for the kinds of a pattern's variants.
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}

@@ -12,7 +12,7 @@ Run = tuple[str, str]
 # Smallest share that a part must have in the time of a sequence (threads that call by turns) to be named in the
 # legend of its bar; the bar shows all parts.
 _LEAST_NAMED = 0.005
-# Blanks between two entries in the legend of the bar.
+# Blanks between two parts that the legend of the bar names.
 _GAP = "  "
 
 

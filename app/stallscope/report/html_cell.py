@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Cell, Matrix
     from stallprobes.model import Channel
 
-# CSS class of the word for a cell's outcome in a comparison. An outcome that is not in this table has its own name
-# as class.
+# CSS class for the outcome of a compared cell (one victim beside one aggressor). For an outcome that is missing
+# here, the class has the outcome's name.
 _OUTCOME_CLASSES = {CellOutcome.WORSE: "starved", CellOutcome.FED: "better"}
 
 

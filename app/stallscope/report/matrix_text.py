@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 # Number of victims of one aggressor for which the findings give full figures; other victims get one short figure.
 _VICTIMS_IN_FULL = 2
-# Largest number of cells that a short report lists for each way in which cells differ from the reference.
+# Largest number of cells (one victim beside one aggressor each) that a short report lists as stalled here but not
+# on the reference; the same number for those stalled only on the reference.
 _UNUSUAL_CELLS = 6
 # Largest width (columns) of an aggressor's name at the left of the matrix; a longer name has several lines.
 _NAME_WIDTH = 22
@@ -41,12 +42,12 @@ _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 # Number of blanks between two columns of the matrix.
 _GAP = 2
-# Largest number of lines of a short report; it leaves out causes to stay below this, but never below _LEAST_CAUSES.
+# Largest number of lines of a short report. It leaves out causes to keep to this, but shows at least _LEAST_CAUSES
+# of them.
 _MOST_LINES = 75
 # Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3
-# Smallest width (columns) left for a remedy at which it stands in the line of its cause; otherwise it gets its own
-# line.
+# A remedy stands in the line of its cause if at least this width (columns) is left there, else below it.
 _REMEDY_WIDTH = 60
 # Name of the matrix row with the baselines of the victims.
 _BASELINE = "baseline, µs"

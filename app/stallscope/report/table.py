@@ -14,8 +14,8 @@ from stallscope.report.columns import display_width, name_parts, name_pieces, wr
 
 # Number of blanks between two columns of a table.
 GAP = 2
-# A column of text may be folded to the width of its longest word, but this width is at least _LEAST and at most
-# _LEAST_OF_WORD columns.
+# Smallest width (columns) to which a column of text is folded: the width of its longest word, but at least _LEAST
+# and at most _LEAST_OF_WORD.
 _LEAST, _LEAST_OF_WORD = 12, 24
 
 # Text and its style.

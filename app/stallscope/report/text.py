@@ -11,11 +11,12 @@ from stallprobes.foreign_text import printable, printable_lines
 from stallscope.report.columns import display_width, wrapped
 from stallscope.report.table import Run, Table, TableColumn, TableRow
 
-# Largest width of a paragraph: longer lines are hard to read.
+# Largest width (columns) of a paragraph: longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
 # Smallest width (columns) for which reports are laid out; a narrower terminal wraps their lines itself.
 NARROWEST = 40
-# Width of a file, a pipe, and a terminal of unknown width: a pager shows it in any terminal.
+# Width (columns) of a report to a file, to a pipe or to a terminal of unknown width, unless COLUMNS is set. Nearly
+# every terminal has room for it.
 USUAL_WIDTH = 80
 # Number of spaces before the rest of a folded line of code.
 CODE_FOLD = 4

@@ -22,12 +22,12 @@ from stallscope.report.text import NARROWEST, TextWriter
 
 # Default number of a trace's slowest calls that its text lists.
 _SLOWEST = 5
-# Largest share of the width of a trace's text for the labels of its rows.
+# The labels of a trace's rows take at most this share of the text's width.
 _LABELS = 0.34
 # Smallest distance (columns) between two ticks of a trace's time axis.
 _TICK_EVERY = 10
-# Smallest width (columns) left for details at which the events of the selected call are a table (time, event,
-# details); with less, they are a list.
+# The events of the selected call are a table (time, event, details) if at least this width (columns) is left for
+# the details, otherwise a list.
 _DETAIL = 24
 
 
@@ -49,9 +49,9 @@ class _Glyphs:
     cut: str
 
 
-# Characters of the image of a trace, in the order of the glyphs.
+# Characters of the image of a trace, in the order of the fields of _Glyphs.
 _UNICODE = _Glyphs("▏", "▌", "█", "░", "▒", "─", "┴", "├", "┤", "─", "…")
-# Characters of the image of a trace for an output without Unicode, in the order of the glyphs.
+# Characters of the image of a trace for an output without Unicode, in the order of the fields of _Glyphs.
 _ASCII = _Glyphs("|", "+", "#", ".", "x", "-", "+", "<", ">", "-", "~")
 
 

@@ -73,15 +73,16 @@ _MOST_HEADLINES = 5
 _WIDEST_BAR = 80
 # _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of (program lines, places where the program waits) that the report shows for a sequence:
-# _MOST_OF_FIRST for a process's first sequence, _MOST_OF_OTHERS for each other one.
+# Largest numbers of (source lines, places where the program waits) that the report shows for a sequence (threads
+# that call by turns): _MOST_OF_FIRST for a process's first sequence, _MOST_OF_OTHERS for each other one.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences in the report that name a call which blocks calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines in the report for the program lines of one sequence (threads that call by turns): a report on
-# one sequence then fits a screen of 40 lines.
+# Largest number of lines in the report for a sequence's sentence on its steps and for the program's source lines
+# that cost it time. The first source line is always shown. A report on one sequence then fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
-# Smallest share of its time that a thread must have lost to be named in a headline.
+# Smallest share (0 to 1) of its time that a thread must have lost to slow calls to get a headline. If no thread
+# has, only the one with the largest share gets a headline.
 _LEAST_SHARE = 0.005
 # Columns of the table of causes.
 _CAUSE_COLUMNS = (

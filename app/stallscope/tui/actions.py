@@ -12,7 +12,7 @@ from itertools import chain
 AGGRESSOR_KEYS = "1234567890"
 # Keys that select the victims, in their order in the table.
 VICTIM_KEYS = "abcdfiz"
-# Key that selects the host control.
+# Key that selects the host control: the probe of the host's noise, without CUDA.
 HOST_KEY = "h"
 # Method by pair of actions: the first action of the pair calls it with -1 (a step back), the second with 1 (a step
 # forward).

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.source import ScreenSource
 
 
-# Themes in the order in which the key goes through them.
+# Color themes in the order in which the theme key switches through them.
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "monokai")
 
 

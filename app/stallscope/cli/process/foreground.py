@@ -29,7 +29,7 @@ class WatchExit(IntEnum):
     NOT_FOUND = 127
 
 
-# Exit code, less the signal's number, of a program that a signal ended.
+# If signal n ended the program, this command exits with _SIGNAL_BASE + n, as shells do.
 _SIGNAL_BASE = 128
 # Signal that asks watch for a report while the program runs.
 REPORT_SIGNAL = signal.SIGUSR1
@@ -48,7 +48,8 @@ _FORWARDED = frozenset(
 )
 # Signals that suspend the program; this process then suspends itself too.
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-# Signals that this process blocks while the program runs, and takes one at a time from the pending ones.
+# Signals that this process blocks while the program runs. They stay pending until the loop that waits for the
+# program takes them.
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 
 

@@ -48,8 +48,8 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Shortest, and usual, time (s) between two reads of the file into which the program records its calls. The file has
-# room for the records of this time, except in a burst of calls.
+# Usual time (s) between two reads of the file into which the program records its calls; after a slow read, watch
+# waits longer. The file has room for the records of this time, except in a burst of calls.
 POLL_S = 0.1
 # Longest sleep (s) between two checks for ctrl+c while watch waits for its next read of the record files.
 _ANSWER_S = 0.05
