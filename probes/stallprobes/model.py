@@ -120,8 +120,8 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# Phases that the timeline measures; it measures the time on the GPU only for programs that do not measure it with
-# events.
+# Phases (parts of a call's latency) that the timeline, CUPTI's records of the GPU's work, measures. It measures the
+# time on the GPU only where the probe's program does not measure it with events.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 # Phases whose latencies verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)

@@ -25,8 +25,8 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) of the readings of GPM counters where stallscope does not read them: such a reading has no value, only
-# the reason for that.
+# Period (s) of the GPM counters' readings while stallscope does not read these counters: a reading then only says
+# why it has no value.
 _REPEATED_S = 60.0
 # States of the telemetry, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]

@@ -25,9 +25,9 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 
 # Ratio to the baseline, for each percentile, from which the reference shows an effect of an aggressor on a victim.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Largest ratio of a stall to the baseline that one aggressor alone explains, as a multiple of the largest ratio
-# recorded with this aggressor. On 57 mixtures of aggressors on an H200, and the same ones simulated, no wrong
-# aggressor was named with 2 to 4; with 5 one was.
+# Largest stall that one aggressor alone explains (as a ratio to the baseline), as a multiple of the largest one
+# that a check or reference recorded beside this aggressor. On 57 mixtures of aggressors on an H200, and the same
+# ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
 _BEYOND = CLEAR[Quantile.P99]
 
 

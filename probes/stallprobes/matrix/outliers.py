@@ -34,9 +34,9 @@ FALSE_ALARMS = 0.01
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Factor from the median absolute deviation of a normal distribution to its standard deviation.
 _SIGMA = 1.4826
-# Number of other hosts from which the spread of one latency among them counts in the search for outliers. With fewer,
-# only the typical spread of all latencies counts. An outlier's limit is multiplied by 1 + _FEW / the number of other
-# hosts, since few hosts give unsure estimates.
+# Smallest number of other hosts with which their own spread of a latency counts in the search for outliers; with
+# fewer, only the typical spread of all latencies counts. An outlier's limit is multiplied by 1 + _FEW / the number
+# of other hosts, since few hosts give uncertain estimates.
 _FEW = 8
 # Number of consecutive calls that count as one in the confidence interval of a percentile. Consecutive calls are not
 # independent, so the interval must be wider.

@@ -78,7 +78,7 @@ _STATES = {
     VerdictKind.STALLED: CellState.STALLED,
     VerdictKind.STARVED: CellState.STARVED,
 }
-# Kinds of verdicts that are stalls.
+# Kinds of verdicts that are stalls in the comparison of a check with a reference; a slowdown is none.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 
 

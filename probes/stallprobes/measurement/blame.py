@@ -30,8 +30,8 @@ _LEAD_IN_CALLS = 2
 # Longest wait (s) until every victim has made its _LEAD_IN_CALLS unmeasured calls after a change of the running
 # aggressors.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) for which a switched-off aggressor that launches ahead may still run its last kernel after all
-# its kernels have started. The experiment waits this long, and once more for each such aggressor that stays on, as
+# Longest time (s) of the last kernel of a switched-off aggressor that launches ahead of the GPU. After all its
+# kernels have started, the experiment waits this long, and once more for each such aggressor that stays on, as
 # contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. The window is extended to reach it, unless a victim has
@@ -39,7 +39,8 @@ _LAST_KERNEL_S = 0.06
 _ENOUGH_CALLS = 40
 # Time (s) by which a window is extended each time, until every running aggressor has ended an iteration in it.
 _EXTENSION_S = 0.02
-# Longest window (s), also if calls of a victim or an iteration of an aggressor are missing in it.
+# Longest window (s) after its extension, even if it still has too few calls of a victim, or no iteration of an
+# aggressor.
 _LONGEST_S = 0.35
 # Time (ns) without progress after which an aggressor counts as stuck.
 _NO_PROGRESS_NS = 500_000_000

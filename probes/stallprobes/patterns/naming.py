@@ -20,7 +20,8 @@ from stallprobes.spelling import nearest
 ALL = "all"
 # Largest number of names that an error message lists.
 _LONGEST_LIST = 20
-# Largest number of threads of an aggressor: more than most machines have cores for would measure the host.
+# Largest number of threads of an aggressor. Most machines lack CPU cores for more, so that the host would be
+# measured.
 MOST_THREADS = 16
 # Name of probes that run in several threads: ENTRY-xTHREADS, and @CONTEXT/STREAM where it is given.
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")

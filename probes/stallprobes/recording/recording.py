@@ -16,10 +16,11 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Value in place of the file position of the probe set, or of its baselines, where the recording has had none so
-# far.
+# Value in place of a position in a recording's file: no probe set has been read yet, or no baselines of the probe
+# set.
 _NONE = -1
-# Number of decoded probe sets, and also of decoded baselines, that are kept for the next observations.
+# Number of a recording's probe sets, and of its baselines, that stay decoded in memory. Several observations (lines
+# with the probes' figures) share them.
 _HELD = 4
 
 

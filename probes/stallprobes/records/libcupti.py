@@ -264,7 +264,8 @@ def load(driver_version: int) -> Cupti:
     raise first
 
 
-# Kind, cause and remedy of a missing timeline by CUPTI's code.
+# Why there is no timeline (CUPTI's records of the GPU's work), by the result code of CUPTI: the kind of the
+# problem, its cause, and a remedy.
 _PROBLEMS = {
     TAKEN: (
         TimelineProblem.TAKEN,

@@ -15,8 +15,9 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
-# Longest change (ns) of the GPU between two contexts, about 80 µs on an H200; a longer gap is another process's
-# time-slice.
+# Longest gap (ns) in which none of a program's contexts has the graphics engine that counts as a change between two
+# of them. With two busy contexts on an H200, CUPTI's records show 80 µs for a change. In a longer gap, another
+# process has the engine.
 LONGEST_CHANGE_NS = 300_000
 # Record kinds as plain integers. They are compared for every piece of work, and an enum's member would be slower.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)

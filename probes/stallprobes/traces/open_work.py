@@ -13,10 +13,10 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# Longest time (ns) until the record of ended work has been read: some rounds of the collector. If a call has no record
-# for longer, its work has not ended.
+# Time (ns) after a call's return from which its GPU work, if it has no record, counts as not ended. The record of
+# ended work is read before that, after some rounds of the collector of GPU records.
 _LATE_NS = 20 * MS
-# Number of calls without a record that are kept for each operation.
+# Largest number of calls without a record of their GPU work that are kept for each operation of a probe.
 _MOST_CALLS = 4_096
 # Columns of the times of calls.
 _BEGAN, _RETURNED = range(2)

@@ -29,8 +29,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Largest distance (ns) between the begin of a recorded call and that of a call in flight that may be the same one. The
-# latter is from an earlier reading of the clock.
+# Longest time (ns) by which the begin of a call, as noted while the call was in flight, may precede the begin in
+# the call's record: the former is one reading of the clock earlier.
 _READING_BEFORE_NS = 100_000
 
 

@@ -14,25 +14,25 @@ from stallprobes.model import Channel, Probe, op_name
 from stallprobes.verdicts.candidates import EffectsSource, no_effects
 from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 
-# Ratio to the baseline from which a slower latency is a stall.
+# Smallest ratio of a latency to its baseline for a stall.
 STALLED = 3.0
-# Ratio to the baseline from which a slower latency is a slowdown.
+# Smallest ratio of a latency to its baseline for a slowdown.
 SLOWER = 1.5
-# Excess (ns) over the baseline from which a slower latency can be a stall. A smaller one is due to cache misses, not to
-# locks.
+# Smallest excess (ns) of a median over its baseline for a stall, while aggressors run. A smaller one is due to
+# cache misses, not to locks.
 STALLED_NS = 2_000
-# Excess (ns) over the baseline from which a slower latency can be a slowdown. A smaller one is due to cache misses, not
-# to locks.
+# Smallest excess (ns) of a median over its baseline for a slowdown. A smaller one is due to cache misses, not to
+# locks.
 SLOWER_NS = 1_000
-# Excess (ns) over the baseline from which a tail (slow calls among many) can be a stall. A smaller one is due to cache
-# misses, not to locks.
+# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many), and for one of a median
+# while no aggressor runs. A smaller one is due to cache misses, not to locks.
 TAIL_NS = 20_000
-# Excess (ns) over the baseline from which a tail (slow calls among many) can be a stall while no aggressor runs. It is
-# larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are sometimes 30 µs late.
+# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs. It
+# is larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are sometimes 30 µs late.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline that the median of calls after idle times must exceed to be slow. A window has few such
-# calls: the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99 would hide a stall, as 1
-# baseline call in 50 is as slow on a busy machine.
+# Percentile of the baseline above which the median of calls after idle times must lie for a stall. A window has few
+# such calls: the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99 would hide a stall,
+# as 1 baseline call in 50 is as slow on a busy machine.
 _FEW_CALLS_PERCENT = 95
 
 

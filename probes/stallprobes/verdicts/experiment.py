@@ -32,8 +32,9 @@ from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 BUDGET_S = 10.0
 # Smallest number of rounds of a blame experiment; in each round every state is measured once.
 FEWEST_ROUNDS = 3
-# Phases that an experiment compares: the judged host phases. GPU records arrive some 10 ms late, perhaps in the window
-# of another state, and the wait contains the start anyway.
+# Phases (parts of a call's latency) that a blame experiment compares: those that are judged and that the host
+# measures. GPU records arrive some 10 ms late, perhaps after a switch of aggressors; and the wait contains the
+# start on the GPU.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # Error probability of each test in a blame experiment.
 _ALPHA = 0.05

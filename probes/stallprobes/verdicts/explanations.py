@@ -19,7 +19,8 @@ from stallprobes.verdicts.candidates import (
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Shortest period (ns) between calls with which a verdict states the number of calls, as there are few in a second.
+# Shortest period (ns) of a victim's calls with which a verdict states on how many calls it rests: they are at most
+# ten in a second.
 _RARE_NS = 100 * MS
 
 

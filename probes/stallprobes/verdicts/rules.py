@@ -34,8 +34,9 @@ TAIL_CALLS = 3
 # Smallest share of a victim's excess latency that the host control (a probe without CUDA calls) must have at the
 # same time, so that the machine counts as the cause and not the driver.
 HOST_SHARE = 0.5
-# Factor on the number of slow calls that is expected from how often a thread loses its CPU (seen as pauses while it
-# polls the clock). Up to this multiple, plus TAIL_CALLS, the machine is the cause of slow calls and not the driver.
+# Largest number of a victim's slow calls that the machine explains, as a multiple of the number expected from how
+# often the thread loses its CPU (seen as pauses while it polls the clock); TAIL_CALLS are added. More have another
+# cause.
 PAUSE_FACTOR = 3
 # Smallest median host time (ns) of a call at which a verdict says that it is much longer than the call's own GPU
 # work: the call waits for earlier GPU work, or the driver takes the time.
@@ -43,11 +44,13 @@ HIDDEN_NS = 100_000
 # Smallest share that earlier GPU work must have of a call's host time (without the call's own GPU time), so that
 # the call counts as a wait for this work. Otherwise the driver takes the time.
 HIDDEN_SHARE = 0.7
-# Limits (ns) of a wait that can be the GPU's change-over to another context. On an H200 the change-over takes 135 us,
-# and a wait without it 5 us; other GPUs are assumed to be within these limits.
+# Limits (ns) of a victim's median wait that counts as the GPU's change-over from another context. On an H200
+# without other work, such a wait takes 140 us, and 5 us without the change-over; other GPUs are assumed to be
+# within the limits. It is the wait that the host sees, not the gap in CUPTI's records (see LONGEST_CHANGE_NS in
+# traces/delay.py).
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
-# Largest ratio between the waits of two victims on one GPU with which both waits are the change-over between their
-# contexts. Such waits differ only by the work itself.
+# Largest ratio of the longest to the shortest wait of victims on one GPU with which all these waits are the
+# change-over between the victims' contexts. Such waits differ only by the work itself.
 _MOST_UNEQUAL = 1.25
 
 # Cause of the verdict "drift", with its short form.
@@ -66,8 +69,8 @@ TOO_SHORT_CAUSE = (
     "a longer measurement tells it from the machine's own variation",
 )
 
-# 90th percentile of the normal distribution: a verdict is to detect the ratio that it states as detectable in nine
-# of ten windows.
+# 90th percentile of the standard normal distribution. With it, a verdict computes the smallest ratio to the
+# baseline that it would detect in nine of ten windows.
 _Z90 = 1.282
 
 # Channels that verdicts compare: the time inside calls, and the wait for their work.

@@ -71,8 +71,9 @@ SETTLED_NS = 2_000_000_000
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# Smallest number of readings of a process's file for which a counted slow call is remembered. Its thread may lose
-# its slot (its part of the file) and return later with the same calls, which must not count twice.
+# Number of readings of a process's file for which a counted slow call is at least remembered after it was last
+# read. Its thread may lose its slot (its part of the file) and return later with the same calls, which must not
+# count twice.
 _FORGET_READINGS = 64
 
 

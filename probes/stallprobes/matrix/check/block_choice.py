@@ -16,8 +16,8 @@ from stallprobes.matrix.matrix import Repeat
 # Estimated time (s) of a block of a check without its windows: its aggressors start, settle and end. A block is
 # several victims, measured one after the other beside the same aggressors.
 _SWITCH_S = 0.03
-# Estimated number of baseline windows (without aggressors) for each additional window with aggressors; their time
-# counts as a part of the window's cost. Several windows share their baselines.
+# Number of baseline windows (without aggressors) whose time is added to the estimated cost of each additional
+# window with aggressors. Several windows share their baselines.
 _BASELINES = 1.3
 
 
@@ -38,10 +38,10 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims for the choice of additional repeats in a check: at p50, half of the phases (call, wait, ...) of its cells
-# should detect a change by a factor of 1.5, and nine of ten phases one by a factor of 3. The first two aims are a
-# bit lower, as the checks of a comparison differ; the third uses spare time. On a noisy H200 (bench_detectable.py),
-# a smaller second weight missed the aim for nine of ten phases, and a larger one that for half of them.
+# Aims for the choice of the cells that get additional repeats in a check: at p50, half of the phases (call, wait,
+# ...) should detect a change by a factor of 1.5, and nine of ten phases one by a factor of 3. Both are stated a bit
+# lower, as the checks of a comparison differ. A third aim uses spare time. On a noisy H200 (bench_detectable.py), a
+# smaller weight of the second aim missed the second, and a larger one the first.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -24,9 +24,9 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest number of valid repeats of a cell (a victim beside aggressors). With fewer, the cell is invalid if some
-# of its repeats were rejected, unless fewer were planned and all of those are valid. A stall of the latency from
-# the due time counts only if at least as many repeats show it.
+# Smallest number of valid repeats of a cell (a victim beside aggressors), or all planned ones if fewer are planned.
+# With fewer, the cell is invalid if some repeats were rejected. Also the smallest number of repeats that must show
+# a stall which only the latency from the due time has.
 LEAST_REPEATS = 2
 
 # Channel of the latency from the time at which a call was due until it returned.

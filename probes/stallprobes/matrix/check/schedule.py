@@ -71,8 +71,8 @@ _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
 # _VIRTUAL_STRETCH on a simulated GPU.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
-# Weight of the previous value in the moving average of the time (s) that several victims beside the same aggressors
-# take besides their windows.
+# Weight of the previous value in the moving average of the time (s) that a block takes besides its windows. A block
+# is several victims, measured one after the other beside the same aggressors.
 _SMOOTHING = 0.7
 # Estimated time of an additional repeat of a victim, in multiples of a regular one: _ADDITIONAL_COST in real time,
 # _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors

@@ -53,20 +53,20 @@ DISPERSION = 2.0
 # those of similar cells, up to which its calls count as independent. It is higher than DISPERSION since a cell's
 # own repeats are few: by chance, 1 of 50 cells with independent calls exceeds it.
 DISPERSION_OF_ONE = 2.6
-# Largest ratio of a victim's latency beside aggressors to its baseline at which a change of both by the same factor
-# (as of the CPU's clock) is reported once, for the baseline. With a larger ratio, the latency's change is reported
-# as unsure.
+# Largest ratio of a victim's latency beside aggressors to its baseline with which a change of both by the same
+# factor (as of the CPU's clock) is reported only once, as a change of the baseline. With a larger ratio, the change
+# of the latency is reported as unsure.
 ALIKE = 10.0
 
 # Smallest number of tested latencies of victims beside the same aggressors from which the mean variance between
 # their repeats is computed.
 _ROWS = 4
-# Factor on the logarithm of a detectable ratio if a check has additional repeats: a victim may have them in one
-# check and not in the other, and so deviate more. The smallest relevant ratio stays without the factor.
+# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats: a
+# victim that has them in only one of the two checks deviates more. The smallest relevant ratio is not multiplied.
 SELECTION = 1.04
-# Limit for the variance between repeats of the medians, averaged over all victims beside the same aggressors, as a
-# multiple of the prior variance. Above it, the medians count as having several modes: the tests of p99 then use at
-# least that average as their variance.
+# Largest variance between repeats of the medians of victims beside the same aggressors (mean over the victims), as
+# a multiple of the variance expected from all cells. Above it, these latencies count as having several modes: a
+# test of p99 then uses at least the mean variance of the p99 of all victims beside these aggressors.
 _MULTIMODAL = 6.0
 # A victim is close to starvation with fewer calls than the limit of starvation times this factor: a change from or
 # to starvation is then unsure, as it may be chance. A call in flight that is older than the longest call of the

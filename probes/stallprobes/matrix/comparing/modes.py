@@ -20,9 +20,9 @@ from stallprobes.matrix.matrix import QUIET
 
 # Smallest number of repeats of similar latency that make a mode; a single one may be an outlier.
 _FEWEST = 2
-# Smallest distance between two modes of the repeats of another latency, as a share of a change (both as
-# logarithms), which makes these modes evidence that the change is due to chance. It is below 1, as few repeats show
-# the distance only roughly.
+# Smallest distance between two modes of another latency (two levels of its repeats), as a share of a change, with
+# which these modes are evidence that the change is due to chance. Distance and change are logarithms of ratios. The
+# share is below 1, as few repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

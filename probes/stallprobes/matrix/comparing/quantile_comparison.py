@@ -36,9 +36,9 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Shares of the slowest calls among the calls of both checks, by percentile. At each share, a test compares how many
-# of these slowest calls each check has. The larger shares for p99 find changes of more calls. For p50, further
-# tests use each check's share of the calls, which separates distributions without overlap.
+# Shares of the slowest calls among the calls of both checks together, by percentile. For each share, a test
+# compares how many of these slowest calls each check has. The larger shares for p99 find changes of more calls. For
+# p50, further tests use each check's own share of all calls, which separates distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share of calls that count as slow, of all repeats together. If a repeat has far more or fewer of them than chance
 # allows, its calls are not independent, and the comparison takes that into account.

@@ -28,8 +28,8 @@ _LARGEST = 1e6
 _OCTAVE = 64
 # Number of histogram buckets that the largest considered change spans: 20 octaves (factors of two).
 _REACH = 20 * _OCTAVE
-# Values before and after the array of each bucket's share of calls above it: all calls are above the buckets before
-# the first one (_BELOW), no call is above those after the last one (_ABOVE).
+# Values that extend the array of each bucket's share of calls above it: ones before the first bucket (_BELOW),
+# since all calls are above, and zeros after the last one (_ABOVE), since none is.
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 

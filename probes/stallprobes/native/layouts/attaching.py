@@ -26,7 +26,8 @@ LIBRARY_NAME = "stallscope-inject.so"
 SENT_CUPTI_NAME = "libcupti.so"
 # Function of the injected library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"
-# Environment variable of the injected library: with 1, it records nothing until a request through its control.
+# Environment variable of the injected library: with 1, it records nothing until stallscope requests it by the
+# control, the memory in which they exchange requests.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
 # Size (bytes) of the path of libcupti in a request to the attached library, with the final zero.

@@ -235,7 +235,7 @@ def _rows() -> Iterator[DriverFunction]:
 
 # Properties of driver functions by the beginning of their names; the first row whose name matches counts.
 FUNCTIONS = tuple(_rows())
-# Properties of a driver function that no row of FUNCTIONS fits: it has no family of calls, so it is not watched.
+# Properties of a driver function that no row of FUNCTIONS fits: stallscope does not watch its calls.
 _UNWATCHED = DriverFunction("", None)
 # Suffixes of driver functions' variants for the per-thread default stream. A variant has the parameters of the function
 # without suffix.
@@ -283,9 +283,9 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Kinds of the memory at an end of a copy that the injected library finds by the address, in its list of host
-# memory. An address that is not in the list is pageable with HOST, and unknown with ANY. Smaller values are
-# MemoryKinds.
+# Values for the memory at an end of a copy that the injected library looks up by its address, in its list of host
+# memory. If the address is not in the list, HOST stands for pageable memory, and ANY for unknown memory. Smaller
+# values are MemoryKinds: then it looks nothing up.
 HOST, ANY = 64, 65
 
 

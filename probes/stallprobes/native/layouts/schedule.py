@@ -12,8 +12,8 @@ from stallprobes.native.layouts.structure import Int64, Pointer, structure
 LEAD_DEFAULT_NS = 150_000
 # Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
-# Period (ns) at which a probe's loop polls the GPU's progress if the probe may launch only so far in advance of the
-# GPU, until the next iteration may begin.
+# Period (ns) at which a probe that has launched as far ahead of the GPU as it may polls the GPU's progress, until
+# its next iteration may begin.
 GUARD_STEP_NS = 100_000
 # Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
 # opens soon. Before that, it polls every PARKED_STEP_NS.
