@@ -123,9 +123,9 @@ PHASE_TRAITS = {
 # Phases (parts of a call's latency) that the timeline, CUPTI's records of the GPU's work, measures. It measures the
 # time on the GPU only where the probe's program does not measure it with events.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
-# Phases whose latencies verdicts are about.
+# Phases (parts of a call's latency) that verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
-# Phases that a matrix shows.
+# Phases (parts of a call's latency) that a check's matrix of victims and aggressors shows.
 MATRIX_PHASES = tuple(phase for phase in Phase if phase.traits.matrix)
 
 

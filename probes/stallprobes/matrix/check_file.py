@@ -51,9 +51,11 @@ _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 # Schemas of what `stallscope run` and `doctor` write with --json; the error names such a file if it is given as a
 # check.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-# Text in a check's JSON document at which its cells begin. The parts before and after it are read separately.
+# Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The parts before and
+# after it are read separately.
 _CELLS = b'"cells":['
-# Number of cells that are read from a check file at a time. Reading them one by one takes a tenth longer.
+# Number of cells (each a victim beside aggressors) that are read from a check file at a time. Reading them one by
+# one takes a tenth longer.
 _CELLS_TOGETHER = 32
 
 

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 # Schema of the JSON document of a check, with the number of its version.
 CHECK_SCHEMA = "stallscope.check/3"
-# Largest number of cells, and of verdicts, in a document.
+# Largest number of cells (each a victim beside aggressors), and of verdicts, in a check's JSON document.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Largest number of repeats for each host, and of different channel names, in the JSON document of a check that is
-# read. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS is far above a probe's
-# channels, some twenty.
+# Largest number of repeats for each host, and of different names of channels (kinds of latency), in the JSON
+# document of a check that is read. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS
+# is far above a probe's channels, some twenty.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
-# Names of the phases that a channel may have.
+# Names of the phases (parts of a call's latency) with which the name of a channel (kind of latency) may begin.
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
-# JSON Schema of the names of the channels of a repeat.
+# JSON Schema of the names of the channels (kinds of latency) of a repeat.
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",

@@ -26,7 +26,7 @@ from stallprobes.verdicts.verdict import Verdict
 
 # Name of the column without an aggressor: the latencies of the driver itself.
 QUIET = "quiet"
-# Phases that a cell of the matrix shows.
+# Phases (parts of a call's latency) that a cell of the matrix (a victim beside aggressors) shows.
 PHASES = MATRIX_PHASES
 # Largest number of rows or columns of a matrix that is read.
 MOST_LINES = 2_000
@@ -52,7 +52,7 @@ class Status(StrEnum):
         return STATUS_LOOKS[self]
 
 
-# Words and marks of each status.
+# Words and marks of each status of a cell (a victim beside aggressors).
 STATUS_LOOKS = {
     Status.OK: VerdictKind.QUIET.look,
     Status.STARVED: VerdictKind.STARVED.look,

@@ -38,7 +38,8 @@ from stallprobes.records.timeline_summary import TimelineSummary
 # Order of preference for the status of a merged cell (a victim beside aggressors): the first of these that the cell
 # has on one of the merged hosts.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-# Number of cells whose repeats a merge adds up at a time. It limits the memory.
+# Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up at a time. It limits the
+# memory.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
 

@@ -26,7 +26,7 @@ _FEWEST_WINDOWS = 4
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
 # Smallest number of baseline windows from which the range is computed in which the machine varies by itself.
 _FEWEST_FOR_RANGE = 20
-# Channel of the time inside calls.
+# Channel (kind of latency) of the time inside calls.
 _CALL = Channel(Phase.CALL)
 # Smallest number of calls, for each percentile of their latency, with which a baseline window counts for the range
 # in which the machine varies by itself.

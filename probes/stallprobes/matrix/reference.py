@@ -31,7 +31,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 
 # Schema of the JSON document of a reference, with the number of its version.
 REFERENCE_SCHEMA = "stallscope.reference/2"
-# Phases for which a reference records ratios to the baseline.
+# Phases (parts of a call's latency) for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of a reference's checks that must have measured a victim beside an aggressor, so that the
 # reference states whether it stalls: one check shows no agreement.

@@ -26,7 +26,8 @@ _PENDING_BYTES = 1 << 20
 # Percentiles of each latency that are stored with a repeat. Computing them for all histograms of a host at once
 # takes a tenth of the time of computing them one by one.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
-# Layout of the head of a stored repeat: number of its host, number of its list of channels, iterations, duration (ns).
+# Layout of the head of a stored repeat: number of its host, number of its list of channels (kinds of latency),
+# iterations, duration (ns).
 _HEAD = struct.Struct("=IIqq")
 # Channels of the histograms of a repeat: of its window, of the baseline before, and of the one after.
 _Layout = tuple[tuple[Channel, ...], ...]

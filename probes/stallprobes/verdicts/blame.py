@@ -52,7 +52,8 @@ class Conclusion(StrEnum):
         return self in (Conclusion.CAUSE, Conclusion.NECESSARY, Conclusion.SUFFICIENT)
 
 
-# Words and style of each conclusion of a blame experiment.
+# Words and style of each conclusion of a blame experiment, which switches the aggressors on and off to find the
+# cause.
 _CONCLUSIONS = {
     Conclusion.CAUSE: ("necessary, sufficient", "bad"),
     Conclusion.NECESSARY: ("necessary, not alone", "bad"),

@@ -28,9 +28,11 @@ from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conc
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
 from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
-# Longest time (s) of a blame experiment, unless its FEWEST_ROUNDS take longer.
+# Longest time (s) of a blame experiment (it switches the aggressors on and off to find the cause), unless its
+# FEWEST_ROUNDS take longer.
 BUDGET_S = 10.0
-# Smallest number of rounds of a blame experiment; in each round every state is measured once.
+# Smallest number of rounds of a blame experiment. In each round, it measures every state (set of running
+# aggressors) once.
 FEWEST_ROUNDS = 3
 # Phases (parts of a call's latency) that a blame experiment compares: those that are judged and that the host
 # measures. GPU records arrive some 10 ms late, perhaps after a switch of aggressors; and the wait contains the

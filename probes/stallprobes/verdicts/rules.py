@@ -73,7 +73,7 @@ TOO_SHORT_CAUSE = (
 # baseline that it would detect in nine of ten windows.
 _Z90 = 1.282
 
-# Channels that verdicts compare: the time inside calls, and the wait for their work.
+# Channels (kinds of latency) that verdicts compare: the time inside calls, and the wait for their work.
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 

@@ -29,7 +29,7 @@ from stallprobes.verdicts.verdict import Verdict
 # a stall which only the latency from the due time has.
 LEAST_REPEATS = 2
 
-# Channel of the latency from the time at which a call was due until it returned.
+# Channel (kind of latency) of the time from when a call was due until it returned.
 _DUE = Channel(Phase.DUE)
 
 

@@ -42,7 +42,8 @@ QUICK_ADDITIONAL_SHARE = 0.1
 # aggressors.
 ROUNDS = 4
 
-# Limits (s) of a window in real time. The time budget determines the length within them.
+# Shortest and longest measured window (s) in a check of a real GPU. The time budget determines the length within
+# these limits.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_S is the usual one, _VIRTUAL_SHORTEST_S that of
 # the first repeat, which only warms up.

@@ -56,7 +56,7 @@ _SPIKE_TIMES = 10
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline, which take some 10 ms.
 _RECORDS_AT_MOST_S = 0.2
-# Channel of the host control's calls.
+# Channel (kind of latency) of the time inside the calls of the host control, the probe without CUDA calls.
 _CALL = Channel(Phase.CALL)
 
 

@@ -39,8 +39,9 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Largest p-value of a change that a comparison reports as unsure; with a larger one the change is due to chance. About
-# one unchanged cell in a hundred has a smaller one.
+# Largest p-value of a change that a comparison reports as unsure; with a larger one the change is due to chance.
+# About one in a hundred cells (each a victim beside aggressors) has a smaller one without any change of the
+# machine.
 LIKELY = 0.01
 # Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
 # fewer calls no change can be significant, so it stays unsure.

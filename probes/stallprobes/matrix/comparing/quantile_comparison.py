@@ -45,7 +45,8 @@ _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]
-# Empty array, in place of the logarithms of the repeats' percentiles, for a channel with too few repeats.
+# Empty array, in place of the logarithms of the repeats' percentiles, for a channel (kind of latency) with too few
+# repeats.
 _NO_FLOATS: Floats = np.zeros(0)
 # Variance that the width of the histogram's buckets adds to the difference of two means. Each mean is of four
 # logarithms of percentiles.

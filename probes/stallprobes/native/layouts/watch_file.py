@@ -92,8 +92,8 @@ STACK_TEXT = 7664
 # Average time (ns) between two samples of a thread's call stack. The injected library samples the time inside
 # driver calls and the time between them separately.
 SAMPLE_NS = 5_000_000
-# Average time (ns) between two samples of the call stacks of a thread's waits. Each stands for a number of waits,
-# as short waits hardly ever get a sample by SAMPLE_NS.
+# Average time (ns) between two additional call-stack samples of a thread's waits: one of several waits gets a
+# sample, which stands for their number. By SAMPLE_NS, short waits hardly ever get one.
 WAIT_SAMPLE_NS = 50_000_000
 # Number of call-stack samples in the ring of a process's file: 80 s of one thread.
 TIME_SAMPLES = 1 << 14
