@@ -28,7 +28,8 @@ from stallprobes.units import duration_ns, times
 HOSTS = 3
 # Smallest ratio to the median of the other hosts at which a host can be an outlier.
 FLOOR = 1.5
-# Highest probability that a merge names any host an outlier although all are equal, if calls are independent.
+# Highest probability that a merge of several hosts' checks names any host an outlier although all are equal, if
+# calls are independent.
 FALSE_ALARMS = 0.01
 # Smallest number of calls on a host with which a percentile is compared with those of the other hosts.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}

@@ -44,7 +44,8 @@ _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 _DETACHABLE = 24
 # CUPTI's number of the callback domain of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
 _DRIVER_DOMAIN = 1
-# CUPTI's number of cuDriverGetVersion, a driver function that waits for nothing. Detaching enables a callback for it.
+# CUPTI's number of cuDriverGetVersion, a driver function that waits for nothing. To detach, stallscope enables a
+# callback for it and calls it: CUPTI can be detached inside that callback.
 _DRIVER_GET_VERSION = 2
 # Value for cuptiSetThreadIdType that makes CUPTI's records contain the thread ids of the operating system.
 _THREAD_ID_SYSTEM = 1
