@@ -85,7 +85,8 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     away = _in(times.away, at)
     part = _of_running(running, away) if running else _of_gap(times, at, recorded_until, calls, away)
     blocked = [one for one in calls if _long(times, one)]
-    full = [one for one in blocked if running and not _held(times, one, at)]
+    queued = part is Part.BETWEEN and [one for one in blocked if one.kind is CallKind.QUEUES]
+    full = [one for one in (blocked if running else queued or ()) if not _held(times, one, at)]
     waits = [one for one in calls if one.kind is CallKind.WAITS]
     copies = [one for one in calls if one.kind is CallKind.COPIES]
     waits += [one for one in copies if part is not Part.COPY and at < _started(times, one)]

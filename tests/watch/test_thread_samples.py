@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from factories.waiting import wait_until
 from factories.watch_calls import process, thread
 from stallprobes.watch.division.cpu_time import CHILDREN
 from stallprobes.watch.reading.source import FolderSource
-from stallprobes.watch.thread_samples import ThreadSamples
+from stallprobes.watch.thread_samples import MOST_SAMPLES, Sampler, ThreadSamples
 
 PID, CHILD, GRANDCHILD = 100, 7, 8
 
@@ -63,3 +64,24 @@ def test_a_thread_that_is_not_known_has_no_samples(tmp_path: Path) -> None:
     samples = ThreadSamples()
     samples.look(process(thread(PID)), FolderSource(tmp_path, tmp_path))
     assert PID not in samples.arrays()
+
+
+def test_only_the_latest_samples_are_kept_in_their_order(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    write(tmp_path, PID, "hrtimer_nanosleep", 1)
+    look_at(samples, source, 1)
+    for now in range(2, MOST_SAMPLES + 4):
+        samples.sample(lambda: now)  # noqa: B023
+    times = samples.arrays()[PID][:, 0].tolist()
+    assert times == list(range(4, MOST_SAMPLES + 4))
+
+
+def test_samples_are_taken_between_readings_until_these_end(tmp_path: Path) -> None:
+    source, samples, sampler = FolderSource(tmp_path, tmp_path), ThreadSamples(), Sampler()
+    write(tmp_path, PID, "hrtimer_nanosleep", 1)
+    samples.look(process(thread(PID)), source)
+    assert not sampler.take()
+    sampler.follow([samples])
+    wait_until(lambda: len(samples.arrays()[PID]) > 2, "samples")
+    sampler.follow([])
+    assert not sampler.take()

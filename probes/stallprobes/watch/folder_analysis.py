@@ -28,7 +28,7 @@ from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
-from stallprobes.watch.thread_samples import ThreadSamples
+from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 
 # Largest share of a ring of records or calls that may fill up between two readings of it; it limits the pause between
 # the readings.
@@ -84,6 +84,7 @@ class FolderAnalysis:
         self._readings: dict[Path, _ReadFile] = {}
         self._problems: dict[Path, str] = {}
         self._sharers = GpuSharers()
+        self._sampler = Sampler()
         self._ranks = RankBook()
         self._rank_findings = RankFindings(self._ranks)
 
@@ -136,6 +137,7 @@ class FolderAnalysis:
                 self._problems.pop(path, None)
         self._ranks.update()
         running = [file for file in self._readings.values() if not file.ended]
+        self._sampler.follow([file.samples_of_threads for file in running])
         shared = [file.process for file in running if file.analysis.switches >= LEAST_SWITCHES]
         self._sharers.look([process.pid for process in shared if process is not None], time.monotonic_ns())
 

@@ -3,9 +3,10 @@ were meanwhile."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,14 @@ from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
 # Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
-MOST_SAMPLES = 256
+MOST_SAMPLES = 1024
 # Largest number of threads whose sleep is sampled, the first ones, and of child processes.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
+# Shortest time (s) between two samples of these threads, and the multiple of the CPU time of a sample that the time
+# after it lasts at least.
+_PERIOD_S, _REST = 0.02, 50
+# Time (s) without a reading of the processes after which no more samples are taken.
+_LEFT_S = 2.0
 # What a thread waits for that sleeps in a function of the kernel, or system call, whose name contains one of these: a
 # time, the end of a child process, data from outside its process, another thread (or anything).
 _PLACES = (
@@ -28,42 +34,74 @@ _PLACES = (
 )  # fmt: skip
 
 
+class _Samples:
+    """The latest samples of a thread: rows of ``CpuSamples``."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((MOST_SAMPLES, SAMPLE_COLUMNS), dtype=np.int64)
+        self._count = 0
+
+    @property
+    def last(self) -> list[int]:
+        """The last sample; zeros before the first."""
+        last: list[int] = self._rows[(self._count - 1) % MOST_SAMPLES].tolist()
+        return last
+
+    def add(self, row: tuple[int, ...]) -> None:
+        self._rows[self._count % MOST_SAMPLES] = row
+        self._count += 1
+
+    def array(self) -> Int64s:
+        """All of them, the oldest first."""
+        return np.roll(self._rows, -self._count, axis=0)[-min(self._count, MOST_SAMPLES) :]
+
+
 class ThreadSamples:
     """The samples of the threads of one process."""
 
     def __init__(self) -> None:
-        self._samples: dict[int, deque[tuple[int, ...]]] = {}
+        self._samples: dict[int, _Samples] = {}
         self._children: dict[Path, int] = {}
+        # The threads whose sleep is sampled, and their folders in /proc.
+        self._sleepers: list[tuple[int, Path]] = []
+        self._lock = threading.Lock()
 
     def look(self, process: WatchedProcess, source: WatchSource, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take a sample of each thread that runs, at the times of a clock."""
-        children: list[Path] = []
-        threads = [thread for thread in process.threads if thread.ended_ns is None]
-        for number, thread in enumerate(threads):
-            folder, now_ns = source.thread(process.pid, thread.id), clock()
-            times = _times(folder)
-            if folder is None or times is None:
-                continue
-            before = self._samples.get(thread.id, ((0,) * SAMPLE_COLUMNS,))[-1]
-            slept = list(before[3:])
-            if number < _MOST_THREADS:
+        threads = [thread.id for thread in process.threads if thread.ended_ns is None]
+        folders = [(thread, folder) for thread in threads if (folder := source.thread(process.pid, thread)) is not None]
+        with self._lock:
+            self._sleepers, others = folders[:_MOST_THREADS], folders[_MOST_THREADS:]
+            children: list[Path] = []
+            for _, folder in self._sleepers:
                 children += [folder.parents[2] / str(child) for child in _children(folder)]
-                place = _place(kernel_wait(folder))
-                if place >= 0 and before[0]:
-                    slept[place] += now_ns - before[0]
-            self._add(thread.id, (now_ns, *times, *slept))
-        if children or CHILDREN in self._samples:
-            self._look_at_children(children, clock())
+            self._sample(self._sleepers, clock, asleep=True)
+            self._sample(others, clock, asleep=False)
+            if children or CHILDREN in self._samples:
+                self._look_at_children(children, clock())
+
+    def sample(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        """Take one more sample of the first threads of the last look. Any thread may call this."""
+        with self._lock:
+            self._sample(self._sleepers, clock, asleep=True)
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
-        return {
-            thread: np.array(samples, dtype=np.int64).reshape(-1, SAMPLE_COLUMNS)
-            for thread, samples in self._samples.items()
-        }
+        with self._lock:
+            return {thread: samples.array() for thread, samples in self._samples.items()}
 
-    def _add(self, thread: int, sample: tuple[int, ...]) -> None:
-        self._samples.setdefault(thread, deque(maxlen=MOST_SAMPLES)).append(sample)
+    def _sample(self, folders: Iterable[tuple[int, Path]], clock: Callable[[], int], asleep: bool) -> None:
+        for thread, folder in folders:
+            now_ns, times = clock(), _times(folder)
+            if times is None:
+                continue
+            samples = self._samples.setdefault(thread, _Samples())
+            before, *_, own, child, outside, other = samples.last
+            slept = [own, child, outside, other]
+            place = _place(kernel_wait(folder)) if asleep else -1
+            if place >= 0 and before:
+                slept[place] += now_ns - before
+            samples.add((now_ns, *times, *slept))
 
     def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""
@@ -76,8 +114,45 @@ class ThreadSamples:
                 children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
         passed = max((ns - self._children[child] for child, ns in busy.items() if child in self._children), default=0)
         self._children = busy
-        before = self._samples.get(CHILDREN, ((0,) * SAMPLE_COLUMNS,))[-1]
-        self._add(CHILDREN, (now_ns, 0, before[2] + max(passed, 0), *(0,) * (SAMPLE_COLUMNS - 3)))
+        samples = self._samples.setdefault(CHILDREN, _Samples())
+        samples.add((now_ns, 0, samples.last[2] + max(passed, 0), *(0,) * (SAMPLE_COLUMNS - 3)))
+
+
+class Sampler:
+    """Takes samples of threads between the readings of their processes, in a thread of its own.
+
+    It ends when no process is read any more.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: list[ThreadSamples] = []
+        self._until_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    def follow(self, chosen: list[ThreadSamples]) -> None:
+        """Take samples of the threads of these processes from now on."""
+        self._chosen, self._until_s = chosen, time.monotonic() + _LEFT_S
+        if chosen and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(
+                target=_take_samples, args=(weakref.ref(self),), name="thread samples", daemon=True
+            )
+            self._thread.start()
+
+    def take(self) -> bool:
+        """Take a sample of each; False if no process is read any more."""
+        chosen = self._chosen if time.monotonic() < self._until_s else []
+        for samples in chosen:
+            samples.sample()
+        return bool(chosen)
+
+
+def _take_samples(reference: weakref.ref[Sampler]) -> None:
+    while True:
+        sampler, begun_s = reference(), time.thread_time()
+        if sampler is None or not sampler.take():
+            return
+        del sampler
+        time.sleep(max(_PERIOD_S, _REST * (time.thread_time() - begun_s)))
 
 
 def _times(folder: Path | None) -> tuple[int, int] | None:

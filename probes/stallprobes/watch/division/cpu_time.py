@@ -87,7 +87,6 @@ class CpuSums:
         ready, cpu = (sum(each) for each in zip(*measured, strict=True))
         slept = [_slept_ns(samples[thread], calls, begin_ns, end_ns) for thread, calls in threads.items()]
         sleeps = np.minimum(np.min(slept, axis=0), between)
-        children = passed_ns(samples.get(CHILDREN), begin_ns, end_ns)
         most = min(max(cpu - working, 0), between)
         least = min(max(cpu - working - waiting, 0), between)
         # A thread may be ready inside a call too, and several of them at once.
@@ -103,7 +102,7 @@ class CpuSums:
             ready_most,
             end_ns - begin_ns,
             *sleeps,
-            children[1] if children else 0,
+            _busy_ns(samples.get(CHILDREN), begin_ns, end_ns),
         ]
         self._sums.add(max(first, 0), np.array([row], dtype=np.int64))
 
@@ -138,6 +137,15 @@ def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float
         return None
     delay, cpu = (np.diff(np.interp((begin_ns, end_ns), samples[:, 0], samples[:, column]))[0] for column in (1, 2))
     return float(delay), float(cpu)
+
+
+def _busy_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> float:
+    """How long (ns) the busiest child process had a CPU between two times, by the part of them that is known."""
+    if samples is None or not len(samples):
+        return 0.0
+    begin, end = max(begin_ns, int(samples[0, 0])), min(end_ns, int(samples[-1, 0]))
+    passed = passed_ns(samples, begin, end) if end - begin >= _LEAST_COVERED * (end_ns - begin_ns) else None
+    return passed[1] * (end_ns - begin_ns) / (end - begin) if passed else 0.0
 
 
 def _slept_ns(samples: Int64s, calls: ThreadCalls, begin_ns: int, end_ns: int) -> Int64s:

@@ -367,7 +367,7 @@ class ProcessDivider:
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
-        with_overheads(every, overheads)
+        every = with_overheads(every, overheads)
         with_copies_that_block(every, operations, self._limits.blocked_ns)
         self._submitted.note_callers(begun)
         made = by_thread(every)

@@ -418,7 +418,8 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         # A copy that blocks waits until its own work starts, while the GPU does something else, and takes the host's
         # time else: the host stages the data, and nothing but a smaller copy makes that shorter.
         waits |= (kinds == int(CallKind.COPIES)) & (parts != NUMBERS[Part.COPY]) & (begins < calls.started[active])
-    full = long & works
+    # Between two kernels of a full queue, it is still full.
+    full = (long & works) | ((kinds == int(CallKind.QUEUES)) & (parts == NUMBERS[Part.BETWEEN]))
     if calls.holding:
         full &= ~calls.held(begins, active)
     waits |= full

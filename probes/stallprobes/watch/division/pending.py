@@ -39,6 +39,8 @@ _LATEST_NS = np.iinfo(np.int64).max
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
+# Share of a call's time from which on all of it counts as waiting for a place in the queue.
+_MOST_QUEUED = 0.9
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
 # Smallest number of queries of one handle in a row that count as a wait for it; what the queries returned is not known.
@@ -235,13 +237,14 @@ class SubmittedCalls:
             missing, numbers, starts = missing[left], numbers[left], starts[left]
 
 
-def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
-    """Change the kinds of ``calls`` that load device code or find the queue full for most of their time.
+def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
+    """``calls``, of which those are of other kinds that load device code or find the queue full for most of their time.
 
-    ``overheads`` are records; before CUDA 12.3 they have a thread in place of a call.
+    Of a call that finds it full for a shorter time, that time is a call of its own, at the end. ``overheads`` are
+    records; before CUDA 12.3 they have a thread in place of a call.
     """
     if not len(calls) or not len(overheads):
-        return
+        return calls
     order = np.argsort(calls["correlation"], kind="stable")
     numbers = calls["correlation"][order]
     correlations = int64s(overheads["correlation"])
@@ -257,13 +260,27 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> None:
             mine = (begins <= start) & (ends > start)
             owners[at] = own[np.argmax(mine)] if mine.any() else -1
     lengths = int64s(overheads["end"]) - int64s(overheads["start"])
-    for kinds, kind in ((LOADING, CallKind.LOADS), ((OverheadKind.COMMAND_BUFFER_FULL,), CallKind.QUEUES)):
+
+    took = np.maximum(calls["end"] - calls["begin"], 1)
+
+    def times_of(kinds: Iterable[OverheadKind]) -> Int64s:
         chosen = (owners >= 0) & np.isin(overheads["subkind"], [int(each) for each in kinds])
-        times = np.bincount(owners[chosen], lengths[chosen], len(calls))
-        most = times * 2 >= np.maximum(calls["end"] - calls["begin"], 1)
-        calls["kind"][most] = int(kind)
-        if kind is CallKind.LOADS:
-            calls["holds"][most & (calls["holds"] == 0)] = int(HostTask.MODULE)
+        return np.clip(np.bincount(owners[chosen], lengths[chosen], len(calls)), 0, took).astype(np.int64)
+
+    loads = times_of(LOADING) * 2 >= took
+    calls["kind"][loads] = int(CallKind.LOADS)
+    calls["holds"][loads & (calls["holds"] == 0)] = int(HostTask.MODULE)
+    queued = times_of((OverheadKind.COMMAND_BUFFER_FULL,))
+    most = queued >= _MOST_QUEUED * took
+    calls["kind"][most] = int(CallKind.QUEUES)
+    part = np.flatnonzero(~most & (queued > 0) & (calls["kind"] == int(CallKind.SUBMITS)))
+    if not len(part):
+        return calls
+    waits = calls[part]
+    waits["begin"] = waits["end"] - queued[part]
+    waits["kind"] = int(CallKind.QUEUES)
+    calls["end"][part] = waits["begin"]
+    return np.concatenate((calls, waits))
 
 
 def with_copies_that_block(calls: Rows, operations: Rows, blocked_ns: int) -> None:

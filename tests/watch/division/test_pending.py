@@ -1,0 +1,39 @@
+"""Calls that are not divided yet: what overheads of CUPTI say of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.native.layouts.watch_file import WatchRecord
+from stallprobes.watch.division.pending import CALL, with_overheads
+
+SUBMITS, QUEUES, LOADS = int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.LOADS)
+FULL, LOADING = OverheadKind.COMMAND_BUFFER_FULL, OverheadKind.MODULE_LOADING
+
+
+@pytest.mark.parametrize(
+    ("reason", "spans", "expected"),
+    [
+        (FULL, [(100, 195)], [(100, 200, QUEUES)]),
+        (FULL, [(110, 140)], [(100, 170, SUBMITS), (170, 200, QUEUES)]),
+        (FULL, [(110, 140), (150, 180)], [(100, 140, SUBMITS), (140, 200, QUEUES)]),
+        (FULL, [(0, 10**18)], [(100, 200, QUEUES)]),
+        (LOADING, [(110, 170)], [(100, 200, LOADS)]),
+        (LOADING, [(110, 140)], [(100, 200, SUBMITS)]),
+        (FULL, [], [(100, 200, SUBMITS)]),
+    ],
+)
+def test_the_time_in_which_a_call_finds_the_queue_full_is_a_call_of_its_own(
+    reason: OverheadKind, spans: list[tuple[int, int]], expected: list[tuple[int, int, int]]
+) -> None:
+    calls, records = np.zeros(1, CALL), np.zeros(len(spans), dtype_of(WatchRecord))
+    calls["begin"], calls["end"], calls["correlation"], calls["kind"] = 100, 200, 7, SUBMITS
+    records["kind"], records["subkind"], records["correlation"] = int(RecordKind.OVERHEAD), int(reason), 7
+    for record, (start, end) in zip(records, spans, strict=True):
+        record["start"], record["end"] = start, end
+    found = with_overheads(calls, records)
+    assert found[["begin", "end", "kind"]].tolist() == expected
