@@ -82,8 +82,14 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
     who = sequence_text(sequence, process)
     if sequence.verdict is Bound.UNKNOWN:
         share = sequence.share(Part.UNKNOWN)
-        why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         short = f"What bounds {who} is not known"
+        if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
+            why = f"its work was recorded for {percent(sequence.recorded)} of the time, which is too little"
+            return f"{short}: {why}. Watch it longer, or with --cost 100.", f"{short}."
+        if share <= MOST_UNKNOWN and sequence.may_wait >= CAUSE_LIMIT:
+            why = f"{percent(sequence.may_wait)} of the time its host computes, or waits for the GPU outside calls"
+            return f"{short}: {why}. Its lines show whether it polls memory.", f"{short}."
+        why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     short = f"{who} is {sequence.verdict.word}"
     blamed = sequence.blamed if sequence.verdict is Bound.COMMUNICATION else None

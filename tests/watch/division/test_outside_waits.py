@@ -122,3 +122,25 @@ def test_a_gap_between_two_slices_is_one_of_the_second() -> None:
     second = book.with_waits({1: parts[1]}, work, NAMES, {}, border, int(calls.spans.ends[-1]))[1]
     assert count(first) + count(second) == STEPS - 1
     assert int(second.functions[0]) == OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("work", "gap", "share"),
+    [
+        # It always takes as long.
+        (lambda: np.full(STEPS, 5 * MS), lambda took: took + noisy(2 * MS), 1.0),
+        # With the same input, both take longer.
+        (lambda: noisy(5 * MS), lambda took: int64s(took * 1.5), 1.0),
+        (lambda: noisy(5 * MS), lambda took: noisy(7 * MS), 0.0),
+        (lambda: noisy(5 * MS), lambda took: took + noisy(2 * MS), 0.0),
+        (lambda: noisy(5 * MS), lambda took: int64s(took * 0.5), 0.0),
+    ],
+)
+def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: object, share: float) -> None:
+    assert callable(work)
+    assert callable(gap)
+    took = work()
+    calls, operations = program(took, gap(took))
+    outside = OutsideWaits()
+    outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.spans.ends[-1]))
+    assert outside.possible_ns(1) == pytest.approx(share * took[:-1].sum())

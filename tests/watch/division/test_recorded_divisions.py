@@ -18,7 +18,8 @@ from stallprobes.watch.intervals import Int64s
 
 # Of each sequence: a thread of it, and the verdict.
 TRUTHS = {
-    "compiled_model": {"MainThread": Bound.WAIT},
+    # Of these two seconds too little was recorded.
+    "compiled_model": {"MainThread": Bound.UNKNOWN},
     "compiled_step": {"MainThread": Bound.HOST},
     "copies_and_launches": {"launch": Bound.LOCK, "d2h": Bound.COPY},
     "four_servers": {"serve": Bound.HOST},
@@ -28,7 +29,7 @@ TRUTHS = {
     "logged_training": {"MainThread": Bound.HOST},
     "one_of_two_ranks": {"MainThread": Bound.SHARED},
     "ranks_in_step": {"MainThread": Bound.SHARED},
-    "reader_and_worker": {"worker": Bound.HOST, "reader": Bound.COPY},
+    "reader_and_worker": {"worker": Bound.UNKNOWN, "reader": Bound.UNKNOWN},
     "text_generation": {"MainThread": Bound.HOST},
     # Of tests/programs/stream_orders.cu, whose whole run this is.
     "copy_in_default_stream": {"orders": Bound.WAIT},

@@ -2,7 +2,8 @@
 it.
 
 No call records such a wait. It shows in the next call, which begins a fixed time after the end of the GPU's work,
-however long that work was.
+however long that work was. Where the work always takes as long, or the host's time varies with it, that cannot be told
+from a host that computes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _LEAST_GAPS, _LEAST_ENDED = 20, 0.95
 # the same input. In waits it is above _LEAST_SLOPE by _DEVIATIONS standard errors, and below _MOST_SLOPE by one.
 # _LEAST_SCATTER (ms²) is added to the variance of the work's time, which may be 0.
 _LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
+# Limit of the slope plus two standard errors, below which the host computes: where the work's time varies by more than
+# the error of the clocks, which makes any slope smaller.
+_COMPUTES = -0.5
 # Functions by which work of the GPU calls a function of the host, which may wake a thread. A gap after such a call
 # counts as a wait if the thread sleeps for at least the share _LEAST_ASLEEP of the work's time, unless the slope
 # excludes it.
@@ -60,8 +64,8 @@ class _Gaps:
         self.sums += [each.sum() for each in (work, after, work * work, work * after, after * after)]
 
     @property
-    def wait(self) -> bool:
-        """True if the thread waits for the GPU in these gaps."""
+    def wait(self) -> bool | None:
+        """True if the thread waits for the GPU in these gaps, None if that cannot be told."""
         count, ended = self.counts.tolist()
         if count < _LEAST_GAPS or ended < _LEAST_ENDED * count:
             return False
@@ -72,7 +76,9 @@ class _Gaps:
         error: float = (left / scatter / ended) ** 0.5
         if self.pending_ns and self.asleep_ns >= _LEAST_ASLEEP * self.pending_ns:
             return bool(slope + _DEVIATIONS * error > _LEAST_SLOPE)
-        return bool(slope - _DEVIATIONS * error > _LEAST_SLOPE and slope + error < _MOST_SLOPE)
+        if slope - _DEVIATIONS * error > _LEAST_SLOPE and slope + error < _MOST_SLOPE:
+            return True
+        return False if slope + 2 * error < _COMPUTES and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
 
 
 class OutsideWaits:
@@ -80,8 +86,15 @@ class OutsideWaits:
 
     def __init__(self) -> None:
         self._gaps: dict[tuple[int, int], _Gaps] = {}
+        # How long (ns) work ran in the gaps of each thread, by the functions before and behind.
+        self._work: dict[int, dict[tuple[int, int], int]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
+
+    def possible_ns(self, thread: int) -> int:
+        """How long (ns) a thread may have waited where that cannot be told."""
+        gaps = self._work.get(thread, {})
+        return sum(ns for names, ns in gaps.items() if self._gaps[names].wait is None)
 
     def with_waits(
         self,
@@ -132,7 +145,8 @@ class OutsideWaits:
         waits = np.zeros(len(gaps), dtype=np.bool_)
         pairs = functions << 32 | calls.functions[gaps]
         for pair in np.unique(pairs[pending]).tolist():
-            known = self._gaps.setdefault((pair >> 32, pair & 0xFFFFFFFF), _Gaps())
+            names = pair >> 32, pair & 0xFFFFFFFF
+            known = self._gaps.setdefault(names, _Gaps())
             same = pairs == pair
             counted = same & new & pending
             known.add(took[counted], after[counted])
@@ -140,7 +154,10 @@ class OutsideWaits:
                 # Not all work is recorded.
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
                 known.asleep_ns += asleep_ns
-            waits |= same & pending & known.wait
+            of_thread = self._work.setdefault(thread, {})
+            of_thread[names] = of_thread.get(names, 0) + int(took[counted][after[counted] >= 0].sum())
+            if known.wait:
+                waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
         gaps, ends = gaps[waits], ends[waits]
         return _inserted(calls, gaps, before[gaps], np.minimum(ends, calls.spans.begins[gaps]))

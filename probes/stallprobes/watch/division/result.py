@@ -26,12 +26,18 @@ ASLEEP_LIMIT = 0.5
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
+# Widest 95 % interval of the share of time in which the GPU worked, or in which the host did not wait, that a verdict
+# allows. Wider ones come from few windows with records: then the verdict is "unknown".
+_WIDEST = 0.4
 # Causes that are compared by their gains (the time that the program would save without them): if the first verdict
 # that holds is one of these, the one with the largest gain replaces it.
 _COMPARED = (
     Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.GAPS,
     Bound.WAIT,
 )  # fmt: skip
+
+# Verdicts that are tried after that of waits.
+_LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.
 _BOUND = about(
@@ -46,7 +52,8 @@ _BOUND = about(
     "cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of waiting is 15 % or more. "
     "Else gpu, or communication where most of it is that, where the GPU works for more of the time than the host does "
     "not wait; submission: more than half of the time in which the host does not wait is inside calls that submit; "
-    "asleep: half of it or more the host sleeps; host. unknown: more than 5 % of the time is not known."
+    "asleep: half of it or more the host sleeps; host. unknown: more than 5 % of the time is not known, or the "
+    "interval of the host's or the GPU's share spans more than 0.4."
 )
 
 
@@ -125,6 +132,13 @@ class SequenceDivision(Document, kw_only=True):
         Figure | None,
         about("Share of the time between calls in which a thread was ready to run and had no CPU: a part of off_cpu."),
     ] = None
+    may_wait: Annotated[
+        Share,
+        about(
+            "Share of the time in which the host computed or waited for the GPU outside calls, which cannot be told: "
+            "its work always takes as long, or the host's time varies with it."
+        ),
+    ] = 0.0
     recorded: Annotated[
         Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
     ] = 0.0
@@ -138,6 +152,11 @@ class SequenceDivision(Document, kw_only=True):
     def divided(self) -> bool:
         """True if its figures are known."""
         return self.device is not None
+
+    @property
+    def vague(self) -> bool:
+        """True if its figures are known too roughly for a verdict."""
+        return is_vague(Figure(self.host.share, min(self.host.low + self.may_wait, 1.0), self.host.high), self.gpu)
 
     @property
     def steady_ns(self) -> int:
@@ -172,6 +191,18 @@ class DividedProcess(NamedTuple):
 
     division: ProcessDivision
     sequences: tuple[SequenceDivision, ...]
+
+
+def is_vague(*figures: Figure) -> bool:
+    """True if the interval of one of ``figures`` is too wide for a verdict."""
+    return any(figure.high - figure.low > _WIDEST for figure in figures)
+
+
+def hides_waits(verdict: Bound, gains: Mapping[Bound, float], possible: float) -> bool:
+    """True if the verdict would be another one with a gain of ``possible`` without waits."""
+    if possible < CAUSE_LIMIT or verdict is Bound.WAIT:
+        return False
+    return gains[verdict] < possible if verdict in _COMPARED else verdict in _LAST
 
 
 def bounds_of(

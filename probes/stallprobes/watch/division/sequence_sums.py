@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 import numpy as np
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
@@ -24,7 +24,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
-from stallprobes.watch.division.result import SequenceDivision, bounds_of, price_of
+from stallprobes.watch.division.result import CAUSE_LIMIT, SequenceDivision, bounds_of, hides_waits, is_vague, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
@@ -89,11 +89,13 @@ class SequenceSums:
         alone: bool,
         engine_known: bool,
         left: Set[int] = frozenset(),
+        possible_ns: int = 0,
     ) -> SequenceDivision:
         """The division since ``begin_ns``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
-        ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now.
+        ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
+        how long a thread, on a CPU outside calls, may have waited for the GPU.
         """
         sums = self._sums.since(begin_ns)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
@@ -124,6 +126,14 @@ class SequenceSums:
         verdict, second = bounds_of(
             parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
         )
+        busy = between if off_cpu is None else between * (1 - off_cpu.low)
+        may_wait = min(possible_ns / max(int(whole.sum()), 1), busy)
+        possible = 1 - max(host.share - may_wait, beside.share)
+        if is_vague(host, gpu) or (may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible)):
+            verdict, second = Bound.UNKNOWN, None
+        if may_wait:
+            host = Figure(host.share, max(host.low - may_wait, 0.0), host.high)
+            price = Figure(price.share, price.low, max(price.high, possible))
         return SequenceDivision(
             threads=self._threads_without(left),
             device=device,
@@ -140,6 +150,7 @@ class SequenceSums:
             alone=alone,
             recorded=recorded,
             engine_known=engine_known,
+            may_wait=may_wait,
             late_ns=late_ns,
             verdict=verdict,
             second=second,
