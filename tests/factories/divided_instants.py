@@ -113,9 +113,9 @@ def _started(times: SequenceTimes, one: Call) -> int:
 
 
 def _waits_next(times: SequenceTimes, one: Call) -> bool:
-    """Whether the thread's next call waits."""
+    """Whether the thread's next call waits, or is a copy that blocks."""
     later = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
-    return bool(later) and min(later, key=lambda each: each.begin).kind is CallKind.WAITS
+    return bool(later) and min(later, key=lambda each: each.begin).kind in (CallKind.WAITS, CallKind.COPIES)
 
 
 def _of_running(running: list[Operation], away: bool) -> Part:

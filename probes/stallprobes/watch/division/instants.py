@@ -63,6 +63,8 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
+# Kinds of calls that wait for work which was submitted before.
+_WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
 # Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
 _ALLOCATES = np.array(
     [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
@@ -343,7 +345,8 @@ class _CallTable(NamedTuple):
         long |= kinds == int(CallKind.QUEUES)
         late = kinds == int(CallKind.FREES)
         if late.any():
-            late[:-1] &= (kinds[1:] == int(CallKind.WAITS)) & (owners[1:] == owners[:-1])
+            # A copy that blocks would wait as long, too.
+            late[:-1] &= np.isin(kinds[1:], _WAITS) & (owners[1:] == owners[:-1])
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
