@@ -86,9 +86,6 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
             why = f"its work was recorded for {percent(sequence.recorded)} of the time, which is too little"
             return f"{short}: {why}. Watch it longer, or with --cost 100.", f"{short}."
-        if share <= MOST_UNKNOWN and sequence.may_wait >= CAUSE_LIMIT:
-            why = f"{percent(sequence.may_wait)} of the time its host computes, or waits for the GPU outside calls"
-            return f"{short}: {why}. Its lines show whether it polls memory.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     short = f"{who} is {sequence.verdict.word}"
@@ -101,7 +98,11 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
         if blamed is None
         else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
     )
-    if sequence.second is not None:
+    if sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT:
+        time = percent(sequence.may_wait)
+        spins = f"Or it is {sequence.second.word}: {time} of the time it computes, or spins until the GPU has ended"
+        reasons.insert(0, f"{reasons[0]} {spins}; its lines show which.")
+    elif sequence.second is not None:
         reasons.insert(0, f"{reasons[0]} It is {sequence.second.word} too, or nearly.")
     return (*reasons, f"{short}.")
 

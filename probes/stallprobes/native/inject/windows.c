@@ -25,9 +25,9 @@
 
 #define MS UINT64_C(1000000)
 
-/* At most five switches a second; a benchmark has more. */
+/* The shortest window; a benchmark has more switches. */
 #ifndef SS_LEAST_WINDOW_MS
-#define SS_LEAST_WINDOW_MS 200
+#define SS_LEAST_WINDOW_MS 60
 #endif
 
 enum {
@@ -47,6 +47,13 @@ enum {
     /* How long calls that began without callbacks have to return before records are on. One may take longer, during which
      * a switch has crashed CUPTI 13.0: with that, all calls are followed. */
     RESUME_MS = 50,
+    /* Windows with records are SETTLINGS times as long as it takes until all work in them is recorded: then most of their
+     * time is known, and there are as many as the budget allows. Where callbacks go off, each costs RESUME_MS of these. */
+    SETTLINGS = 4,
+    LEAST_QUIET_MS = 100,
+    MOST_WINDOW_MS = 400,
+    /* The length of the first window of a program that is attached. */
+    FIRST_WINDOW_MS = 200,
     QUIET_VERSION = 130100,
     /* When a switch is tried again that a call prevented: a thread that copies into pageable memory, copy after copy, is
      * outside calls for a millisecond now and then. */
@@ -91,6 +98,8 @@ static struct {
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
     uint64_t since_ns;
+    /* How long it takes until a window is settled: a mean. */
+    uint64_t settling_ns;
     uint64_t slowdowns;
     double slowdown[KNOWN];
     uint32_t random;
@@ -327,13 +336,28 @@ static double allowed_share(void)
     return share < LEAST_SHARE ? LEAST_SHARE : share > MOST_SHARE ? MOST_SHARE : share;
 }
 
+/* A window with records ends, which settled, or did not. */
+static void note_settling(uint64_t now)
+{
+    uint64_t began = ss_load(window->began_ns), settled = ss_load(window->settled_ns);
+    uint64_t took = settled >= began && settled <= now ? settled - began : 2 * (now - began);
+    self.settling_ns = (3 * self.settling_ns + took) / 4;
+}
+
+static double least_window_ms(void)
+{
+    double ms = (double)(SETTLINGS * self.settling_ns) / (double)MS;
+    double least = self.quiet && SS_LEAST_WINDOW_MS < LEAST_QUIET_MS ? LEAST_QUIET_MS : SS_LEAST_WINDOW_MS;
+    return ms < least ? least : ms > MOST_WINDOW_MS ? MOST_WINDOW_MS : ms;
+}
+
 /* How long the next window lasts, by the share of time that is on. They differ by a quarter, so that none keeps step
  * with the program. */
 static uint64_t window_ns(int on)
 {
     self.random = self.random * 1664525 + 1013904223;
     double shorter = self.share < 0.5 ? self.share : 1 - self.share;
-    double cycle_ms = SS_LEAST_WINDOW_MS / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
+    double cycle_ms = least_window_ms() / shorter * (1 + 0.25 * (self.random >> 8) / 0x1p24);
     return (uint64_t)(cycle_ms * (on ? self.share : 1 - self.share) * (double)MS);
 }
 
@@ -417,6 +441,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
         return;
     self.cupti = cupti;
     self.since_ns = since;
+    self.settling_ns = FIRST_WINDOW_MS * MS / SETTLINGS;
     /* One that is in use has counted calls. */
     if (!ss_gate_is_used())
         ss_use_gate(1);
@@ -436,7 +461,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
         return;
     begin_windows(self.from_ns);
     /* A graph that is launched may make a hundred. */
-    self.due = self.from_ns + SS_LEAST_WINDOW_MS * MS;
+    self.due = self.from_ns + FIRST_WINDOW_MS * MS;
 }
 
 static void follow_again(void)
@@ -469,6 +494,7 @@ static void switch_to(int level, uint64_t now)
         note_window_without(taken);
     } else {
         note_window_with_records(taken);
+        note_settling(now);
         ss_store(ss_unsettled_since, UINT64_MAX);
         switch_kinds(0);
     }

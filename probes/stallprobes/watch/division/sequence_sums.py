@@ -129,8 +129,10 @@ class SequenceSums:
         busy = between if off_cpu is None else between * (1 - off_cpu.low)
         may_wait = min(possible_ns / max(int(whole.sum()), 1), busy)
         possible = 1 - max(host.share - may_wait, beside.share)
-        if is_vague(host, gpu) or (may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible)):
+        if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None
+        elif may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible):
+            second = Bound.WAIT
         if may_wait:
             host = Figure(host.share, max(host.low - may_wait, 0.0), host.high)
             price = Figure(price.share, price.low, max(price.high, possible))
