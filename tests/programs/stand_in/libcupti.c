@@ -6,7 +6,9 @@
  * STAND_IN_SWITCH_MS that until a kind is off, STAND_IN_LEAKS a number of records to drop, STAND_IN_UNTIMED makes kernel
  * records without times.
  *
- * As CUPTI does, it gives no more records of a thread once a kind was switched during a call of it that submits work.
+ * As CUPTI does, it gives no more records of a thread once a kind was switched during a call of it that submits work. And
+ * as it does (13.5), it gives all later calls of a thread one number once the callback of a function went off during a
+ * call of it, whose end is missing: until an end comes whose begin is missing.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -73,15 +75,42 @@ static uint64_t real_clock(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The number that CUPTI gives a call of this thread, of which one callback more comes, or not. */
+static uint32_t numbered(int site, int comes, uint32_t correlation)
+{
+    static __thread uint32_t level __attribute__((tls_model("initial-exec")));
+    static __thread uint32_t missing __attribute__((tls_model("initial-exec")));
+    static __thread uint32_t number __attribute__((tls_model("initial-exec")));
+    static __thread uint64_t begun __attribute__((tls_model("initial-exec")));
+    uint64_t bit = UINT64_C(1) << (site && level ? level - 1 : level) % 64;
+    if (!site) {
+        level++;
+        begun = comes ? begun | bit : begun & ~bit;
+        return missing ? number : correlation;
+    }
+    level -= level > 0;
+    uint32_t given = missing ? number : correlation;
+    if (begun & bit && !comes) {
+        number = given;
+        missing++;
+    } else if (!(begun & bit) && comes && missing) {
+        missing--;
+    }
+    begun &= ~bit;
+    return given;
+}
+
 static void on_call(uint32_t number, const char *name, int site, const void *parameters, const int *result,
                     uint32_t context, uint32_t correlation)
 {
     uint64_t shared = 0;
+    int comes = __atomic_load_n(&subscriber, __ATOMIC_ACQUIRE) && __atomic_load_n(&on[number], __ATOMIC_RELAXED);
+    correlation = numbered(site, comes, correlation);
     struct callback_data data = {site, name, parameters, result, NULL, NULL, context, &shared, correlation};
     callback present = __atomic_load_n(&subscriber, __ATOMIC_ACQUIRE);
     if (!site)
         switches_before = __atomic_load_n(&switches, __ATOMIC_ACQUIRE);
-    if (!present || !__atomic_load_n(&on[number], __ATOMIC_RELAXED))
+    if (!present || !comes)
         return;
     if (site && switches_before != __atomic_load_n(&switches, __ATOMIC_ACQUIRE) && !strstr(name, "Synchronize") &&
         !strstr(name, "Query"))

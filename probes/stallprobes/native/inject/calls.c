@@ -236,7 +236,7 @@ static SS_APART void pass_gate(struct own *self, const struct ss_slot *slot, con
     if (self->depth || self->counts || function->waits)
         return;
     self->counted_in = slot ? (int64_t)self->number : -1;
-    self->counts = (uint32_t)ss_enter_gate(self->counted_in);
+    self->counts = (uint32_t)ss_enter_gate(self->counted_in, (uint32_t *)&function->held);
 }
 
 static void leave_gate(struct own *self)
@@ -296,16 +296,7 @@ SS_INLINE int is_gap_due(const struct own *self, uint64_t now)
     return now - self->sampling.inside_ns >= self->sampling.due_ns[SS_SAMPLED_BETWEEN];
 }
 
-/* Whether a call begins of which the end will have no callback: it was held while callbacks went off. */
-SS_INLINE int ends_unseen(struct own *self, const struct ss_driver_function *function)
-{
-    if (!self->counts || !ss_load_acquire(ss_unfollowed) || !function->frequent)
-        return 0;
-    leave_gate(self);
-    return 1;
-}
-
-/* A call that was not held when callbacks went off has returned unseen. */
+/* A call that lost its CPU on the way to the gate while callbacks went off has returned unseen. */
 static void forget_unfollowed(struct own *self)
 {
     if (!self->depth || self->outermost.start_ns >= ss_load(ss_quiet_since) ||
@@ -324,11 +315,8 @@ static SS_APART void enter(struct own *self, const struct ss_driver_function *fu
     forget_unfollowed(self);
     struct ss_slot *slot = self->file == ss_file && self->slot ? self->slot : new_slot(self);
     uint32_t api = function->api - 1u;
-    if (ss_load(ss_private->gated)) {
+    if (ss_load(ss_private->gated))
         pass_gate(self, slot, function);
-        if (ends_unseen(self, function))
-            return;
-    }
     struct ss_call call = {.api = api, .context = data->context_number, .correlation = data->correlation};
     call.flags = self->depth ? SS_CALL_NESTED : 0;
     if (function->only_stream && data->parameters) {
@@ -360,6 +348,14 @@ static SS_APART uint64_t prepare_call(struct own *self, const struct ss_driver_f
     return now;
 }
 
+/* CUPTI gives a call the number of the one before: that of a call whose end it has missed. From then on records have no
+ * owner, so that no more are begun. */
+static SS_APART void note_repeated(void)
+{
+    if (!ss_load(ss_header->not_held))
+        ss_add(ss_header->not_held, 1);
+}
+
 /* A call begins that is plain so far. */
 static SS_APART void enter_plain(struct own *self, const struct ss_driver_function *function,
                                  const struct ss_callback_data *data)
@@ -368,11 +364,10 @@ static SS_APART void enter_plain(struct own *self, const struct ss_driver_functi
         enter(self, function, data);
         return;
     }
-    if (ss_unlikely(ss_load(ss_private->gated))) {
+    if (ss_unlikely(ss_load(ss_private->gated)))
         pass_gate(self, self->slot, function);
-        if (ends_unseen(self, function))
-            return;
-    }
+    if (ss_unlikely(self->outermost.which >> 32 == data->correlation))
+        note_repeated();
     uint64_t start = (uint64_t)ss_monotonic();
     if (ss_unlikely(is_gap_due(self, start) || self->counts))
         start = prepare_call(self, function, start);

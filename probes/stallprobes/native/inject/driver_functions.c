@@ -1,10 +1,26 @@
-/* Which functions of the driver are watched, by their names in the program's libcupti, and what is known of each. */
+/* Which functions of the driver are watched, by their names in the program's libcupti, and what is known of each.
+ *
+ * Where the callbacks of a function go off during a call of it, CUPTI (13.5) misses the end: it takes all later calls of the
+ * thread for parts of that call, with its number, also for the program's own profiler later. So they go off only while no
+ * thread is in such a call: behind the gate, and on again at once where one arrives meanwhile. Callbacks may go on during
+ * a call.
+ */
+#include <time.h>
+
 #include "driver_functions.h"
 #include "gate.h"
+#include "slots.h"
 #include "state.h"
 
-/* Numbers without a function that end the search; reserved numbers have names too. */
-enum { UNKNOWN_IN_A_ROW = 256 };
+enum {
+    /* Numbers without a function that end the search; reserved numbers have names too. */
+    UNKNOWN_IN_A_ROW = 256,
+    /* How long a call takes from CUPTI to the gate at most, where its thread has a CPU. */
+    ARRIVAL_NS = 5000,
+    /* How often callbacks are switched off that calls in flight prevent, and how long after another. */
+    TRIES = 30,
+    AGAIN_NS = 1000000,
+};
 
 struct ss_driver_function ss_driver_functions[SS_DRIVER_FUNCTIONS];
 static uint32_t api_count;
@@ -84,6 +100,7 @@ int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t hel
         known[api_count].name = name;
         struct ss_driver_function *function = &ss_driver_functions[number];
         learn(function, name, prefix);
+        function->off = 0;
         /* A callback may come at once, in another thread. */
         ss_store_release(function->api, (uint16_t)++api_count);
         int is_plain = function->only_stream != SS_MORE_THAN_STREAM && !function->waits && !function->asks;
@@ -107,21 +124,72 @@ int ss_is_frequent(uint32_t api)
     return api < api_count && ss_driver_functions[known[api].number].frequent;
 }
 
-/* Switches all callbacks off. */
-void ss_leave_calls(void)
+/* Switches the callbacks of a function off, unless a call of it is in flight; whether they are off. */
+static int leave_function(uint32_t api)
 {
-    for (uint32_t api = 0; api < api_count; api++)
+    struct ss_driver_function *function = &ss_driver_functions[known[api].number];
+    if (!function->off && !ss_load(function->used)) {
         switched.cupti->enable_callback(0, switched.subscriber, SS_DRIVER_API, known[api].number);
+        function->off = 1;
+    }
+    if (function->off || !ss_close_gate(0))
+        return function->off;
+    if (!ss_is_in_call(api)) {
+        switched.cupti->enable_callback(0, switched.subscriber, SS_DRIVER_API, known[api].number);
+        /* A call that began before that arrives by then, and is held at the gate, or waits. */
+        for (uint64_t limit = ss_clock() + ARRIVAL_NS; ss_clock() < limit;)
+            ;
+        function->off = !__atomic_load_n(&function->held, __ATOMIC_SEQ_CST) && !ss_is_in_call(api);
+        if (!function->off)
+            switched.cupti->enable_callback(1, switched.subscriber, SS_DRIVER_API, known[api].number);
+    }
+    ss_open_gate();
+    return function->off;
 }
 
-/* Switches the callbacks of frequent calls on or off, of those that the program has made, or of ``all``. */
-void ss_follow_frequent(int on, int all)
+/* Switches callbacks off, of all functions or of those that are frequent: once no call of each is in flight, by some tries.
+ * Whether all are off. */
+static int leave_functions(int every, int unused)
+{
+    int left = 1;
+    for (int tried = 0; left && tried < TRIES; tried++) {
+        if (tried)
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+        left = 0;
+        for (uint32_t api = 0; api < api_count; api++) {
+            const struct ss_driver_function *function = &ss_driver_functions[known[api].number];
+            if ((every || function->frequent) && (unused || ss_load(function->used)))
+                left += !leave_function(api);
+        }
+    }
+    return !left;
+}
+
+/* Switches all callbacks off, where no call prevents it. */
+void ss_leave_calls(void)
+{
+    leave_functions(1, 1);
+}
+
+/* Switches the callbacks of all functions on that were off. */
+void ss_follow_frequent(void)
 {
     for (uint32_t api = 0; api < api_count; api++) {
-        const struct ss_driver_function *function = &ss_driver_functions[known[api].number];
-        if (function->frequent && (all || ss_load(function->used)))
-            switched.cupti->enable_callback((uint32_t)on, switched.subscriber, SS_DRIVER_API, known[api].number);
+        struct ss_driver_function *function = &ss_driver_functions[known[api].number];
+        if (function->off)
+            switched.cupti->enable_callback(1, switched.subscriber, SS_DRIVER_API, known[api].number);
+        function->off = 0;
     }
+}
+
+/* Switches the callbacks of frequent calls off, of those that the program has made, or of ``all``; 0, with all on, if calls
+ * in flight prevent it. */
+int ss_leave_frequent(int all)
+{
+    if (leave_functions(0, all))
+        return 1;
+    ss_follow_frequent();
+    return 0;
 }
 
 void ss_write_apis(void)

@@ -29,8 +29,11 @@ struct ss_driver_function {
     uint8_t waits, asks, noted, instantiates;
     /* Whether its calls may be plain: only their stream is of interest. */
     uint8_t is_plain;
-    /* Whether a program may call it so often that its callbacks go off for a while, and whether it has been called. */
-    uint8_t frequent, used;
+    /* Whether a program may call it so often that its callbacks go off for a while, whether it has been called, and whether
+     * its callbacks are off. */
+    uint8_t frequent, used, off;
+    /* Calls of it that are held at the gate. */
+    uint32_t held;
 };
 /* By CUPTI's number. */
 extern struct ss_driver_function ss_driver_functions[SS_DRIVER_FUNCTIONS];
@@ -55,7 +58,8 @@ SS_INLINE uint64_t ss_stream_of(const struct ss_driver_function *function, const
 int ss_choose_calls(const struct ss_cupti *cupti, void *subscriber, uint64_t held_since);
 void ss_note_use(uint32_t api);
 int ss_is_frequent(uint32_t api);
-void ss_follow_frequent(int on, int all);
+void ss_follow_frequent(void);
+int ss_leave_frequent(int all);
 void ss_leave_calls(void);
 void ss_write_apis(void);
 

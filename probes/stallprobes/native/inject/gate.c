@@ -115,8 +115,8 @@ static SS_APART int is_opened(void)
 }
 
 /* Where there is a gate, a call begins that submits work, in the slot with this number or in a thread without one. Returns
- * whether it counts: then ss_leave_gate follows. */
-int ss_enter_gate(int64_t number)
+ * whether it counts: then ss_leave_gate follows. While it is held, it counts in ``held``. */
+int ss_enter_gate(int64_t number, uint32_t *held)
 {
     for (;;) {
         if (number >= 0)
@@ -125,8 +125,11 @@ int ss_enter_gate(int64_t number)
             __atomic_fetch_add(&without_slot, 1, __ATOMIC_SEQ_CST);
         if (ss_likely(__atomic_load_n(&gate, __ATOMIC_SEQ_CST) == OPEN))
             return 1;
+        __atomic_fetch_add(held, 1, __ATOMIC_SEQ_CST);
         ss_leave_gate(number);
-        if (!is_opened()) {
+        int opened = is_opened();
+        __atomic_fetch_sub(held, 1, __ATOMIC_SEQ_CST);
+        if (!opened) {
             ss_add(ss_header->not_held, 1);
             return 0;
         }

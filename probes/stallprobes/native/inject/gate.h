@@ -7,7 +7,7 @@
 void ss_use_gate(int on);
 int ss_gate_is_used(void);
 void ss_forget_flight(uint32_t number);
-int ss_enter_gate(int64_t number);
+int ss_enter_gate(int64_t number, uint32_t *held);
 void ss_note_flight(int64_t number, uint64_t began_ns);
 void ss_leave_gate(int64_t number);
 int ss_close_gate(int patient);

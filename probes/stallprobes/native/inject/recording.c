@@ -228,7 +228,9 @@ static void unsubscribe(void)
 {
     ss_leave_calls();
     nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
+    uint64_t began = ss_clock();
     cupti.unsubscribe(subscriber);
+    ss_note_hold(began);
 }
 
 /* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
@@ -245,10 +247,8 @@ int ss_end_recording(int gate)
             return 1;
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
-            began = ss_clock();
             ss_note_step("cuptiUnsubscribe");
             unsubscribe();
-            ss_note_hold(began);
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());

@@ -166,6 +166,20 @@ struct ss_slot *ss_live_slot(uint32_t number)
     return ss_load_acquire(slot_at(number)->use) == SS_SLOT_LIVE ? slot_at(number) : NULL;
 }
 
+/* Whether a thread with a slot is in a call of a function. */
+int ss_is_in_call(uint32_t api)
+{
+    uint32_t slots = ss_load(ss_header->slots);
+    for (uint32_t number = 0; number < slots && number < SS_SLOTS; number++) {
+        const struct ss_slot *slot = ss_live_slot(number);
+        uint32_t depth = slot ? ss_load_acquire(slot->depth) : 0;
+        while (depth--)
+            if (depth < SS_DEPTH && __atomic_load_n(&slot->calls[depth].api, __ATOMIC_RELAXED) == api)
+                return 1;
+    }
+    return 0;
+}
+
 void ss_release_slot(struct ss_slot *slot)
 {
     ss_store(slot->depth, 0);

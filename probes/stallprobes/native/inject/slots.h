@@ -12,6 +12,7 @@ struct ss_slot *ss_claim_slot(uint32_t *number);
 void ss_release_slot(struct ss_slot *slot);
 struct ss_slow_call *ss_slow_call_at(uint32_t slot, uint64_t number);
 struct ss_slot *ss_live_slot(uint32_t number);
+int ss_is_in_call(uint32_t api);
 /* Calls that returned: without those that only ask, without all that are frequent, and the most of one slot. */
 struct ss_counted {
     uint64_t finished, kept, busiest;

@@ -55,6 +55,8 @@ enum {
     /* The length of the first window of a program that is attached. */
     FIRST_WINDOW_MS = 200,
     QUIET_VERSION = 130100,
+    /* How often calls in flight may prevent that callbacks go off, as in a loop of queries, before all calls are followed. */
+    MOST_FAILURES = 3,
     /* When a switch is tried again that a call prevented: a thread that copies into pageable memory, copy after copy, is
      * outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
@@ -106,8 +108,9 @@ static struct {
     /* The graphs that had been instantiated when that was last asked, when it was, and whether they were often. */
     uint64_t graphs, graphs_ns;
     int often;
-    /* Whether windows without records are quiet, and whether no kind of records is on at all. */
-    int quiet, alone;
+    /* Whether windows without records are quiet, how often calls in flight prevented that, and whether no kind of records is
+     * on at all. */
+    int quiet, failures, alone;
 } self;
 
 /* What stacks and NVTX ranges have taken (ns). */
@@ -253,7 +256,7 @@ static double budget(void)
 /* Whether callbacks take so much that those of frequent calls are off in windows without records, from then on. */
 static int is_quiet(struct amount on)
 {
-    if (self.quiet || ss_header->cupti_version < QUIET_VERSION ||
+    if (self.quiet || self.failures == MOST_FAILURES || ss_header->cupti_version < QUIET_VERSION ||
         calls_cost(on.busiest, on.ns) <= QUIET_FROM * budget())
         return self.quiet;
     /* What was measured until now left callbacks out. */
@@ -262,13 +265,16 @@ static int is_quiet(struct amount on)
     return self.quiet = 1;
 }
 
-/* Callbacks of frequent calls are off from now on, until they may be on again. */
-static void begin_quiet(void)
+/* Switches callbacks of frequent calls off, until they are on again; 0 if calls in flight prevent that. */
+static int begin_quiet(void)
 {
-    ss_store(ss_quiet_until, UINT64_MAX);
-    ss_store_release(ss_unfollowed, 1);
-    ss_follow_frequent(0, self.alone);
+    ss_store_release(ss_quiet_until, UINT64_MAX);
+    int off = ss_leave_frequent(self.alone);
     ss_store(ss_quiet_since, ss_clock());
+    ss_store_release(ss_unfollowed, (uint32_t)off);
+    if (!off)
+        ss_store_release(ss_quiet_until, ss_clock());
+    return off;
 }
 
 static void note_window_with_records(struct amount on)
@@ -397,12 +403,12 @@ static void rate_calls(uint64_t now)
     }
     if (!self.quiet || ss_give_space(SS_WINDOWS_AT, SS_WINDOWS * sizeof(struct ss_window)))
         return;
-    if (!ss_close_gate(0)) {
-        self.due = now + AGAIN_MS * MS;
+    if (!begin_quiet()) {
+        self.quiet = 0;
+        if (++self.failures == MOST_FAILURES)
+            self.cupti = NULL;
         return;
     }
-    begin_quiet();
-    ss_open_gate();
     now = ss_clock();
     open_window(self.since_ns, NOTHING_MORE);
     close_window(now, self.on);
@@ -467,7 +473,7 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
 static void follow_again(void)
 {
     ss_store_release(ss_unfollowed, 0);
-    ss_follow_frequent(1, 0);
+    ss_follow_frequent();
 }
 
 /* Begins a window in which all calls are followed, without a switch of records. */
@@ -498,14 +504,16 @@ static void switch_to(int level, uint64_t now)
         ss_store(ss_unsettled_since, UINT64_MAX);
         switch_kinds(0);
     }
-    if (level == QUIET) {
-        begin_quiet();
-    } else if (was_quiet) {
+    if (was_quiet)
         ss_store_release(ss_quiet_until, ss_clock());
-    }
     if (level == RECORDS)
         switch_kinds(1);
     ss_open_gate();
+    if (level == QUIET && !begin_quiet()) {
+        level = NOTHING_MORE;
+        self.failures++;
+        self.quiet = 0;
+    }
     uint64_t after = ss_clock(), border = level == RECORDS ? after : now;
     close_window(border, taken);
     open_window(border, level);
