@@ -449,6 +449,12 @@ int main(int count, char **arguments)
     cuInit(0);
     if (!strcmp(name, "launches")) {
         launches();
+    } else if (!strcmp(name, "queries")) {
+        /* Two handles in turn, one again and again, and again after a launch. None is ready. */
+        for (int query = 0; query < 1000; query++)
+            cuEventQuery(query < 10 && query % 2 ? (void *)0x22 : (void *)0x11);
+        launch(NULL);
+        cuEventQuery((void *)0x11);
     } else if (!strcmp(name, "threads")) {
         many_threads(first);
     } else if (!strcmp(name, "short-threads")) {

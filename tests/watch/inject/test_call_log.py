@@ -46,6 +46,22 @@ def test_every_call_is_in_the_log_with_its_thread(stand_in: StandIn, tmp_path: P
     assert not (batch.rows["flags"] & CallFlag.NESTED).any()
 
 
+def test_of_queries_in_a_row_few_are_logged(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.run(tmp_path / "out", "queries", options=CALLS_ONLY)
+    process, batch = read_log(tmp_path / "out")
+    rows, (thread,) = batch.rows, process.threads
+    (query,) = (number for number, name in batch.functions.items() if name == "cuEventQuery")
+    assert (rows["function"] == query).tolist()[-3:] == [True, False, True]
+    assert thread.figures["cuEventQuery"].total.count == 1001
+    own = rows[rows["function"] == query]
+    # Each that differs from one of the two before; of the others one in 20 us.
+    assert own["correlation"].tolist()[:12] == list(range(1, 13))
+    assert own["correlation"][-1] == 1002
+    alike = own[11:-1]
+    distances = alike["began_ns"][1:].astype(int) - alike["returned_ns"][:-1].astype(int)
+    assert (distances >= layout.QUERIES_NS).all()
+
+
 # With a limit of 0 all calls are slow, and none is plain.
 @pytest.mark.parametrize("slow_ns", [layout.DEFAULT_SLOW_NS, 0])
 def test_a_launch_is_logged_alike_whatever_surrounds_it(stand_in: StandIn, tmp_path: Path, slow_ns: int) -> None:

@@ -510,6 +510,21 @@ SS_INLINE void end_call(const struct own *self, struct ss_slot *slot)
     ss_store_release(slot->depth, 0);
 }
 
+/* Whether a call asks whether the same has ended as those two did that were logged last, a moment ago, and it has not: such
+ * a wait needs no more of its queries. */
+static int asks_again(const struct own *self, const struct ss_driver_function *function, const struct ss_call *call,
+                      int32_t result)
+{
+    if (!function->asks || result != SS_CUDA_NOT_READY || !self->log.left || self->log.left > SS_BLOCK_CALLS - 2)
+        return 0;
+    for (int back = 1; back <= 2; back++) {
+        const struct ss_call *last = &self->log.next[-back].call;
+        if (last->api != call->api || last->stream != call->stream || last->bytes != call->bytes)
+            return 0;
+    }
+    return call->start_ns - self->log.next[-1].end_ns < SS_QUERIES_NS;
+}
+
 /* Any call returns. */
 static SS_APART void leave(struct own *self, const struct ss_driver_function *function,
                            const struct ss_callback_data *data, uint64_t now)
@@ -551,7 +566,9 @@ static SS_APART void leave(struct own *self, const struct ss_driver_function *fu
         created = ss_with_stream(*call, data->parameters);
         call = &created;
     }
-    if (has_room(self, slot))
+    if (asks_again(self, function, call, result))
+        ;
+    else if (has_room(self, slot))
         ss_log_call(&self->log, call, start + ns);
     else
         ss_count_lost(SS_LOST_NO_BLOCK, 1);

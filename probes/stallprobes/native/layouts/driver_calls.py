@@ -398,6 +398,7 @@ _PARAMETERS: dict[str, str] = {
     "cuGraphUpload": "p stream",
     "cuEventRecord": "event stream",
     "cuEventRecordWithFlags": "event stream i",
+    "cuEventQuery": "event",
     "cuEventSynchronize": "event",
     "cuStreamSynchronize": "stream",
     "cuStreamQuery": "stream",

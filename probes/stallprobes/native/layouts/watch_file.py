@@ -69,6 +69,9 @@ LEAST_BLOCKS = 64
 BLOCK_CALLS = 256
 # Number of blocks of the log of all calls for which a process's file takes memory at a time, as it fills.
 BLOCKS_STEP = 16
+# Time (ns) after a logged query within which the same query of the thread is not logged, if the work has not ended: a
+# thread that polls makes millions of them a second.
+QUERIES_NS = 20_000
 # Size (bytes) of the section of a process's file with the names of kernels.
 NAME_BYTES = 1 << 22
 # Size (bytes) of the memory that a process's file takes at a time for names of kernels, as it fills.
