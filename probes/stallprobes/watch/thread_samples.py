@@ -3,10 +3,11 @@ were meanwhile."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,11 @@ from stallprobes.watch.reading.source import WatchSource
 MOST_SAMPLES = 1024
 # Largest number of threads whose sleep is sampled, the first ones, and of child processes.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
-# Shortest time (s) between two samples of these threads, and the multiple of the CPU time of a sample that the time
-# after it lasts at least.
-_PERIOD_S, _REST = 0.02, 50
+# Largest number of threads that are sampled between the looks, the first ones.
+_OFTEN = 4
+# Mean time (s) between two samples of these threads, which is longer where it would be less than _REST times the CPU
+# time that a sample takes.
+_PERIOD_S, _REST = 0.02, 60
 # Time (s) without a reading of the processes after which no more samples are taken.
 _LEFT_S = 2.0
 # What a thread waits for that sleeps in a function of the kernel, or system call, whose name contains one of these: a
@@ -62,8 +65,10 @@ class ThreadSamples:
     def __init__(self) -> None:
         self._samples: dict[int, _Samples] = {}
         self._children: dict[Path, int] = {}
-        # The threads whose sleep is sampled, and their folders in /proc.
-        self._sleepers: list[tuple[int, Path]] = []
+        # The threads that are sampled between the looks, and their folders in /proc.
+        self._often: list[tuple[int, Path]] = []
+        # Whether the kernel tells in which of its functions a thread sleeps.
+        self._has_functions = False
         self._lock = threading.Lock()
 
     def look(self, process: WatchedProcess, source: WatchSource, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -71,37 +76,39 @@ class ThreadSamples:
         threads = [thread.id for thread in process.threads if thread.ended_ns is None]
         folders = [(thread, folder) for thread in threads if (folder := source.thread(process.pid, thread)) is not None]
         with self._lock:
-            self._sleepers, others = folders[:_MOST_THREADS], folders[_MOST_THREADS:]
+            self._often, sleepers = folders[:_OFTEN], folders[:_MOST_THREADS]
             children: list[Path] = []
-            for _, folder in self._sleepers:
+            for thread, folder in sleepers:
                 children += [folder.parents[2] / str(child) for child in _children(folder)]
-            self._sample(self._sleepers, clock, asleep=True)
-            self._sample(others, clock, asleep=False)
+                self._add(thread, folder, clock(), _place(kernel_wait(folder)))
+                self._has_functions |= _function(folder) != b"0"
+            for thread, folder in folders[_MOST_THREADS:]:
+                self._add(thread, folder, clock())
             if children or CHILDREN in self._samples:
                 self._look_at_children(children, clock())
 
     def sample(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take one more sample of the first threads of the last look. Any thread may call this."""
         with self._lock:
-            self._sample(self._sleepers, clock, asleep=True)
+            for thread, folder in self._often if self._has_functions else ():
+                self._add(thread, folder, clock(), _place(_function(folder).decode("utf-8", "replace")))
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
         with self._lock:
             return {thread: samples.array() for thread, samples in self._samples.items()}
 
-    def _sample(self, folders: Iterable[tuple[int, Path]], clock: Callable[[], int], asleep: bool) -> None:
-        for thread, folder in folders:
-            now_ns, times = clock(), _times(folder)
-            if times is None:
-                continue
-            samples = self._samples.setdefault(thread, _Samples())
-            before, *_, own, child, outside, other = samples.last
-            slept = [own, child, outside, other]
-            place = _place(kernel_wait(folder)) if asleep else -1
-            if place >= 0 and before:
-                slept[place] += now_ns - before
-            samples.add((now_ns, *times, *slept))
+    def _add(self, thread: int, folder: Path, now_ns: int, place: int = -1) -> None:
+        """Add a sample of a thread that sleeps at a place (-1: it does not, or that is not known)."""
+        times = _times(folder)
+        if times is None:
+            return
+        samples = self._samples.setdefault(thread, _Samples())
+        before, *_, own, child, outside, other = samples.last
+        slept = [own, child, outside, other]
+        if place >= 0 and before:
+            slept[place] += now_ns - before
+        samples.add((now_ns, *times, *slept))
 
     def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""
@@ -152,7 +159,9 @@ def _take_samples(reference: weakref.ref[Sampler]) -> None:
         if sampler is None or not sampler.take():
             return
         del sampler
-        time.sleep(max(_PERIOD_S, _REST * (time.thread_time() - begun_s)))
+        rest_s = max(_PERIOD_S, _REST * (time.thread_time() - begun_s))
+        # Not in step with the program.
+        time.sleep(rest_s * random.uniform(0.5, 1.5))
 
 
 def _times(folder: Path | None) -> tuple[int, int] | None:
@@ -162,6 +171,14 @@ def _times(folder: Path | None) -> tuple[int, int] | None:
         return int(fields[1]), int(fields[0])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _function(folder: Path) -> bytes:
+    """The function of the kernel in which a thread sleeps; "0" if it does not, or where that is not told."""
+    try:
+        return (folder / "wchan").read_bytes()
+    except OSError:
+        return b"0"
 
 
 def _children(folder: Path) -> list[int]:

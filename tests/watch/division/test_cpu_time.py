@@ -74,7 +74,7 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
         2: [(0, 0, 0), (0.5, 0, 0), (0.5, 0.5, 0)],
     }
     samples = {
-        thread: int64s(np.array([(at / 2, 0, 0, *each) for at, each in enumerate(rows)]) * SECOND)
+        thread: int64s(np.array([(at / 2, 0, at / 4, *each) for at, each in enumerate(rows)]) * SECOND)
         for thread, rows in slept.items()
     }
     samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
@@ -84,3 +84,11 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
     assert sums.sleeps(0) == pytest.approx((0, 0, 0.5, 0, 0.7))
     assert CpuSums(0).sleeps(0) == Sleeps()
+
+
+@pytest.mark.parametrize(("cpu", "slept"), [(0.5, 0.5), (0.42, 0.58), (0.56, 0.44), (0, 0.625), (0.9, 0.4)])
+def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, slept: float) -> None:
+    sums = CpuSums(0)
+    rows = [(0, 0, 0, 0, 0, 0, 0), (1, 0, cpu, 0, 0, 0.5, 0)]
+    sums.add({1: calls(CallKind.SUBMITS)}, {1: int64s(np.array(rows) * SECOND)}, 0, SECOND)
+    assert sums.sleeps(0) == pytest.approx((0, 0, slept, 0, 0))

@@ -34,6 +34,9 @@ _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, 
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
 # time counts as known.
 _WIDEST = 0.3
+# Largest factor between the time asleep by samples and that without a CPU by which the former is corrected. A larger
+# one shows time without a CPU that is no sleep, as inside calls that allocate.
+_MOST_SCALED = 1.25
 # Smallest share of a slice of time that the samples of all threads must cover. A slice that they cover less is left
 # out of the sums.
 _LEAST_COVERED = 0.5
@@ -56,6 +59,7 @@ class CpuSums:
 
     def __init__(self, origin_ns: int) -> None:
         self._sums = BinnedSums(origin_ns, columns=_COLUMNS)
+        self._most_threads = 0
 
     def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
         """Add the time from ``begin_ns`` to ``end_ns``.
@@ -66,13 +70,16 @@ class CpuSums:
         known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
         width_ns = end_ns - begin_ns
         begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
-        end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
+        # Child processes are looked at less often than threads.
+        last = known if CHILDREN not in samples else [*known, samples[CHILDREN]]
+        end_ns = min([end_ns, *(int(each[-1, 0]) for each in last)])
         if end_ns - begin_ns < _LEAST_COVERED * width_ns:
             return
         used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [passed for passed in used if passed is not None]
         if not measured or len(measured) < len(used):
             return
+        self._most_threads = max(self._most_threads, len(threads))
         working, waiting, begins, ends = 0, 0, [], []
         for calls in threads.values():
             spans = Spans(np.maximum(calls.spans.begins, begin_ns), np.minimum(calls.spans.ends, end_ns))
@@ -126,9 +133,16 @@ class CpuSums:
         return Figure((least + most) / 2 / between, least / between, most / between)
 
     def sleeps(self, begin_ns: int) -> Sleeps:
-        """What the sequence slept for since ``begin_ns``."""
+        """What the sequence slept for since ``begin_ns``: by samples, in all as long as it had no CPU. Of several
+        threads that is not known: they may have one at the same time."""
         sums = self._sums.since(begin_ns).sum(axis=0)
-        return Sleeps(*(sums[_SLEEPS:_COLUMNS] / max(int(sums[_WHOLE]), 1)).tolist())
+        between, least, most, ready_least, ready_most, whole, *slept = sums[:_CHILDREN].tolist()
+        factor, total = 1.0, max(sum(slept), 1)
+        if between and most - least <= _WIDEST * between and self._most_threads == 1:
+            low, high = max(between - most - ready_most, 0), max(between - least - ready_least, 0)
+            factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALED), _MOST_SCALED)
+        times = [*(factor * ns for ns in slept), float(sums[_CHILDREN])]
+        return Sleeps(*(ns / max(whole, 1) for ns in times))
 
 
 def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
