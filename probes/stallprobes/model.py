@@ -120,8 +120,8 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# Phases (parts of a call's latency) that the timeline, CUPTI's records of the GPU's work, measures. It measures the
-# time on the GPU only where the probe's program does not measure it with events.
+# The timeline (CUPTI's records of GPU work) measures these phases (parts of a call's latency).
+# A program that measures its GPU time with events keeps the events' figure.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 # Phases (parts of a call's latency) that verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)

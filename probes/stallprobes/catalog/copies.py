@@ -81,6 +81,7 @@ _STAGING_ONE_STREAM = Cause(
     "the stream waits for the lock.",
     remedy="Use pinned memory (cuMemHostAlloc), and give each thread its own stream.",
 )
+# Cause: copies of one context that the driver stages wait for each other.
 _STAGING_BUFFERS = Cause(
     context=Relation.SAME,
     uses=Hardware.STAGING_BUFFERS,

@@ -50,6 +50,7 @@ def _poll(target: Event | Stream, step_ns: int) -> Op:
     return Op("native:poll", (target, step_ns, POLL_TIMEOUT_NS), Phase.WAIT, ok=(ERROR_NOT_READY,))
 
 
+# Cause: threads that query without a pause delay driver calls of other threads in the same context.
 _POLLING = Cause(
     context=Relation.SAME,
     phases=CALLS,

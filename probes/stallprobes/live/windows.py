@@ -19,8 +19,8 @@ WINDOW_NS = 1_000 * MS
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# Smallest length of a probe's window, in periods of the probe: it makes the window of a rarely called probe longer.
-# It is one call more than a verdict needs.
+# A probe's window has at least this many of the probe's periods, up to _LONGEST_EXTENDED_NS.
+# A rarely called probe then has TAIL_CALLS calls or more in it, as many as a verdict on slow calls needs.
 _CALLS = 4
 # Longest window (ns) of a rarely called probe. It limits the extension by _CALLS periods.
 _LONGEST_EXTENDED_NS = 60_000 * MS

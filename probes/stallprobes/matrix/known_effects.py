@@ -23,8 +23,8 @@ from stallprobes.patterns.naming import by_name, probe_name
 from stallprobes.verdicts.candidates import AggressorGroup, Effect, KnownEffects
 from stallprobes.verdicts.evidence import SLOWER, STALLED
 
-# Smallest ratio to the baseline, for each percentile, with which a reference shows an effect of an aggressor on a
-# victim.
+# By a reference (recorded checks), an aggressor slows a victim if the ratio to the baseline is at least this in one
+# of the checks. There is one limit for each percentile.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
 # Largest stall that one aggressor alone explains (as a ratio to the baseline), as a multiple of the largest one
 # that a check or reference recorded beside this aggressor. On 57 mixtures of aggressors on an H200, and the same

@@ -26,7 +26,8 @@ from stallprobes.units import duration_ns, times
 
 # Smallest number of hosts among which outliers are searched.
 HOSTS = 3
-# Smallest ratio to the median of the other hosts at which a host can be an outlier.
+# A host is an outlier only if it differs from the other hosts' median by more than this factor, up or down.
+# Its whole confidence interval must be that far from the median.
 FLOOR = 1.5
 # Highest probability that a merge of several hosts' checks names any host an outlier although all are equal, if
 # calls are independent.

@@ -42,7 +42,8 @@ _EXTENSION_S = 0.02
 # Longest window (s) after its extension, even if it still has too few calls of a victim, or no iteration of an
 # aggressor.
 _LONGEST_S = 0.35
-# Time (ns) without progress after which an aggressor counts as stuck.
+# An aggressor without progress for this time (ns), and with no call in flight, is stuck: the window that was
+# measured then does not count.
 _NO_PROGRESS_NS = 500_000_000
 # Largest number of rounds of a blame experiment.
 _MOST_ROUNDS = 20

@@ -66,8 +66,8 @@ from stallprobes.watch.thread_names import has_role
 # Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
 # by then.
 SETTLED_NS = 2_000_000_000
-# Longest time (ns) for which a call waits for its final cause. Then the causes of all waiting calls become final at
-# once, since the search takes as long for one call as for many.
+# Causes become final together: when one of them could have been final for this time (ns), all that can
+# become final do. One search for many calls takes as long as for one.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000

@@ -37,8 +37,8 @@ _LEAST_OF_STEP = 0.03
 _LEAST_OFF_CPU = 0.1
 # Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
 _LEAST_LIMIT = 0.005
-# Smallest width of a figure's interval, as a share of the time, with which the interval is printed. It is more than
-# the error of the clocks, which each figure has.
+# A figure's interval that is narrower than this (share of the time) is not printed: the error of the clocks alone
+# gives 2 * CLOCKS.
 _LEAST_INTERVAL = 2.5 * CLOCKS
 
 

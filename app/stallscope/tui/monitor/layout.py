@@ -14,7 +14,8 @@ _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 _MULTIPLES = 10
 # Height (lines) of a screen below which the histograms have no legend.
 _LOW = 20
-# Screen height (lines) below which the layout is compact, if its heat map then has at least _LEAST_WITH_GPU lines.
+# A screen with fewer lines gets the compact layout, unless its heat map would then have fewer than _LEAST_WITH_GPU
+# lines.
 COMPACT_BELOW = 34
 # Heights (lines) of the heat map. From _LEAST_WITH_GPU lines on it shows the GPU's values and the time axis. In the
 # compact layout, about half of the lines above _ENOUGH_HEAT_MAP go to the histograms; in the usual one, the heat

@@ -24,7 +24,8 @@ from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 
 # Largest number of pieces of GPU work that are read for a call: the last ones before its end.
 MOST_PIECES = 4096
-# Largest number of groups of equal work that are kept as evidence of a call: those with the longest time.
+# A call's evidence keeps at most this many groups of GPU work: those that overlap the call longest.
+# A group is work of one kind, name, direction, context and stream. The call's own work has groups of its own.
 MOST_GROUPS = 8
 # Kinds of records of copies, the only ones with a direction.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

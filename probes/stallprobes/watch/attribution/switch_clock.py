@@ -54,9 +54,9 @@ MOST_RIVALS = 64
 # context switches that the best one matches. Of these candidates, the one whose lags (from a switch to its work)
 # vary least is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work that, with the right clock offset, lie in times in which the work's own
-# context has the GPU. An offset with a smaller share is rejected. The limit is below 1, since the records of
-# context switches may have gaps.
+# Smallest share of the starts of work (near an expected offset, of the starts and ends) that must lie in times in
+# which the work's own context has the GPU. A clock offset that gives a smaller share is rejected.
+# The limit is below 1, since the records of context switches may have gaps.
 CONSISTENT = 0.95
 # Number of consecutive switches of the GPU between contexts that form a group. The offset between the clocks of GPU
 # and host, once found, is confirmed or moved by each group.
@@ -66,8 +66,8 @@ FOLLOWED = 32
 LEAST_FOLLOWED = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
-# Work behind work of its own context is compared with context switches only after a pause of this time (ns). Behind a
-# shorter one the context may still have the GPU, and the work waits for no switch.
+# Work behind work of its own context may have waited for a context switch only after a pause this long (ns).
+# After a shorter pause the context may still have the GPU.
 IDLE_NS = 50_000
 # Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000

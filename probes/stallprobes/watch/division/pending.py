@@ -57,7 +57,8 @@ CALL = np.dtype(
         ("function", "i2"), ("holds", "i2"),
     ]
 )  # fmt: skip
-# Columns of a thread's calls (ThreadCalls), and the fields of CALL that they come from.
+# Fields of CALL that a ThreadCalls takes over as arrays beside its spans: the array's name there, and the field's
+# name in CALL.
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
 # Row of a GPU operation. ``seen``: it was known when the slice of time that contains it was divided. ``returned`` (when
 # its call returned) and ``thread`` are -1 while they are not known.

@@ -21,7 +21,7 @@ from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
-# Largest number of program lines of a sequence (threads that call by turns) that are kept, the most expensive ones.
+# A sequence (threads that call by turns) keeps at most this many program lines: those with the highest cost.
 MOST_LINES = 50
 # Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96

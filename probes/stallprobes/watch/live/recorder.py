@@ -25,7 +25,7 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 
 # Longest time (ns) after a call's end in which its cause may change; a recording then has the final cause.
 CHANGES_NS = 10_000_000_000
-# Largest number of slow calls in one line (a moment) of a recording: the last ones.
+# A recorded moment keeps at most this many new or changed slow calls of each process: the last ones.
 _MOST_CALLS_IN_LINE = 2000
 # Largest number of lines of the program's output in one line (a moment) of a recording: the last ones.
 _MOST_OUTPUT_IN_LINE = 500

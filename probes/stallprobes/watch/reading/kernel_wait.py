@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# Text for a thread that is on a CPU, in place of the function of the Linux kernel in which a thread waits.
+# A thread in state R has this text in place of a function of the Linux kernel. It runs, or waits for a CPU.
 RUNNING = "running"
 # Largest number of characters of the name of a function of the Linux kernel.
 _LONGEST_FUNCTION = 64

@@ -20,7 +20,7 @@ _VARIABLES = (
 )
 # Names of all variables with the rank or the number of ranks.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
-# Largest rank that is accepted; a larger number counts as none.
+# Largest rank, and largest number of ranks, that an environment variable may give. A larger number is ignored.
 _MOST_RANKS = 1 << 24
 # Largest size (bytes) of a process's environment that is read.
 _MOST_BYTES = 1 << 21

@@ -66,5 +66,5 @@ MEMORY = _by_number(MemoryKind, Memory)
 GPU_WORK = _by_number(RecordKind, GpuWork)
 # Direction of a copy by its number in the layout.
 DIRECTIONS = _by_number(CopyKind, Direction)
-# State of a process by its number in the layout.
+# Word for what the injected library does in a process, by the number in the process's file.
 STATES = _by_number(WatchState, ProcessState)
