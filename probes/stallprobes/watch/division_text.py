@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from stallprobes.units import duration_ns, format_count, plural, three
-from stallprobes.watch.attribution.evidence_text import size_text, thread_text
-from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
+from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
+from stallprobes.watch.attribution.wait_cause import Certainty
 from stallprobes.watch.division.binned_sums import CLOCKS, Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
@@ -35,6 +36,8 @@ _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
 # time off the CPU this share of the time between calls. The time ready to run is named at the same share.
 _LEAST_OFF_CPU = 0.1
+# Age (ns) of a call in flight from which on it is said before the verdict, if the threads make no other call.
+_HANGS_NS = 10_000_000_000
 # Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
 _LEAST_LIMIT = 0.005
 # A figure's interval that is narrower than this (share of the time) is not printed: the error of the clocks alone
@@ -78,7 +81,28 @@ def verdict_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
 
 
 def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[str, ...]:
-    """Verdict about a sequence in sentences, each shorter than the one before."""
+    """Verdict about a sequence in sentences, each shorter than the one before; of the present where no call returns."""
+    texts = _verdict_texts(sequence, process)
+    call = _hanging_call(sequence, process)
+    if call is None:
+        return texts
+    who, age = sequence_text(sequence, process), duration_ns(call.age_ns)
+    short = f"No call of {who} has returned for {age}: it is in {call.function}"
+    beside = f", {Certainty.BESIDE.preposition} {alongside_text(call.beside[0])}" if call.beside else ""
+    return f"{short}{beside}. Before, {texts[0]}", f"{short}{beside}.", f"{short}."
+
+
+def _hanging_call(sequence: ProgramSequence, process: ProcessFindings) -> CallInFlight | None:
+    """The call of a sequence that has not returned for longest, if that is _HANGS_NS or more, and no call since."""
+    threads = [thread for thread in process.threads if thread.id in sequence.threads]
+    calls = [call for thread in threads for call in thread.in_flight if not call.depth]
+    if process.ended or not calls or len(calls) < len(sequence.threads):
+        return None
+    youngest = min(calls, key=lambda call: call.age_ns)
+    return max(calls, key=lambda call: call.age_ns) if youngest.age_ns >= _HANGS_NS else None
+
+
+def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[str, ...]:
     who = sequence_text(sequence, process)
     if sequence.verdict is Bound.UNKNOWN:
         share = sequence.share(Part.UNKNOWN)

@@ -10,7 +10,7 @@ import pytest
 
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
-from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, WaitShare
@@ -229,3 +229,38 @@ def test_a_training_is_divided_from_its_readings() -> None:
     assert one.gpu.share == pytest.approx(0.0549, abs=0.001)
     assert one.verdict is Bound.HOST
     assert sum(one.parts.values()) == one.covered_ns == 7 * SECOND
+
+
+HANGS = "No call of MainThread has returned for 12.0 s: it is in cuStreamSynchronize"
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "ended", "said"),
+    [
+        (
+            (12.0,),
+            False,
+            "No call of MainThread has returned for 12.0 s: it is in cuStreamSynchronize. Before, MainThread",
+        ),
+        ((9.0,), False, "MainThread is host-bound"),
+        ((12.0,), True, "MainThread is host-bound"),
+        ((), False, "MainThread is host-bound"),
+        # The other thread makes calls.
+        ((12.0, 0.1), False, "MainThread (with 1 more thread) is host-bound"),
+    ],
+)
+def test_a_call_that_does_not_return_is_said_first(ages_s: tuple[float, ...], ended: bool, said: str) -> None:
+    one = sequence(threads=(100, 101)[: max(len(ages_s), 1)])
+    found = process_of(one)
+    (thread, *_) = found.threads
+    calls = [
+        CallInFlight(
+            function="cuStreamSynchronize", thread=100 + at, thread_name="MainThread", begin_ns=0, stream=None,
+            age_ns=round(age * SECOND), bytes=None, source=None, target=None, context=1, correlation=1, depth=0,
+        )
+        for at, age in enumerate(ages_s)
+    ]  # fmt: skip
+    threads = tuple(thread.changed(id=call.thread, name="MainThread", in_flight=(call,)) for call in calls)
+    alone = thread.changed(id=100, name="MainThread", in_flight=())
+    found = found.changed(ended=ended, threads=threads or (alone,))
+    assert verdict_text(one, found).startswith(said)
