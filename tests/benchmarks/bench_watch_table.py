@@ -1,8 +1,9 @@
 """What watching costs six programs of PyTorch, beside its profiler: a table in Markdown.
 
-Each program is one process. While it makes its steps, it is attached by ``stallscope watch --pid`` in each way in turn,
-or records itself by torch.profiler with a schedule (one step of ten), between times in which nothing watches it. Each
-time is compared with those on both sides of it: processes differ by a fifth, and what an attachment leaves is in both.
+Each program is a process that is attached by ``stallscope watch --pid`` in each way in turn while it makes its steps,
+and another one that records itself by torch.profiler with a schedule (one step of ten), between times in which nothing
+watches it. Each time is compared with those on both sides of it: processes differ by a fifth, and what an attachment
+leaves is in both.
 Printed are the medians in percent of the time, their 95 % intervals, and the rate after the last detach.
 
 python tests/benchmarks/bench_watch_table.py [--rounds N] [--seconds S] [PROGRAM ...]
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,11 @@ def _other_profiler(torch: Any, profiler: Any) -> Any:
     return profiler
 
 
-def measure(name: str, rounds: int, seconds: float) -> tuple[dict[str, list[float]], float]:
-    """How much slower the program was in each way, in each round, as shares; its rate after all, by that before."""
+def measure(
+    name: str, ways: Mapping[str, tuple[str, ...] | None], rounds: int, seconds: float
+) -> tuple[dict[str, list[float]], float]:
+    """How much slower the program was in each way (None: by its profiler), in each round, as shares; and its rate after
+    all, by that before."""
     with tempfile.TemporaryDirectory() as folder:
         state, times = Path(folder, "state"), Path(folder, "times")
         state.write_bytes(bytes([IDLE]))
@@ -184,8 +188,7 @@ def measure(name: str, rounds: int, seconds: float) -> tuple[dict[str, list[floa
                 if program.stdout.readline() != "ready\n":
                     sys.exit(f"{name} did not begin")
                 time.sleep(seconds)
-                # Once PyTorch's profiler was used, it keeps CUPTI.
-                for way, options in [*(rounds * [*WAYS.items()]), *(rounds * [(PROFILER, None)])]:
+                for way, options in rounds * [*ways.items()]:
                     begin = time.monotonic_ns()
                     if options is None:
                         _tell(state, PROFILED)
@@ -249,7 +252,8 @@ def main() -> None:
     ways = [*WAYS, PROFILER]
     sys.stdout.write(f"| program | {' | '.join(ways)} | rate after all |\n|{'---|' * (len(ways) + 2)}\n")
     for name in arguments.programs or PROGRAMS:
-        slower, left = measure(name, arguments.rounds, arguments.seconds)
+        slower, left = measure(name, WAYS, arguments.rounds, arguments.seconds)
+        slower |= measure(name, {PROFILER: None}, arguments.rounds, arguments.seconds)[0]
         cells = []
         for way in ways:
             found = MedianInterval.of(slower[way])
