@@ -35,6 +35,8 @@ TRUTHS = {
     "copy_in_default_stream": {"orders": Bound.WAIT},
     "graph_with_branches": {"orders": Bound.WAIT},
     "through_default_stream": {"orders": Bound.WAIT},
+    # Of tests/truth.
+    "spin_on_memory": {"program": Bound.HOST},
     # Of tests/programs/unseen: as truths.toml says.
     "asnumpy_pending": {"MainThread": Bound.GPU},
     "flax_numpy_data": {"MainThread": Bound.HOST},
@@ -124,6 +126,22 @@ def test_a_host_function_in_another_stream_is_what_holds_a_copy() -> None:
     assert set(named) == {"cuLaunchHostFunc"}
 
 
+def test_a_spin_on_memory_may_be_a_wait() -> None:
+    """The kernels always take as long, so that a thread that waits for them looks like one that computes."""
+    (sequence,) = found("spin_on_memory").sequences
+    assert (sequence.verdict, sequence.second) == (Bound.HOST, Bound.WAIT)
+    assert sequence.host.low == pytest.approx(0.55, abs=0.02)
+    assert sequence.price.high == pytest.approx(0.45, abs=0.02)
+
+
+def test_launches_that_find_the_queue_full_for_a_part_of_their_time_wait_for_that_part() -> None:
+    (sequence,) = found("queue_of_small_kernels").sequences
+    # By CUPTI's records 18 % of the time.
+    assert sequence.queue_full == pytest.approx(0.17, abs=0.02)
+    assert sequence.host.share == pytest.approx(1 - sequence.queue_full, abs=0.01)
+    assert sequence.share(Part.BETWEEN) == pytest.approx(0.19, abs=0.02)
+
+
 @pytest.mark.parametrize("name", TRUTHS)
 def test_nearly_all_of_the_time_is_in_a_named_part(name: str) -> None:
     assert all(one.share(Part.UNKNOWN) < 0.05 for one in found(name).sequences)
@@ -175,5 +193,5 @@ def ticks(begins: Int64s, ends: Int64s, first_ns: int, last_ns: int) -> NDArray[
 
 def test_every_recording_has_words_and_a_truth() -> None:
     words = json.loads((FOLDER / "fingerprints.json").read_text())
-    assert words["programs"].keys() == TRUTHS.keys() == {path.stem for path in FOLDER.glob("*.npz")}
+    assert words["programs"].keys() == {*TRUTHS, "queue_of_small_kernels"} == {path.stem for path in FOLDER.glob("*.npz")}
     assert all(path.stat().st_size < 1 << 20 for path in FOLDER.glob("*.npz"))
