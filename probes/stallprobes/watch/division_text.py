@@ -123,10 +123,10 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
     )
     if sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT:
-        time = percent(sequence.may_wait)
-        spins = f"Or it is {sequence.second.word}: {time} of the time it computes, or spins until the GPU has ended"
-        reasons.insert(0, f"{reasons[0]} {spins}; its lines show which.")
-    elif sequence.second is not None:
+        either = f"{short} or {sequence.second.word}"
+        why = f"{percent(sequence.may_wait)} of the time it computes, or spins until the GPU has ended"
+        return f"{either}: {why}; its lines show which.", f"{either}: it computes or spins.", f"{either}."
+    if sequence.second is not None:
         reasons.insert(0, f"{reasons[0]} It is {sequence.second.word} too, or nearly.")
     return (*reasons, f"{short}.")
 

@@ -174,7 +174,7 @@ def _times(folder: Path | None) -> tuple[int, int] | None:
 
 
 def _function(folder: Path) -> bytes:
-    """The function of the kernel in which a thread sleeps; "0" if it does not, or where that is not told."""
+    """The function of the kernel in which a thread sleeps; "0" if it does not sleep, or if the kernel hides it."""
     try:
         return (folder / "wchan").read_bytes()
     except OSError:

@@ -25,6 +25,7 @@ from stallprobes.watch.division_text import (
     start_up_text,
     step_text,
     verdict_text,
+    verdict_texts,
 )
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.report import document
@@ -264,3 +265,14 @@ def test_a_call_that_does_not_return_is_said_first(ages_s: tuple[float, ...], en
     alone = thread.changed(id=100, name="MainThread", in_flight=())
     found = found.changed(ended=ended, threads=threads or (alone,))
     assert verdict_text(one, found).startswith(said)
+
+
+def test_where_spinning_and_computing_look_alike_every_sentence_names_both() -> None:
+    either = sequence(second=Bound.WAIT, may_wait=0.45)
+    texts = verdict_texts(either, process_of(either))
+    assert texts[0] == (
+        "MainThread is host-bound or wait-bound: 45 % of the time it computes, or spins until the GPU has ended; its "
+        "lines show which."
+    )
+    assert all(text.startswith("MainThread is host-bound or wait-bound") for text in texts)
+    assert [len(text) for text in texts] == sorted(map(len, texts), reverse=True)

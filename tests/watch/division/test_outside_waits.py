@@ -143,4 +143,4 @@ def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: o
     calls, operations = program(took, gap(took))
     outside = OutsideWaits()
     outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.spans.ends[-1]))
-    assert outside.possible_ns(1) == pytest.approx(share * took[:-1].sum())
+    assert outside.possible_ns(1, 0) == pytest.approx(share * took[:-1].sum())

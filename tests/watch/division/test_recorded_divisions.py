@@ -193,5 +193,7 @@ def ticks(begins: Int64s, ends: Int64s, first_ns: int, last_ns: int) -> NDArray[
 
 def test_every_recording_has_words_and_a_truth() -> None:
     words = json.loads((FOLDER / "fingerprints.json").read_text())
-    assert words["programs"].keys() == {*TRUTHS, "queue_of_small_kernels"} == {path.stem for path in FOLDER.glob("*.npz")}
+    assert (
+        words["programs"].keys() == {*TRUTHS, "queue_of_small_kernels"} == {path.stem for path in FOLDER.glob("*.npz")}
+    )
     assert all(path.stat().st_size < 1 << 20 for path in FOLDER.glob("*.npz"))

@@ -17,9 +17,12 @@ enum {
     UNKNOWN_IN_A_ROW = 256,
     /* How long a call takes from CUPTI to the gate at most, where its thread has a CPU. */
     ARRIVAL_NS = 5000,
-    /* How often callbacks are switched off that calls in flight prevent, and how long after another. */
-    TRIES = 30,
-    AGAIN_NS = 1000000,
+    /* How often callbacks are switched off that calls in flight prevent, and how long after another: soon, since a loop of
+     * launches is between two calls now and then, and later, since a wait takes milliseconds. */
+    TRIES = 100,
+    SOON = 64,
+    SOON_NS = 100000,
+    LATER_NS = 2000000,
 };
 
 struct ss_driver_function ss_driver_functions[SS_DRIVER_FUNCTIONS];
@@ -154,7 +157,7 @@ static int leave_functions(int every, int unused)
     int left = 1;
     for (int tried = 0; left && tried < TRIES; tried++) {
         if (tried)
-            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = tried < SOON ? SOON_NS : LATER_NS}, NULL);
         left = 0;
         for (uint32_t api = 0; api < api_count; api++) {
             const struct ss_driver_function *function = &ss_driver_functions[known[api].number];

@@ -65,6 +65,16 @@ class BinnedSums:
         self.width_ns *= 2
 
 
+def add_at(sums: BinnedSums, times: Int64s, values: Int64s | None = None) -> None:
+    """Add a value to the bin of each of some times, or 1 without ``values``."""
+    if len(times):
+        times = np.maximum(times, sums.origin_ns)
+        sums.borders(int(times.min()), int(times.max()) + 1)
+        places = (times - sums.origin_ns) // sums.width_ns
+        first = int(places.min())
+        sums.add(first, np.bincount(places - first, values).astype(np.int64)[:, None])
+
+
 def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:
     """The share of ``part`` in ``whole``, both by bin; ``recorded`` is the share (0 to 1) of time that was recorded.
 

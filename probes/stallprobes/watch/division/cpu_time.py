@@ -124,6 +124,12 @@ class CpuSums:
         low, high = 1 - most / between, 1 - least / between
         return Figure((low + high) / 2, low, high)
 
+    def most_busy(self, begin_ns: int) -> float:
+        """The largest share (0 to 1) of the time since ``begin_ns`` in which a thread may have had a CPU between
+        calls."""
+        sums = self._sums.since(begin_ns).sum(axis=0)
+        return float(sums[_MOST] / sums[_WHOLE]) if sums[_WHOLE] else 1.0
+
     def ready(self, begin_ns: int) -> Figure | None:
         """The share (0 to 1) of the time between calls since ``begin_ns`` in which a thread was ready to run and had no
         CPU. None where ``off_cpu`` is not known."""

@@ -578,7 +578,7 @@ class ProcessDivider:
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
-            possible_ns=max(map(self._outside.possible_ns, sequence.threads), default=0),
+            possible_ns=max((self._outside.possible_ns(each, begin_ns) for each in sequence.threads), default=0),
         )
         return division.changed(step=self._steps.step_of(division.threads))
 

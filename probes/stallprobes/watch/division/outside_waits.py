@@ -2,8 +2,8 @@
 it.
 
 No call records such a wait. It shows in the next call, which begins a fixed time after the end of the GPU's work,
-however long that work was. Where the work always takes as long, or the host's time varies with it, that cannot be told
-from a host that computes.
+however long that work was. Where the work always takes as long, or the host's time varies with it, a host that computes
+looks the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows
+from stallprobes.watch.division.binned_sums import BinnedSums, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
@@ -65,7 +66,7 @@ class _Gaps:
 
     @property
     def wait(self) -> bool | None:
-        """True if the thread waits for the GPU in these gaps, None if that cannot be told."""
+        """True if the thread waits for the GPU in these gaps, None if that is not known."""
         count, ended = self.counts.tolist()
         if count < _LEAST_GAPS or ended < _LEAST_ENDED * count:
             return False
@@ -87,14 +88,15 @@ class OutsideWaits:
     def __init__(self) -> None:
         self._gaps: dict[tuple[int, int], _Gaps] = {}
         # How long (ns) work ran in the gaps of each thread, by the functions before and behind.
-        self._work: dict[int, dict[tuple[int, int], int]] = {}
+        self._work: dict[int, dict[tuple[int, int], BinnedSums]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
+        self._origin_ns = -1
 
-    def possible_ns(self, thread: int) -> int:
-        """How long (ns) a thread may have waited where that cannot be told."""
+    def possible_ns(self, thread: int, begin_ns: int) -> int:
+        """Time (ns) since ``begin_ns`` in gaps of a thread of which it is not known whether they are waits."""
         gaps = self._work.get(thread, {})
-        return sum(ns for names, ns in gaps.items() if self._gaps[names].wait is None)
+        return sum(int(sums.since(begin_ns).sum()) for names, sums in gaps.items() if self._gaps[names].wait is None)
 
     def with_waits(
         self,
@@ -107,6 +109,7 @@ class OutsideWaits:
     ) -> dict[int, ThreadCalls]:
         """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
         ``end_ns`` and those before. ``functions`` are names by number."""
+        self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
         wakes = [number for number, name in functions.items() if name.startswith(_WAKES)]
         found = {}
         for thread, calls in threads.items():
@@ -154,8 +157,9 @@ class OutsideWaits:
                 # Not all work is recorded.
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
                 known.asleep_ns += asleep_ns
-            of_thread = self._work.setdefault(thread, {})
-            of_thread[names] = of_thread.get(names, 0) + int(took[counted][after[counted] >= 0].sum())
+            ended = counted & (after >= 0)
+            sums = self._work.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=1))
+            add_at(sums, calls.spans.begins[gaps][ended], took[ended])
             if known.wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS

@@ -135,8 +135,8 @@ class SequenceDivision(Document, kw_only=True):
     may_wait: Annotated[
         Share,
         about(
-            "Share of the time in which the host computed or waited for the GPU outside calls, which cannot be told: "
-            "its work always takes as long, or the host's time varies with it."
+            "Share of the time in which the host computed, or waited for the GPU outside calls. Which is not known: "
+            "the GPU's work always takes as long, or the host's time varies with it."
         ),
     ] = 0.0
     recorded: Annotated[

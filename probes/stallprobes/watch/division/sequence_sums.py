@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 import numpy as np
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure, figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
@@ -60,7 +60,7 @@ class SequenceSums:
 
     def note_late(self, begins: Int64s, times: Int64s) -> None:
         """Note work that became known too late: when it began, and for how long (ns) the GPU worked."""
-        _add_at(self._late, begins, times)
+        add_at(self._late, begins, times)
 
     def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> None:
         """Add the time from ``begin`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
@@ -72,7 +72,7 @@ class SequenceSums:
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
         # An operation that ends where a bin begins is in the bin before.
-        _add_at(self._operations, ends[(ends > begin) & (ends <= until)] - 1)
+        add_at(self._operations, ends[(ends > begin) & (ends <= until)] - 1)
 
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
@@ -126,8 +126,7 @@ class SequenceSums:
         verdict, second = bounds_of(
             parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
         )
-        busy = between if off_cpu is None else between * (1 - off_cpu.low)
-        may_wait = min(possible_ns / max(int(whole.sum()), 1), busy)
+        may_wait = min(possible_ns / max(int(whole.sum()), 1), self.cpu.most_busy(begin_ns))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None
@@ -168,13 +167,3 @@ class SequenceSums:
         threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
         named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]
         return tuple(dict.fromkeys((*named, *threads)))
-
-
-def _add_at(sums: BinnedSums, times: Int64s, values: Int64s | None = None) -> None:
-    """Add a value to the bin of each of some times, or 1 without ``values``."""
-    if len(times):
-        times = np.maximum(times, sums.origin_ns)
-        sums.borders(int(times.min()), int(times.max()) + 1)
-        places = (times - sums.origin_ns) // sums.width_ns
-        first = int(places.min())
-        sums.add(first, np.bincount(places - first, values).astype(np.int64)[:, None])
