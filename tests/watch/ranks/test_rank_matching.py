@@ -201,6 +201,26 @@ def test_kernels_of_all_versions_of_nccl_are_known(name: str, operation: str) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "communicates"),
+    [
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", True),
+        ("tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<...>", True),
+        ("void one_shot_all_reduce_kernel<c10::BFloat16, 16, 8>(c10::BFloat16**)", True),
+        ("deep_ep::internode_ll::dispatch<false, 3, 7168>(void*)", True),
+        ("mscclpp::allgather6<...>", True),
+        ("void all_to_all_kernel(int*)", True),
+        ("void cub::DeviceReduceKernel<...>", False),
+        ("void softmaxBlockAllReduce<float>(float*)", False),
+        ("void layer_norm<warp_all_reduce>(float*)", False),
+        ("void at::native::vectorized_gather_kernel<16, long>", False),
+        ("void at::native::reduce_kernel<512, 1>", False),
+    ],
+)
+def test_kernels_of_other_libraries_communicate_too(name: str, communicates: bool) -> None:
+    assert communicate({3: name}) == ({3} if communicates else set())
+
+
+@pytest.mark.parametrize(
     ("environment", "rank"),
     [
         ({}, None),

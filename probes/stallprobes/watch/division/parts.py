@@ -59,7 +59,9 @@ class Traits:
 # Word, meaning, style and bar character of each part of the time.
 PARTS = {
     Part.KERNELS: Traits("kernels", "kernels run on the GPU", "good", "█"),
-    Part.COMMUNICATION: Traits("communication", "kernels of NCCL or NVSHMEM run, and no other one", "accent", "▓"),
+    Part.COMMUNICATION: Traits(
+        "communication", "kernels that communicate with other GPUs run, and no other one", "accent", "▓"
+    ),
     Part.RANK_WAIT: Traits("waiting for ranks", "such kernels wait for another rank that is late", "bad", "w"),
     Part.COPIES: Traits("copies", "copies or fills run on the GPU, and no kernel", "accent", "▒"),
     Part.BETWEEN: Traits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,8 +29,14 @@ _MOST_OF_THREADS = 1000
 # Largest time (ns) by which GPU work may start, by the records, before the call that submitted it: CUPTI's conversion
 # from the GPU's clock is off by microseconds.
 _CLOCK_ERROR_NS = 1_000_000
-# Words, in lower case, in the names of kernels of NCCL and NVSHMEM: a kernel with one of them communicates.
-_COMMUNICATION = ("nccl", "nvshmem")
+# Part of the name of a kernel that communicates with other GPUs: of NCCL, NVSHMEM, MSCCL++, UCC and DeepEP, and of
+# frameworks' own collectives, such as vLLM's cross_device_reduce and PyTorch's one_shot_all_reduce. A reduction within
+# a block or a warp is none.
+_COMMUNICATION = re.compile(
+    r"nccl|nvshmem|mscclpp|\bucc_|deep_?ep|cross_device|reduce_?scatter|all_?gather|all_?to_?all"
+    r"|(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce",
+    re.IGNORECASE,
+)
 # Kinds of records of work on the GPU.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
@@ -187,7 +194,7 @@ def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
 
 def communicate(names: Mapping[int, str]) -> set[int]:
     """The places of the names of kernels that communicate."""
-    return {place for place, name in names.items() if any(word in name.lower() for word in _COMMUNICATION)}
+    return {place for place, name in names.items() if _COMMUNICATION.search(name)}
 
 
 class _Chunk(NamedTuple):
