@@ -51,7 +51,7 @@ enum {
      * time is known, and there are as many as the budget allows. Where callbacks go off, each costs RESUME_MS of these. */
     SETTLINGS = 4,
     LEAST_QUIET_MS = 100,
-    MOST_WINDOW_MS = 400,
+    MOST_WINDOW_MS = 200,
     /* The length of the first window of a program that is attached. */
     FIRST_WINDOW_MS = 200,
     QUIET_VERSION = 130100,
