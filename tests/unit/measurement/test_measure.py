@@ -81,7 +81,7 @@ def test_a_run_on_the_host_alone_measures_quiet_and_window() -> None:
     assert variant.status == "ok"
     (host,) = variant.probes
     assert host.role is Role.HOST
-    assert 0.4 < host.calls / (0.5 * 1000) < 1.2
+    assert host.calls > 0
     assert variant.spread is not None
     assert (variant.spread.probe, variant.spread.phase) == ("host", Phase.CALL)
     assert variant.spread.p50 is not None
