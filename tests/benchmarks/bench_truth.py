@@ -47,9 +47,11 @@ def watch(programs: Programs, schedule: Schedule, attached: bool, pairs: bool) -
         if pairs:
             plain = truth_of(schedule, programs.run(schedule, watched=False).trace).step_ns
         truth = truth_of(schedule, watched.trace, window)
+        has_phases = report is not None and report.phase_ns != report.window_ns
+        of_phase = truth_of(schedule, watched.trace, report.phase_ns) if report and has_phases else None
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
         return replace(result, failure=repr(problem))
-    return Result(schedule.seed, schedule.shape, attached, schedule.knowable, truth, report, "", plain)
+    return Result(schedule.seed, schedule.shape, attached, schedule.knowable, truth, report, "", plain, of_phase)
 
 
 def really(programs: Programs, schedule: Schedule) -> str | None:

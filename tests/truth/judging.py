@@ -28,7 +28,8 @@ _FIGURES = ("host", "gpu", "price")
 
 @dataclass(frozen=True)
 class Result:
-    """One program that was watched. ``failure`` is what went wrong with it, else empty."""
+    """One program that was watched. ``failure`` is what went wrong with it, else empty. ``of_phase``: the truth of the
+    phase that the verdict is of, None without phases."""
 
     seed: int
     shape: str
@@ -38,15 +39,21 @@ class Result:
     report: Report | None
     failure: str = ""
     plain_step_ns: float = 0.0
+    of_phase: Truth | None = None
+
+    @property
+    def judged(self) -> Truth | None:
+        """The truth that the verdict is held against."""
+        return self.of_phase or self.truth
 
     @property
     def outcome(self) -> str:
         """One of ``OUTCOMES``, or "failed"."""
-        if self.truth is None or self.report is None:
+        if self.judged is None or self.report is None:
             return "failed"
-        if not self.truth.known:
+        if not self.judged.known:
             return "no truth"
-        right = self.truth.bounds
+        right = self.judged.bounds
         if not self.report.verdict:
             return "right" if not self.knowable else "not known"
         if self.report.verdict in right:
@@ -58,11 +65,11 @@ class Result:
     @property
     def excluded(self) -> bool:
         """Whether the truth excludes the gain of the verdict by more than ``EXCLUDED``."""
-        if self.truth is None or self.report is None or not self.truth.known or not self.report.verdict:
+        if self.judged is None or self.report is None or not self.judged.known or not self.report.verdict:
             return False
-        gains, said = self.truth.gains, self.report.verdict
+        gains, said = self.judged.gains, self.report.verdict
         if said == "idle":
-            return self.truth.idle < 0.5 - EXCLUDED
+            return self.judged.idle < 0.5 - EXCLUDED
         group = SIDES if said in SIDES else SPECIFIC
         best = max(gains.get(cause, 0.0) for cause in (*group, *SPECIFIC))
         return self.outcome in ("wrong", "side") and gains.get(said, 0.0) < best - EXCLUDED
@@ -145,7 +152,7 @@ DIMENSIONS: dict[str, Callable[[Result], str]] = {
     "shape": lambda result: result.shape,
     "length of a step": _step_length,
     "attached": lambda result: "attached" if result.attached else "from the start",
-    "truth": lambda result: ", ".join(result.truth.bounds) if result.truth and result.truth.known else "not known",
+    "truth": lambda result: ", ".join(result.judged.bounds) if result.judged and result.judged.known else "not known",
 }
 
 

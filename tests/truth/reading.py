@@ -30,7 +30,7 @@ class Figure:
 @dataclass(frozen=True)
 class Report:
     """What a report says of the main sequence. Verdicts are causes of the truth, "" for "not known" and where there is
-    none. ``window_ns``: of which time it is, on CLOCK_MONOTONIC."""
+    none. ``window_ns``: of which time it is, on CLOCK_MONOTONIC; ``phase_ns``: of which time the verdict is."""
 
     verdict: str
     second: str
@@ -39,6 +39,7 @@ class Report:
     window_ns: tuple[int, int]
     sentence: str
     problem: str = ""
+    phase_ns: tuple[int, int] = (0, 0)
 
 
 def read(path: Path, thread: int) -> Report:
@@ -60,6 +61,8 @@ def report_of(document: Mapping[str, Any], thread: int) -> Report:
         return Report("", "", {}, {}, window, "", "no sequence of its thread")
     # Of a thread with several GPUs: the one that it uses first, whose shares the truth has.
     sequence = min(sequences, key=lambda each: each["device"])
+    times = [] if not sequence["phases"] else sequence["phases"][0]["times"]
+    longest = max(times, key=lambda time: time[1] - time[0], default=None)
     return Report(
         _cause(sequence["verdict"]),
         _cause(sequence["second"]),
@@ -67,6 +70,7 @@ def report_of(document: Mapping[str, Any], thread: int) -> Report:
         sequence["shares"],
         window,
         sequence["sentence"],
+        phase_ns=window if longest is None else (process["began_ns"] + longest[0], process["began_ns"] + longest[1]),
     )
 
 

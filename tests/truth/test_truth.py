@@ -166,10 +166,13 @@ def test_a_cause_that_is_really_removed() -> None:
 def test_a_report_is_read() -> None:
     figure = {"share": 0.4, "low": 0.3, "high": 0.5}
     sequence = {"threads": [7, 9], "device": 0, "verdict": "wait", "second": None, "host": figure, "gpu": figure}
-    sequence |= {"price": figure, "shares": {"kernels": 0.4}, "sentence": "It is wait-bound."}
+    sequence |= {"price": figure, "shares": {"kernels": 0.4}, "sentence": "It is wait-bound.", "phases": []}
     process = {"pid": 7, "began_ns": 5_000, "duration_ns": 3_000, "division": {"start_up_ns": 1_000}}
     read = reading.report_of({"processes": [process | {"sequences": [sequence]}]}, 7)
     assert (read.verdict, read.second, read.window_ns) == ("waits", "", (6_000, 8_000))
+    assert read.phase_ns == read.window_ns
+    phased = sequence | {"phases": [{"times": [[1_000, 1_200], [2_000, 2_500]]}]}
+    assert reading.report_of({"processes": [process | {"sequences": [phased]}]}, 7).phase_ns == (7_000, 7_500)
     assert read.figures["price"] == reading.Figure(**figure)
     assert reading.report_of({"processes": []}, 7).problem
     assert reading.report_of({"processes": [process | {"sequences": []}]}, 7).problem

@@ -11,7 +11,13 @@ from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import Certainty
 from stallprobes.watch.division.binned_sums import CLOCKS, Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
-from stallprobes.watch.division.result import CAUSE_LIMIT, MOST_UNKNOWN, ProcessDivision, SequenceDivision
+from stallprobes.watch.division.result import (
+    CAUSE_LIMIT,
+    MOST_UNKNOWN,
+    PhaseDivision,
+    ProcessDivision,
+    SequenceDivision,
+)
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 
@@ -31,6 +37,8 @@ _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 _MPS_SERVER = "nvidia-cuda-mps"
 # Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4
+# Smallest factor between the longest and the shortest mean step of phases with which these are named.
+_OTHER_STEP = 1.3
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
@@ -112,7 +120,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
             return f"{short}: {why}. Watch it longer, or with --cost 100.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
-    short = f"{who} is {sequence.verdict.word}"
+    when, others = _phases(sequence, process.ended)
+    short = f"{when}{who} is {sequence.verdict.word}"
     blamed = sequence.blamed if sequence.verdict is Bound.COMMUNICATION else None
     clause = sequence.verdict.traits.clause
     if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
@@ -125,10 +134,39 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     if sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT:
         either = f"{short} or {sequence.second.word}"
         why = f"{percent(sequence.may_wait)} of the time it computes, or spins until the GPU has ended"
-        return f"{either}: {why}; its lines show which.", f"{either}: it computes or spins.", f"{either}."
-    if sequence.second is not None:
-        reasons.insert(0, f"{reasons[0]} It is {sequence.second.word} too, or nearly.")
-    return (*reasons, f"{short}.")
+        return f"{either}: {why}; its lines show which.{others}", f"{either}: it computes or spins.", f"{either}."
+    too = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
+    texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
+    return tuple(dict.fromkeys(texts))
+
+
+def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
+    """Words in front of the verdict that say of which time it is, and sentences on the other phases: ``Since 9.00 s, ``
+    and `` From 1.00 s to 9.00 s, it was GPU-bound.``; empty without phases."""
+    if not sequence.phases:
+        return "", ""
+    first, *others = sequence.phases
+    steps = [phase.step_ns for phase in sequence.phases if phase.step_ns is not None]
+    varies = len(steps) > 1 and max(steps) >= _OTHER_STEP * min(steps)
+    verb = "is" if ended else "was"
+    when = f"{_when(first, sequence, not ended)}{_step_of(first) if varies else ''}, "
+    return when, "".join(
+        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_step_of(phase) if varies else ''}."
+        for phase in others
+    )
+
+
+def _when(phase: PhaseDivision, sequence: SequenceDivision, present: bool = False) -> str:
+    """Of which time a phase is: ``From 1.00 s to 9.00 s``; of one that recurs its share of the time."""
+    begin, end = (duration_ns(ns) for ns in phase.times[-1])
+    if len(phase.times) == 1:
+        return f"Since {begin}" if present else f"From {begin} to {end}"
+    share = percent(phase.ns / sum(each.ns for each in sequence.phases))
+    return f"Now, and in {share} of the time" if present else f"In {share} of the time, by turns"
+
+
+def _step_of(phase: PhaseDivision) -> str:
+    return "" if phase.step_ns is None else f" (steps of {duration_ns(phase.step_ns)})"
 
 
 def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:
@@ -157,9 +195,14 @@ def figures_text(sequence: SequenceDivision) -> str:
 def step_text(sequence: SequenceDivision) -> str:
     """A step in a sentence: ``A step, from one cuMemcpyHtoDAsync_v2 of 12 MiB to the next, takes 13.3 ms (12.9 to
     14.1): host 7.1 ms, kernels 3.6 ms.`` or ``A step, from one NVTX range "step #" to the next, …``. "" without one."""
-    step = sequence.step
+    step, growth = sequence.step, sequence.growth
+    grew = ""
+    if growth is not None:
+        more = "longer" if growth.last_ns > growth.first_ns else "shorter"
+        first, last = duration_ns(growth.first_ns), duration_ns(growth.last_ns)
+        grew = f"Its steps became ever {more}: {first} at first, {last} at last."
     if step is None:
-        return ""
+        return grew
     size = f" of {size_text(step.bytes)}" if step.bytes else ""
     begin = f'NVTX range "{step.range}"' if step.range else f"{step.function}{size}"
     span = f" ({duration_ns(step.low_ns)} to {duration_ns(step.high_ns)})" if step.high_ns > step.low_ns else ""
@@ -169,7 +212,7 @@ def step_text(sequence: SequenceDivision) -> str:
         for part, share in sorted(shares.items(), key=lambda item: -item[1])
         if share >= _LEAST_OF_STEP
     )
-    return f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}: {parts}."
+    return f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}: {parts}.{grew and f' {grew}'}"
 
 
 def sharers_text(process: ProcessFindings) -> str:

@@ -17,6 +17,8 @@ _SHORT = 2**15
 # The different numbers of an array are found by a table with an entry for each possible number, if it has at most
 # _CODES_EACH entries for each number in the array, and at most _MOST_CODES in all. Otherwise the array is sorted.
 _CODES_EACH, _MOST_CODES = 16, 1 << 23
+# Time (ns) that stands for the end of what has not ended.
+FOREVER = 2**62
 # Empty array of 64-bit integers.
 NONE: Int64s = np.zeros(0, dtype=np.int64)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.binned_sums import Figure, since
 from stallprobes.watch.division.cpu_time import CHILDREN, CpuSums, Sleeps
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
@@ -31,7 +31,7 @@ def test_what_is_neither_in_calls_nor_on_a_cpu_is_off_it() -> None:
     sums = CpuSums(0)
     # 0.2 s inside calls that submit, 0.3 s of CPU beside them, and nothing in the other half second.
     sums.add({1: calls(CallKind.SUBMITS, (100, 200), (600, 700))}, {1: cpu((0, 5), (1, 5.5))}, 0, SECOND)
-    found = sums.off_cpu(0)
+    found = sums.off_cpu(since(0))
     assert found is not None
     assert (found.share, found.low, found.high) == pytest.approx((0.5 / 0.8,) * 3)
 
@@ -39,19 +39,19 @@ def test_what_is_neither_in_calls_nor_on_a_cpu_is_off_it() -> None:
 def test_whether_waits_have_a_cpu_is_not_known() -> None:
     sums = CpuSums(0)
     sums.add({1: calls(CallKind.WAITS, (0, 100))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
-    found = sums.off_cpu(0)
+    found = sums.off_cpu(since(0))
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.4 / 0.9, 0.5 / 0.9), abs=1e-6)
     long = CpuSums(0)
     long.add({1: calls(CallKind.WAITS, (0, 600))}, {1: cpu((0, 0), (1, 0.5))}, 0, SECOND)
-    assert long.off_cpu(0) is None
+    assert long.off_cpu(since(0)) is None
 
 
 def test_a_sequence_has_a_cpu_where_one_of_its_threads_has() -> None:
     sums = CpuSums(0)
     threads = {1: calls(CallKind.SUBMITS, (0, 100)), 2: calls(CallKind.SUBMITS, (500, 600))}
     sums.add(threads, {1: cpu((0, 0), (1, 0.5)), 2: cpu((0, 0), (2, 1))}, 0, SECOND)
-    assert sums.off_cpu(0) == Figure(0.0, 0.0, 0.0)
+    assert sums.off_cpu(since(0)) == Figure(0.0, 0.0, 0.0)
 
 
 def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
@@ -59,11 +59,11 @@ def test_a_time_of_which_a_thread_has_no_samples_is_left_out() -> None:
     threads = {1: calls(CallKind.SUBMITS, (0, 100))}
     for samples in ({}, {1: cpu((0.6, 0), (2, 1))}, {1: cpu((0, 0), (0.4, 1))}):
         sums.add(threads, samples, 0, SECOND)
-    assert sums.off_cpu(0) is None
+    assert sums.off_cpu(since(0)) is None
     sums.add(threads, {1: cpu((0, 0), (3, 0))}, SECOND, 2 * SECOND)
-    assert sums.off_cpu(0) == Figure(1.0, 1.0, 1.0)
+    assert sums.off_cpu(since(0)) == Figure(1.0, 1.0, 1.0)
     # Of the time before a steady state, nothing counts.
-    assert sums.off_cpu(2 * SECOND) is None
+    assert sums.off_cpu(since(2 * SECOND)) is None
 
 
 def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
@@ -79,11 +79,11 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     }
     samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
     sums.add({thread: calls(CallKind.SUBMITS, (0, 100)) for thread in (1, 2)}, samples, 0, SECOND)
-    assert sums.sleeps(0) == pytest.approx((0.5, 0, 0, 0, 0.7))
+    assert sums.sleeps(since(0)) == pytest.approx((0.5, 0, 0, 0, 0.7))
     sums = CpuSums(0)
     sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
-    assert sums.sleeps(0) == pytest.approx((0, 0, 0.5, 0, 0.7))
-    assert CpuSums(0).sleeps(0) == Sleeps()
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, 0.5, 0, 0.7))
+    assert CpuSums(0).sleeps(since(0)) == Sleeps()
 
 
 @pytest.mark.parametrize(("cpu", "slept"), [(0.5, 0.5), (0.42, 0.58), (0.56, 0.44), (0, 0.625), (0.9, 0.4)])
@@ -91,4 +91,4 @@ def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, sl
     sums = CpuSums(0)
     rows = [(0, 0, 0, 0, 0, 0, 0), (1, 0, cpu, 0, 0, 0.5, 0)]
     sums.add({1: calls(CallKind.SUBMITS)}, {1: int64s(np.array(rows) * SECOND)}, 0, SECOND)
-    assert sums.sleeps(0) == pytest.approx((0, 0, slept, 0, 0))
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0))

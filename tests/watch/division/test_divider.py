@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
-from factories.watch_calls import ALLOC, BASE_NS, D2H, FREE, LAUNCH, SYNC, rows_of
-from factories.watch_calls import call as in_flight
+from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, rows_of
 from factories.watch_calls import process as process_of
-from factories.watch_calls import thread as thread_of
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.cupti import CopyKind, MemoryKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import COLLECTED, LossKind, WatchRecord, Window
 from stallprobes.records.rows import DRIVER_CALL
 from stallprobes.watch import analysis
+from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.divider import LAG_NS, MAX_OPEN_GAP_NS, MOST_SEQUENCES, ProcessDivider
 from stallprobes.watch.division.instants import (
     COPY,
@@ -40,90 +40,18 @@ from stallprobes.watch.division.pending import calls_of
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
-from stallprobes.watch.reading.process import CallBatch, DriverCall, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, RecordBatch
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import ProcessState
 
-INSTANTIATE, POOL_ALLOC = "cuGraphInstantiateWithFlags", "cuMemAllocAsync"
-FUNCTIONS = (
-    LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4", INSTANTIATE, POOL_ALLOC,
-    "cuStreamCreate", "cuModuleGetFunction", "cuEventQuery",
-)  # fmt: skip
 # Those that are no event of the start-up.
 STEADY = [name for name in FUNCTIONS if not (function_of(name).loads or function_of(name).creates)]
-# An instant of the reference: a tenth of a second.
-UNIT = 100_000_000
 LENGTH = 60
 COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT, launch_ns=2 * UNIT)
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call of a thread, and the operations (start, end, kind) that it submits. Times in units."""
-
-    function: str
-    begin: int
-    end: int
-    thread: int = 1
-    work: tuple[tuple[int, int, int], ...] = ()
-    context: int = 1
-
-
 def at(units: float) -> int:
     return BASE_NS + round(units * UNIT)
-
-
-def readings(
-    calls: list[Call], times: list[float], unit: int = UNIT, **of: Any
-) -> list[tuple[WatchedProcess, RecordBatch, CallBatch, int]]:
-    """What is read at ``times`` of a program that makes ``calls``: each once it has returned, and work once it has
-    ended. ``of`` are fields of the process."""
-    found, earlier = [], -1.0
-    for now in times:
-        rows = np.zeros(len(calls), DRIVER_CALL)
-        records = []
-        for number, call in enumerate(calls):
-            rows[number]["began_ns"], rows[number]["returned_ns"] = (
-                BASE_NS + call.begin * unit,
-                BASE_NS + call.end * unit,
-            )
-            rows[number]["thread"], rows[number]["correlation"] = call.thread, number + 1
-            rows[number]["function"], rows[number]["context"] = FUNCTIONS.index(call.function), call.context
-            rows[number]["target"] = MemoryKind.PAGEABLE if call.function == D2H else 0
-            records += [
-                {
-                    "kind": RecordKind.KERNEL if kind == KERNEL else RecordKind.COPY, "start": BASE_NS + start * unit,
-                    "end": BASE_NS + end * unit, "correlation": number + 1, "context": 1, "name": 1,
-                    "subkind": CopyKind.DEVICE_TO_HOST,
-                }
-                for start, end, kind in call.work
-                if earlier < end <= now
-            ]  # fmt: skip
-        ends = np.array([call.end for call in calls])
-        rows = rows[(ends > earlier) & (ends <= now)] if len(calls) else rows
-        batch = CallBatch(rows[np.argsort(rows["returned_ns"], kind="stable")], dict(enumerate(FUNCTIONS)), 0)
-        made = rows_of(records)
-        flying = [
-            thread_of(call.thread, in_flight=[_in_flight(call, number, unit)])
-            for number, call in enumerate(calls, 1)
-            if call.begin <= now < call.end
-        ]
-        read = process_of(*flying, now=0).changed(**of)
-        found.append((read, RecordBatch(made, {1: "_Z3addPf"}, 0, 0), batch, BASE_NS + round(now * unit)))
-        earlier = now
-    return found
-
-
-def _in_flight(call: Call, number: int, unit: int) -> DriverCall:
-    target = MemoryKind.PAGEABLE if call.function == D2H else MemoryKind.UNKNOWN
-    return in_flight(
-        call.function,
-        call.begin * unit / 1000,
-        correlation=number,
-        thread=call.thread,
-        target=target,
-        context=call.context,
-    )
 
 
 def divided(calls: list[Call], times: list[float], **of: Any) -> DividedProcess | None:
@@ -672,7 +600,7 @@ def test_a_run_of_hours_needs_a_limited_memory() -> None:
     for reading in readings(calls, times, second):
         divider.feed(*reading)
     (sequence,) = divider._sequences.values()
-    assert len(sequence._sums.since(0)) <= 4096
+    assert len(sequence._sums.during(since(0))) <= 4096
     assert held(divider) < 1000
     found = divider.division()
     assert found is not None

@@ -9,7 +9,7 @@ import pytest
 
 from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.watch.division.binned_sums import CLOCKS, BinnedSums, Figure, figure
+from stallprobes.watch.division.binned_sums import CLOCKS, BinnedSums, Figure, figure, since
 from stallprobes.watch.division.cpu_time import Sleeps
 from stallprobes.watch.division.gains import gains_of, with_sleeps
 from stallprobes.watch.division.instants import (
@@ -297,14 +297,14 @@ def test_bins_become_wider_and_keep_their_sums() -> None:
         parts = np.array([NUMBERS[Part.HOST]], dtype=np.int8)
         instants = Instants(begins, begins + 10, parts, [flags] * (COLUMNS - len(ORDER)))
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
-    found = sums.since(0)
+    found = sums.during(since(0))
     assert len(found) <= 8
     assert sums.width_ns == 160
     assert found.shape[1] == COLUMNS
     assert int(found[:, NUMBERS[Part.HOST]].sum()) == 1000
     assert int(found[:, -1].sum()) == 500
     # Only whole bins are of a later time.
-    assert int(sums.since(1001)[:, NUMBERS[Part.HOST]].sum()) == 1000 - 160
+    assert int(sums.during(since(1001))[:, NUMBERS[Part.HOST]].sum()) == 1000 - 160
 
 
 def test_no_waits_have_more_of_the_price_than_their_time() -> None:

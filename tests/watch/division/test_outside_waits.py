@@ -9,6 +9,7 @@ import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows
+from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.outside_waits import OUTSIDE, OutsideWaits
 from stallprobes.watch.division.pending import OPERATION
@@ -143,4 +144,4 @@ def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: o
     calls, operations = program(took, gap(took))
     outside = OutsideWaits()
     outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.spans.ends[-1]))
-    assert outside.possible_ns(1, 0) == pytest.approx(share * took[:-1].sum())
+    assert outside.possible_ns(1, since(0)) == pytest.approx(share * took[:-1].sum())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
 
 # Width (ns), at first, of the bins by which the time of a sequence (threads that call by turns) is summed up. It
 # doubles when there are more than MOST_BINS.
@@ -14,6 +18,8 @@ BIN_NS = 1_000_000_000
 # Largest number of bins for the sums of the time: more than an hour with bins of a second. With more, each two
 # neighbours are merged.
 MOST_BINS = 4096
+# Times (begin, end) in ns, in their order, without overlap.
+Times = Sequence[tuple[int, int]]
 # Half of a 95 % interval, in standard deviations of the normal distribution.
 _DEVIATIONS = 1.96
 # Smallest distance (share of the time) from a figure to each limit of its interval: the error of the clocks of
@@ -54,9 +60,29 @@ class BinnedSums:
             self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
         self._sums[first : first + len(sums)] += sums
 
-    def since(self, begin_ns: int) -> Int64s:
-        """Bins that begin at or after a time."""
-        return self._sums[max(-((self.origin_ns - begin_ns) // self.width_ns), 0) :]
+    def during(self, times: Times) -> Int64s:
+        """Bins that begin in ``times``."""
+        return self._sums[self._places(times)]
+
+    def totals(self, borders: Int64s) -> Int64s:
+        """Sums of all bins that begin from each of ``borders`` (ns) to before the next: int64[borders - 1][columns]."""
+        zero = np.zeros((1, self._sums.shape[1]), dtype=np.int64)
+        sums = np.concatenate((zero, np.cumsum(self._sums, axis=0)))[self._numbers(borders)]
+        return int64s(np.diff(sums, axis=0))
+
+    def begins(self, times: Times) -> Int64s:
+        """The begins (ns) of the bins that ``during`` returns."""
+        found: Int64s = self.origin_ns + self._places(times) * self.width_ns
+        return found
+
+    def _places(self, times: Times) -> Int64s:
+        """The numbers of the bins that begin in ``times``."""
+        borders = self._numbers(int64s(times).reshape(-1, 2))
+        return np.concatenate([NONE, *(np.arange(*each, dtype=np.int64) for each in borders.tolist())])
+
+    def _numbers(self, times: Int64s) -> Int64s:
+        """The number of the first bin that begins at or after each time."""
+        return np.clip(-((self.origin_ns - times) // self.width_ns), 0, len(self._sums))
 
     def _widen(self) -> None:
         columns = self._sums.shape[1]
@@ -65,14 +91,19 @@ class BinnedSums:
         self.width_ns *= 2
 
 
-def add_at(sums: BinnedSums, times: Int64s, values: Int64s | None = None) -> None:
+def since(begin_ns: int) -> Times:
+    """All times from ``begin_ns`` on."""
+    return ((begin_ns, FOREVER),)
+
+
+def add_at(sums: BinnedSums, times: Int64s, values: NDArray[Any] | None = None) -> None:
     """Add a value to the bin of each of some times, or 1 without ``values``."""
     if len(times):
         times = np.maximum(times, sums.origin_ns)
         sums.borders(int(times.min()), int(times.max()) + 1)
         places = (times - sums.origin_ns) // sums.width_ns
         first = int(places.min())
-        sums.add(first, np.bincount(places - first, values).astype(np.int64)[:, None])
+        sums.add(first, np.bincount(places - first, values).round().astype(np.int64)[:, None])
 
 
 def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:

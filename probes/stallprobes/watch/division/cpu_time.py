@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s
 
@@ -113,42 +113,41 @@ class CpuSums:
         ]
         self._sums.add(max(first, 0), np.array([row], dtype=np.int64))
 
-    def off_cpu(self, begin_ns: int) -> Figure | None:
-        """The share (0 to 1) of the time between calls since ``begin_ns`` in which no thread had a CPU.
+    def off_cpu(self, times: Times) -> Figure | None:
+        """The share (0 to 1) of the time between calls in ``times`` in which no thread had a CPU.
 
         None where that is not known, or hardly.
         """
-        between, least, most, *_ = self._sums.since(begin_ns).sum(axis=0).tolist()
+        between, least, most, *_ = self._sums.during(times).sum(axis=0).tolist()
         if not between or most - least > _WIDEST * between:
             return None
         low, high = 1 - most / between, 1 - least / between
         return Figure((low + high) / 2, low, high)
 
-    def most_busy(self, begin_ns: int) -> float:
-        """The largest share (0 to 1) of the time since ``begin_ns`` in which a thread may have had a CPU between
-        calls."""
-        sums = self._sums.since(begin_ns).sum(axis=0)
+    def most_busy(self, times: Times) -> float:
+        """The largest share (0 to 1) of ``times`` in which a thread may have had a CPU between calls."""
+        sums = self._sums.during(times).sum(axis=0)
         return float(sums[_MOST] / sums[_WHOLE]) if sums[_WHOLE] else 1.0
 
-    def ready(self, begin_ns: int) -> Figure | None:
-        """The share (0 to 1) of the time between calls since ``begin_ns`` in which a thread was ready to run and had no
+    def ready(self, times: Times) -> Figure | None:
+        """The share (0 to 1) of the time between calls in ``times`` in which a thread was ready to run and had no
         CPU. None where ``off_cpu`` is not known."""
-        if self.off_cpu(begin_ns) is None:
+        if self.off_cpu(times) is None:
             return None
-        between, _, _, least, most, *_ = self._sums.since(begin_ns).sum(axis=0).tolist()
+        between, _, _, least, most, *_ = self._sums.during(times).sum(axis=0).tolist()
         return Figure((least + most) / 2 / between, least / between, most / between)
 
-    def sleeps(self, begin_ns: int) -> Sleeps:
-        """What the sequence slept for since ``begin_ns``: by samples, in all as long as it had no CPU. Of several
+    def sleeps(self, times: Times) -> Sleeps:
+        """What the sequence slept for in ``times``: by samples, in all as long as it had no CPU. Of several
         threads that is not known: they may have one at the same time."""
-        sums = self._sums.since(begin_ns).sum(axis=0)
+        sums = self._sums.during(times).sum(axis=0)
         between, least, most, ready_least, ready_most, whole, *slept = sums[:_CHILDREN].tolist()
         factor, total = 1.0, max(sum(slept), 1)
         if between and most - least <= _WIDEST * between and self._most_threads == 1:
             low, high = max(between - most - ready_most, 0), max(between - least - ready_least, 0)
             factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALED), _MOST_SCALED)
-        times = [*(factor * ns for ns in slept), float(sums[_CHILDREN])]
-        return Sleeps(*(ns / max(whole, 1) for ns in times))
+        slept = [*(factor * ns for ns in slept), float(sums[_CHILDREN])]
+        return Sleeps(*(ns / max(whole, 1) for ns in slept))
 
 
 def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
+from stallprobes.watch.division.binned_sums import since
 from stallprobes.watch.division.call_columns import by_number
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
@@ -53,8 +55,8 @@ from stallprobes.watch.division.pending import (
     with_copies_that_block,
     with_overheads,
 )
+from stallprobes.watch.division.phases import growth_of, with_phases
 from stallprobes.watch.division.recorded_times import (
-    FOREVER,
     NO_ENGINE_USE,
     EngineTenures,
     EngineUse,
@@ -67,7 +69,7 @@ from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.start_up import StartUp
 from stallprobes.watch.division.steps import StepBook
-from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
@@ -247,6 +249,7 @@ class ProcessDivider:
             return
         if self._start_up is None:
             self._start_up = StartUp(process.started.monotonic_ns, process.late)
+            self._steps = StepBook(self._start_up.began_ns)
             self._done_ns = self._fed_ns = process.started.monotonic_ns
         self._process, self._ended, self._cpu = process, ended, cpu
         self._note_losses(process, records.missed, calls.missed, now_ns)
@@ -570,17 +573,26 @@ class ProcessDivider:
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
-        division = sequence.division(
+        assert self._start_up is not None
+        divide = partial(
+            sequence.division,
             device,
-            begin_ns,
-            self._functions | {OUTSIDE: OUTSIDE_NAME},
+            functions=self._functions | {OUTSIDE: OUTSIDE_NAME},
             sampled=len(self._process.windows) > 0 or self._time.share < 1,
             alone=sum(other == device for _, other in self._sequences) == 1,
             engine_known=self._knows_engine(device),
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
-            possible_ns=max((self._outside.possible_ns(each, begin_ns) for each in sequence.threads), default=0),
+            possible_ns=lambda times: max(
+                (self._outside.possible_ns(each, times) for each in sequence.threads), default=0
+            ),
         )
-        return division.changed(step=self._steps.step_of(division.threads))
+        division = divide(since(begin_ns))
+        step = self._steps.step_of(division.threads)
+        begins = self._steps.begins_of(division.threads)
+        phases = sequence.phases(since(begin_ns), begins)
+        growth = None if begins is None or phases else growth_of(begins, since(begin_ns))
+        division = division.changed(step=step, growth=growth)
+        return with_phases(division, phases, divide, begins, self._ended, self._start_up.began_ns)
 
     def _knows_engine(self, device: int) -> bool:
         """True if times in which others have a GPU are known."""

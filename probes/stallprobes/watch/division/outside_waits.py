@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, add_at
+from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
@@ -93,10 +93,10 @@ class OutsideWaits:
         self._last: dict[int, tuple[int, int]] = {}
         self._origin_ns = -1
 
-    def possible_ns(self, thread: int, begin_ns: int) -> int:
-        """Time (ns) since ``begin_ns`` in gaps of a thread of which it is not known whether they are waits."""
+    def possible_ns(self, thread: int, times: Times) -> int:
+        """Time (ns) in ``times`` in gaps of a thread of which it is not known whether they are waits."""
         gaps = self._work.get(thread, {})
-        return sum(int(sums.since(begin_ns).sum()) for names, sums in gaps.items() if self._gaps[names].wait is None)
+        return sum(int(sums.during(times).sum()) for names, sums in gaps.items() if self._gaps[names].wait is None)
 
     def with_waits(
         self,

@@ -8,14 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Shortest time (ns) without the GPU's engine that counts for a context as a time-slice of another context. A shorter
 # one is within the error of the clocks.
 LEAST_AWAY_NS = 20_000
-# Time (ns) that stands for the end of what has not ended.
-FOREVER = 2**62
 
 
 class EngineTenures(NamedTuple):

@@ -76,30 +76,11 @@ class WaitShare(Document, kw_only=True):
 NOT_KNOWN = Figure(0.0, 0.0, 1.0)
 
 
-class SequenceDivision(Document, kw_only=True):
-    """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
-    or in the whole run without one. Of a sequence without a GPU, no figure is known."""
+class BoundTime(Document, kw_only=True):
+    """What bounds a sequence in some times, with the figures behind it."""
 
-    threads: Annotated[
-        tuple[Unsigned, ...],
-        about("Thread ids of the system, first that of the thread that submits and waits most."),
-    ]
-    device: Annotated[
-        Unsigned | None, about("CUPTI's number of the GPU; null where no work of the GPU was recorded.")
-    ] = None
     verdict: Annotated[Bound, _BOUND] = Bound.UNKNOWN
     second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")] = None
-    covered_ns: Annotated[
-        Unsigned, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
-    ] = 0
-    parts: Annotated[
-        Mapping[Part, Unsigned],
-        about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
-    ] = {}
-    shares: Annotated[
-        Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
-    ] = UNSET
-    operations: Annotated[Unsigned, about("Kernels, copies and fills that ended in the covered time.")] = 0
     host: Annotated[
         Figure,
         about(
@@ -117,12 +98,71 @@ class SequenceDivision(Document, kw_only=True):
             "their own; the mean of the program's phases, and 0 where frees wait all the same."
         ),
     ] = NOT_KNOWN
+
+
+class PhaseDivision(BoundTime, kw_only=True):
+    """Times of a run in which the time of a sequence is divided in one way, unlike in other times."""
+
+    times: Annotated[
+        tuple[tuple[Unsigned, Unsigned], ...],
+        about("The begin and the end (ns) of each of its times, since the process began; several where it recurs."),
+    ]
+    step_ns: Annotated[
+        Unsigned | None, about("The mean time from one step to the next; null without regular steps in it.")
+    ] = None
+
+    @property
+    def ns(self) -> int:
+        """How long (ns) it lasts in all."""
+        return sum(end - begin for begin, end in self.times)
+
+
+class StepGrowth(Document):
+    """The time of a step that grew or shrank evenly: its means in the first and in the last five bins of time."""
+
+    first_ns: Unsigned
+    last_ns: Unsigned
+
+
+class SequenceDivision(BoundTime, kw_only=True):
+    """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
+    or in the whole run without one. Of a sequence without a GPU, no figure is known."""
+
+    threads: Annotated[
+        tuple[Unsigned, ...],
+        about("Thread ids of the system, first that of the thread that submits and waits most."),
+    ]
+    device: Annotated[
+        Unsigned | None, about("CUPTI's number of the GPU; null where no work of the GPU was recorded.")
+    ] = None
+    phases: Annotated[
+        tuple[PhaseDivision, ...],
+        about(
+            "Times with different verdicts, or with steps of different lengths. First comes that of the present, or "
+            "the longest one if the process has ended: the verdict of the sequence is of it. Then come the others by "
+            "their begins. All other figures of the sequence are of all its time."
+        ),
+    ] = ()
+    covered_ns: Annotated[
+        Unsigned, about("The time in which all work of the GPU was recorded, or a part of it: the sum of the parts.")
+    ] = 0
+    parts: Annotated[
+        Mapping[Part, Unsigned],
+        about(f"The time (ns) of each part; each instant of the covered time is in one. {MEANINGS}"),
+    ] = {}
+    shares: Annotated[
+        Mapping[Part, Share] | UnsetType, about("Shares of the parts in the covered time without its end.")
+    ] = UNSET
+    operations: Annotated[Unsigned, about("Kernels, copies and fills that ended in the covered time.")] = 0
     waits: Annotated[tuple[WaitShare, ...], about("By function, the one that costs most first.")] = ()
     submitting: Annotated[Share, about("Share of the time inside calls that submit, without waiting.")] = 0.0
     queue_full: Annotated[Share, about("Share of the time in which such calls waited for a place in the queue.")] = 0.0
     step: Annotated[
         Step | None,
         about("From one of its NVTX ranges, or most regular blocking calls, to the next; null if none is regular."),
+    ] = None
+    growth: Annotated[
+        StepGrowth | None, about("Null if the time of a step did not grow or shrink evenly by a third or more.")
     ] = None
     off_cpu: Annotated[
         Figure | None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure, add_at, figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
@@ -24,6 +24,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
+from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import CAUSE_LIMIT, SequenceDivision, bounds_of, hides_waits, is_vague, price_of
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
@@ -82,37 +83,37 @@ class SequenceSums:
     def division(
         self,
         device: int,
-        begin_ns: int,
+        times: Times,
         functions: Mapping[int, str],
         *,
         sampled: bool,
         alone: bool,
         engine_known: bool,
         left: Set[int] = frozenset(),
-        possible_ns: int = 0,
+        possible_ns: Callable[[Times], int] = lambda _: 0,
     ) -> SequenceDivision:
-        """The division since ``begin_ns``.
+        """The division of ``times``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
         ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
-        how long a thread, on a CPU outside calls, may have waited for the GPU.
+        how long in some times a thread, on a CPU outside calls, may have waited for the GPU.
         """
-        sums = self._sums.since(begin_ns)
+        sums = self._sums.during(times)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
         parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
         covered = sum(parts.values())
         whole = steady_ns(sums)
-        span_ns = self.done_ns - max(begin_ns, self.began_ns)
+        span_ns = sum(max(min(end, self.done_ns) - max(begin, self.began_ns), 0) for begin, end in times)
         recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
         works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
-        operations = int(self._operations.since(begin_ns).sum())
+        operations = int(self._operations.during(times).sum())
         error = _RECORDING_NS * operations / covered if covered else 0.0
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded, error), figure(works, whole, recorded, error)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
-        waits = self._waits.shares(begin_ns, functions)
+        waits = self._waits.shares(times, functions)
         between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
-        sleeps = self.cpu.sleeps(begin_ns)
+        sleeps = self.cpu.sleeps(times)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
         # Who prepares what it sleeps for may limit it.
         least = 0.0 if sleeps.outside + sleeps.thread >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
@@ -120,13 +121,13 @@ class SequenceSums:
         beside = figure(works - sums[:, APART], whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
         price = price_of(host, beside, gains[Bound.WAIT], least, most)
-        late_ns = int(self._late.since(begin_ns).sum())
+        late_ns = int(self._late.during(times).sum())
         late = late_ns / covered if covered else 0.0
-        off_cpu, ready = self.cpu.off_cpu(begin_ns), self.cpu.ready(begin_ns)
+        off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
         verdict, second = bounds_of(
             parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
         )
-        may_wait = min(possible_ns / max(int(whole.sum()), 1), self.cpu.most_busy(begin_ns))
+        may_wait = min(possible_ns(times) / max(int(whole.sum()), 1), self.cpu.most_busy(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None
@@ -157,6 +158,12 @@ class SequenceSums:
             second=second,
             waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),
         )
+
+    def phases(self, times: Times, steps: BinnedSums | None) -> tuple[Times, ...]:
+        """The times of each phase in ``times``; ``steps`` are the begins of its steps, None without regular ones."""
+        times = [(begin, min(end, self.done_ns)) for begin, end in times]
+        counts = self._waits.counts if steps is None else lambda borders: steps.totals(borders)[:, 0]
+        return phases_of(self._sums, times, counts, steps is not None)
 
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:
         """Threads without those that have ``left``: first the one that names the sequence, the others by first call.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -13,8 +13,9 @@ from stallprobes.files.codec import Document, String, Unsigned, about
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import rows_at, rows_where
+from stallprobes.watch.division.binned_sums import BinnedSums, add_at
 from stallprobes.watch.division.call_columns import by_number, columns_of
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
 # Smallest number of intervals (between calls of one kind, or between NVTX ranges of one name) from which it is
@@ -70,13 +71,42 @@ class _RangeKey(NamedTuple):
 
 
 @dataclass
-class _RangeSteps:
-    """The times from one range to the next: ``counts`` by bucket. Each range took ``mean_ns``."""
+class _CallSteps:
+    """The times from one call to the next: ``counts`` by bucket, and when they began."""
 
-    name: str
-    counts: Int64s
-    begun: int = 0
+    begins: BinnedSums
+    counts: Int64s = field(default_factory=lambda: int64s(np.zeros(_BUCKETS)))
     last_ns: int = 0
+    # Times that are near the one before, and all that have one before.
+    near: int = 0
+    compared: int = 0
+    _last_period: Int64s = field(default_factory=lambda: NONE)
+
+    @property
+    def regular(self) -> float:
+        """The share of times that are near the one before; 0 where they are few, or too short for steps."""
+        middle = int(np.searchsorted(np.cumsum(self.counts), self.counts.sum() / 2))
+        return self.near / self.compared if self.compared >= LEAST_STEPS and _middle(middle) >= LEAST_NS else 0.0
+
+    def add(self, begins: Int64s, missed: int = 0) -> None:
+        """Add ``begins``, before which ``missed`` ones are not known."""
+        periods = np.diff(begins if missed or not self.last_ns else np.concatenate(([self.last_ns], begins)))
+        self.counts = int64s(self.counts + np.bincount(_bucket(int64s(periods)), minlength=_BUCKETS))
+        self.last_ns = int(begins[-1])
+        if len(periods):
+            both = np.concatenate((self._last_period, periods))
+            self.near += int(np.count_nonzero(np.abs(np.diff(both)) <= NEAR * both[:-1]))
+            self.compared += len(both) - 1
+            self._last_period = int64s(periods[-1:])
+        add_at(self.begins, begins, np.full(len(begins), 1 + missed / len(begins)))
+
+
+@dataclass
+class _RangeSteps(_CallSteps):
+    """The times from one range to the next. Each range took ``mean_ns``."""
+
+    name: str = ""
+    begun: int = 0
     mean_ns: float = 0.0
 
     @property
@@ -84,42 +114,43 @@ class _RangeSteps:
         """The time inside the ranges that are counted."""
         return self.mean_ns * float(self.counts.sum())
 
-    def add(self, ranges: NamedRange, begin_ns: int) -> None:
+    def add_ranges(self, ranges: NamedRange, begin_ns: int) -> None:
         """Add those that began since the last reading, and since ``begin_ns``."""
         count = ranges.begun - self.begun
         new = ranges.begins[max(len(ranges.begins) - count, 0) :]
-        missed = len(new) < count
+        missed = count - len(new)
         new = new[new >= begin_ns]
         self.begun, self.mean_ns = ranges.begun, ranges.inside_ns / ranges.begun
-        if not len(new):
-            return
-        periods = np.diff(new if missed or not self.last_ns else np.concatenate(([self.last_ns], new)))
-        self.counts = int64s(self.counts + np.bincount(_bucket(int64s(periods)), minlength=_BUCKETS))
-        self.last_ns = int(new[-1])
+        if len(new):
+            self.add(new, missed)
 
 
 class StepBook:
     """The times from one NVTX range to the next of the same thread and name, and from one blocking call to the next of
     the same thread, function and size."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin_ns: int = 0) -> None:
+        """``origin_ns`` is where the first bin of ``begins_of`` begins."""
+        self._origin_ns = origin_ns
         self._functions: dict[int, str] = {}
         self._begin_ns = 0
-        self._last: dict[_Key, int] = {}
-        self._counts: dict[_Key, Int64s] = {}
+        self._calls: dict[_Key, _CallSteps] = {}
         self._ranges: dict[_RangeKey, _RangeSteps] = {}
+        # Begins that were counted before it was known when the steady state began.
+        self._before: dict[_Key | _RangeKey, BinnedSums] = {}
 
     def add(self, calls: CallBatch, ranges: Iterable[NamedRange], begin_ns: int) -> None:
         """Add the calls and the ranges of a reading; what began before ``begin_ns``, when the steady state began, does
         not count."""
         if begin_ns != self._begin_ns:
             self._begin_ns = begin_ns
-            self._last, self._counts, self._ranges = {}, {}, {}
+            self._before = {key: row.begins for rows in (self._calls, self._ranges) for key, row in rows.items()}
+            self._calls, self._ranges = {}, {}
         for named in ranges:
             key = _RangeKey(named.thread, named.place)
             if key not in self._ranges:
-                self._ranges[key] = _RangeSteps(named.name, int64s(np.zeros(_BUCKETS)))
-            self._ranges[key].add(named, begin_ns)
+                self._ranges[key] = _RangeSteps(self._begins(key), name=named.name)
+            self._ranges[key].add_ranges(named, begin_ns)
         self._add_calls(calls, begin_ns)
 
     def _add_calls(self, calls: CallBatch, begin_ns: int) -> None:
@@ -141,14 +172,11 @@ class StepBook:
         for first, last in pairwise(borders):
             row = rows[first]
             key = _Key(int(row["thread"]), int(row["function"]), int(row["bytes"]))
-            if key not in self._counts and len(self._counts) >= MOST_CALLS:
-                continue
-            times = begins[first:last]
-            before = self._last.get(key)
-            periods = np.diff(times if before is None else np.concatenate(([before], times)))
-            self._last[key] = int(times[-1])
-            counts = np.bincount(_bucket(periods), minlength=_BUCKETS)
-            self._counts[key] = int64s(self._counts.get(key, 0) + counts)
+            if key not in self._calls:
+                if len(self._calls) >= MOST_CALLS:
+                    continue
+                self._calls[key] = _CallSteps(self._begins(key))
+            self._calls[key].add(begins[first:last])
 
     def step_of(self, threads: Iterable[int]) -> Step | None:
         """The step of a sequence of ``threads``; None if none of their ranges and blocking calls is regular.
@@ -157,6 +185,21 @@ class StepBook:
         """
         mine = set(threads)
         return self._range_of(mine) or self._call_of(mine)
+
+    def begins_of(self, threads: Iterable[int]) -> BinnedSums | None:
+        """How many steps of a sequence of ``threads`` began in each bin, by the range or call of which most are about
+        as long as the one before; None without any that is so regular."""
+        mine = set(threads)
+        for rows in (self._ranges, self._calls):
+            regular = [
+                (row.regular, row) for key, row in rows.items() if key.thread in mine and row.regular >= LEAST_NEAR
+            ]
+            if regular:
+                return max(regular, key=lambda item: (item[0], -item[1].compared))[1].begins
+        return None
+
+    def _begins(self, key: _Key | _RangeKey) -> BinnedSums:
+        return self._before.pop(key, None) or BinnedSums(self._origin_ns, columns=1)
 
     def _range_of(self, threads: set[int]) -> Step | None:
         steps = [
@@ -171,11 +214,11 @@ class StepBook:
 
     def _call_of(self, threads: set[int]) -> Step | None:
         steps = [
-            (_share_near(counts, step.ns), step)
-            for key, counts in self._counts.items()
+            (_share_near(row.counts, step.ns), step)
+            for key, row in self._calls.items()
             if key.thread in threads
             for function in (self._functions.get(key.function, ""),)
-            if (step := _step(counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
+            if (step := _step(row.counts, thread=key.thread, function=function, bytes=key.bytes)) is not None
         ]
         return max(steps, key=lambda item: (item[0], item[1].ns))[1] if steps else None
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.binned_sums import BinnedSums, Times
 from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.division.wait_weights import WaitWeights
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, int64s
 
 # Largest number of functions that have sums of their own, the first ones that waited: programs use two or three.
 MOST_FUNCTIONS = 8
@@ -43,9 +43,13 @@ class WaitSums:
                     np.add.at(sums[:, place * _COLUMNS + number], bins[mine] - first, values)
         self._sums.add(max(first, 0), sums[max(-first, 0) :])
 
-    def shares(self, begin_ns: int, names: Mapping[int, str]) -> tuple[WaitShare, ...]:
-        """The waits of each function since a time, the one that costs most first."""
-        totals: Int64s = self._sums.since(begin_ns).sum(axis=0, dtype=np.int64)
+    def counts(self, borders: Int64s) -> Int64s:
+        """The number of waits that returned from each of ``borders`` (ns) to before the next."""
+        return int64s(self._sums.totals(borders)[:, _CALLS::_COLUMNS].sum(axis=1))
+
+    def shares(self, times: Times, names: Mapping[int, str]) -> tuple[WaitShare, ...]:
+        """The waits of each function in ``times``, the one that costs most first."""
+        totals: Int64s = self._sums.during(times).sum(axis=0, dtype=np.int64)
         totals = totals.reshape(MOST_FUNCTIONS, _COLUMNS)
         whole = int(totals[:, _WEIGHT].sum())
         shares = [

@@ -11,8 +11,7 @@ import numpy as np
 
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.instants import NO_SPANS, CoveredTime, Flags, Spans
-from stallprobes.watch.division.recorded_times import FOREVER
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
 from stallprobes.watch.lines.logged_calls import NO_CALLS, Reading, Sequences, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.division.binned_sums import BinnedSums
+from stallprobes.watch.division.binned_sums import BinnedSums, since
 from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.division.parts import ORDER
-from stallprobes.watch.intervals import NONE, Int64s, int64s
+from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
 from stallprobes.watch.ranks.matching import CLOCK_ERROR_NS, Match, match
 from stallprobes.watch.ranks.rounds import Member, Rounds, rounds_of
 from stallprobes.watch.ranks.series import (
@@ -47,8 +47,6 @@ _MOST_BEHIND_NS = 15_000_000_000
 # Rounds (collectives of all ranks) of a communicator are counted again when the records of all of its members have
 # progressed by at least this time (ns).
 _LEAST_NS = 900_000_000
-# Time (ns) up to which rounds (collectives) are counted when no process is left to wait for: no limit.
-_FOREVER = 2**62
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
 # Longest pause, in updates of the analysis of ranks, before a series of collectives without partners is matched
@@ -239,8 +237,10 @@ class RankBook:
     def figures(self, key: SequenceKey, begin_ns: int) -> SequenceFigures:
         """The figures of a sequence since a time."""
         track = self._tracks[key]
-        every = [(series.sums.since(begin_ns), self._members.get(series.key)) for series in track.series.values()]
-        series = tuple((sums, None if members is None else members.since(begin_ns)) for sums, members in every)
+        every = [
+            (series.sums.during(since(begin_ns)), self._members.get(series.key)) for series in track.series.values()
+        ]
+        series = tuple((sums, None if members is None else members.during(since(begin_ns))) for sums, members in every)
         pairs: dict[SequenceKey, list[tuple[SeriesKey, SeriesKey]]] = {}
         for pair in self._pairs:
             if pair[0].sequence == key:
@@ -255,7 +255,7 @@ class RankBook:
         )
 
     def _pair(self, late: SequenceKey, pairs: list[tuple[SeriesKey, SeriesKey]], begin_ns: int) -> PairFigures | None:
-        sums = [self._pairs[pair].since(begin_ns) for pair in pairs]
+        sums = [self._pairs[pair].during(since(begin_ns)) for pair in pairs]
         whole = np.zeros((max(len(part) for part in sums), PAIR_COLUMNS), dtype=np.int64)
         for part in sums:
             whole[: len(part)] += part
@@ -427,10 +427,8 @@ class RankBook:
         """Until when (ns) the kernels of all members are known."""
         tracks = [self._tracks[key.sequence] for key in communicator.members]
         open_ = [track.until_ns for track in tracks if track.key.process not in self._ended]
-        latest = max(open_, default=_FOREVER)
-        return (
-            min((until for until in open_ if until > latest - _MOST_BEHIND_NS), default=_FOREVER) - 2 * CLOCK_ERROR_NS
-        )
+        latest = max(open_, default=FOREVER)
+        return min((until for until in open_ if until > latest - _MOST_BEHIND_NS), default=FOREVER) - 2 * CLOCK_ERROR_NS
 
     def _drop(self) -> None:
         """Drop what has been counted, or is old."""
