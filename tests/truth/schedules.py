@@ -117,6 +117,8 @@ def between(chance: Random, low: float, high: float) -> float:
 # Shapes ---------------------------------------------------------------------------------------------------------------
 Shape = Callable[[Random], Schedule]
 SHAPES: dict[str, Shape] = {}
+# How long (s) programs with phases run at least.
+_PHASES_S = 24.0
 _TWO_GPUS = frozenset({"gpus-in-turn", "gpus-by-events"})
 
 
@@ -255,20 +257,22 @@ def _own_sleep(chance: Random) -> Actor:
 
 
 @shape
-def _two_phases(chance: Random) -> tuple[Actor, ...]:
+def _two_phases(chance: Random) -> Schedule:
     kernel, fast = between(chance, 2000, 10000), between(chance, 500, 2000)
-    first = round(chance.uniform(0.3, 0.7) * 6e6 / kernel)
+    first = round(chance.uniform(0.3, 0.7) * _PHASES_S * 1e6 / kernel)
     busy = (op("loop", first), op("host", kernel / 10), launch(kernel), op("sync_event", 0), op("record", 0), STEP)
     late = (op("loop", 100000), op("receive", 0), op("host", fast / 5), launch(fast), STEP, op("end"))
-    return main(*busy, op("end"), *late), loader(fast * between(chance, 2, 10))
+    actors = main(*busy, op("end"), *late), loader(fast * between(chance, 2, 10))
+    return Schedule("", actors, seconds=_PHASES_S)
 
 
 @shape
-def _train_and_evaluate(chance: Random) -> Actor:
-    work, times = between(chance, 300, 3000), chance.randint(50, 400)
+def _train_and_evaluate(chance: Random) -> Schedule:
+    work = between(chance, 300, 3000)
+    times = round(chance.uniform(0.25, 0.35) * _PHASES_S * 1e6 / work)
     train = (op("loop", times), op("host", work / 5), launch(work), op("sync_event", 0), op("record", 0), STEP)
     evaluate = (op("loop", times), op("host", work), launch(work / 3), SYNC, STEP, op("end"))
-    return main(*train, op("end"), *evaluate)
+    return Schedule("", (main(*train, op("end"), *evaluate),), seconds=_PHASES_S)
 
 
 @shape

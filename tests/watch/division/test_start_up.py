@@ -31,3 +31,27 @@ def test_in_times_that_are_not_followed_there_may_be_launches() -> None:
     assert start_up.steady_ns(int(seconds(10)[0]), ended=False) is None
     start_up.note_launches(seconds(0.5), seconds(4.5))
     assert start_up.steady_ns(int(seconds(10)[0]), ended=False) == BEGAN_NS
+
+
+def test_a_program_that_compiles_for_minutes_becomes_steady_after_that() -> None:
+    start_up = StartUp(BEGAN_NS)
+    start_up.note(seconds(*range(91)))
+    launched = seconds(*range(300))
+    start_up.note_launches(launched, launched)
+    assert start_up.steady_ns(int(seconds(100)[0]), ended=False) is None
+    # After the first minute, few seconds may be the first of the steady state.
+    assert start_up.steady_ns(int(seconds(130)[0]), ended=False) == int(seconds(120)[0])
+    assert not start_up.is_settled(int(seconds(124)[0]))
+    assert start_up.is_settled(int(seconds(130)[0]))
+    assert StartUp(BEGAN_NS).steady_ns(int(seconds(2)[0]), ended=True) is None
+
+
+def test_weights_that_are_copied_for_minutes_are_start_up_once_kernels_run() -> None:
+    start_up = StartUp(BEGAN_NS)
+    # After a minute without launches, they may be all that the program does.
+    assert start_up.steady_ns(int(seconds(62)[0]), ended=False) is None
+    assert start_up.steady_ns(int(seconds(70)[0]), ended=False) == BEGAN_NS
+    assert not start_up.is_settled(int(seconds(70)[0]))
+    launched = seconds(*range(150, 300))
+    start_up.note_launches(launched, launched)
+    assert start_up.steady_ns(int(seconds(200)[0]), ended=False) == int(seconds(180)[0])

@@ -215,7 +215,8 @@ class ProcessDivision(Document, kw_only=True):
         bool,
         about(
             "Whether there were three seconds in a row without loading code, creating a context or a new kernel, in "
-            "the first minute: the steady state begins with the first that have work, if any have."
+            "the first half hour: the steady state begins with the first that have work, if any have; after the first "
+            "minute, up to half as late again."
         ),
     ]
     start_up_ns: Annotated[Unsigned, about("How long the start-up took; 0 without a steady state.")]

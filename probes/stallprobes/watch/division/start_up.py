@@ -6,16 +6,25 @@ import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.instants import Flags
-from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.intervals import Int64s, int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
 # Number of consecutive seconds without an event of the start-up with which a program's steady state begins.
 QUIET_SECONDS = 3
-# Second of a program in which its steady state begins at the latest.
-MOST_SECONDS = 60
+# The seconds of a program in which its steady state may begin: all of the first minute (FIRST_SECONDS), and then few,
+# so that the sums since each of them take little memory.
+FIRST_SECONDS = 60
+_BEGINS = np.array([*range(FIRST_SECONDS), 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1800], dtype=np.int64)
+_MOST_SECONDS = int(_BEGINS[-1])
 # Longest time (ns) that one call adds to the sums of the start-up: all of the time in which the start-up is judged.
-_LONGEST_NS = (MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
+_LONGEST_NS = (_MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
+
+
+def period_of(passed_ns: Int64s) -> Int64s:
+    """The number of the period in which each time since a process began (ns) is: a period begins where a steady state
+    may begin."""
+    return int64s(np.maximum(np.searchsorted(_BEGINS * SECOND_NS, passed_ns, "right") - 1, 0))
 
 
 class StartUp:
@@ -23,16 +32,16 @@ class StartUp:
 
     Events are a load or compilation of device code, a new context, and a kernel that was never seen before. A second
     in which no kernel or graph was launched is not steady either, as while weights are copied or a compiler runs on the
-    host, unless no three seconds in a row have more. What is ``late``, a recording that began while the program ran,
-    has no start-up.
+    host, unless no three seconds in a row of the first minute have more. What is ``late``, a recording that began while
+    the program ran, has no start-up.
     """
 
     def __init__(self, began_ns: int, late: bool = False) -> None:
         self.began_ns = began_ns
         self._late = late
-        self._busy = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
-        self._launched = np.zeros(MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
-        self._calls = np.zeros((MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
+        self._busy = np.zeros(_MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
+        self._launched = np.zeros(_MOST_SECONDS + QUIET_SECONDS, dtype=np.bool_)
+        self._calls = np.zeros((_MOST_SECONDS + QUIET_SECONDS, len(CallKind)), dtype=np.int64)
 
     def note(self, times: Int64s) -> None:
         """Note events at ``times`` (ns)."""
@@ -58,31 +67,37 @@ class StartUp:
         """
         if self._late:
             return self.began_ns
-        run_ns = known_ns - self.began_ns
-        complete = min(run_ns // SECOND_NS, len(self._busy))
-        every = min(MOST_SECONDS, complete - QUIET_SECONDS) + 1
-        steady = self._first_steady(~self._busy & self._launched, every)
-        if steady is None and (ended or self.is_over(known_ns)):
-            steady = self._first_steady(~self._busy, every)
+        complete = (known_ns - self.began_ns) // SECOND_NS
+        steady = self._first_steady(~self._busy & self._launched, complete)
+        if steady is None and (ended or complete >= FIRST_SECONDS + QUIET_SECONDS):
+            steady = self._first_steady(~self._busy, min(complete, FIRST_SECONDS + QUIET_SECONDS))
         return None if steady is None else self.began_ns + steady * SECOND_NS
 
     @staticmethod
-    def _first_steady(quiet: Flags, every: int) -> int | None:
-        """The first of the seconds before ``every`` that is quiet with those that follow it."""
-        for second in range(every):
-            if quiet[second : second + QUIET_SECONDS].all():
-                return second
-        return None
+    def _first_steady(quiet: Flags, complete: int) -> int | None:
+        """The second with which the steady state begins by the seconds before ``complete``: the first that is quiet
+        with those that follow it, or the next one after it in which it may begin."""
+        quiet = quiet[: max(complete, 0)]
+        every = np.flatnonzero(
+            np.logical_and.reduce([quiet[at : len(quiet) - QUIET_SECONDS + 1 + at] for at in range(QUIET_SECONDS)])
+        )
+        if not len(every):
+            return None
+        begin = int(_BEGINS[min(int(np.searchsorted(_BEGINS, every[0])), len(_BEGINS) - 1)])
+        return begin if begin <= complete else None
 
     def is_over(self, known_ns: int) -> bool:
         """True if a steady state that has not begun until ``known_ns`` never begins."""
         return known_ns - self.began_ns >= len(self._busy) * SECOND_NS
 
     def is_settled(self, known_ns: int) -> bool:
-        """True if a steady state has begun that no event after ``known_ns`` moves: one moves it that is in its first
-        seconds, and known a little later."""
-        steady_ns = self.steady_ns(known_ns, ended=False)
-        return steady_ns is not None and known_ns - steady_ns >= 2 * QUIET_SECONDS * SECOND_NS
+        """True if a steady state with launches has begun that no event after ``known_ns`` moves: one moves it that is
+        in its first seconds, and known a little later."""
+        if self._late:
+            return True
+        complete = (known_ns - self.began_ns) // SECOND_NS
+        steady = self._first_steady(~self._busy & self._launched, complete)
+        return steady is not None and complete - steady >= 2 * QUIET_SECONDS
 
     def time_of(self, kind: CallKind, end_ns: int) -> int:
         """The time (ns) inside calls of a kind that returned before ``end_ns``, of all threads together."""

@@ -11,7 +11,7 @@ import numpy as np
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.division.instants import LIMITS, Spans
-from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
+from stallprobes.watch.division.start_up import SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
@@ -81,8 +81,8 @@ class HeldCalls:
         blocked = lengths >= LIMITS.blocked_ns
         long = _longest(_unusual(calls, np.flatnonzero(usual & blocked)), lengths, _MOST_LONG)
         holding = _longest(np.flatnonzero(blocked & (calls.holds > 0)), lengths, _MOST_HOLDING)
-        last = int((ends.max() - self._began_ns) // SECOND_NS)
-        second = self._seconds.setdefault(min(max(last, 0), MOST_SECONDS), _Second())
+        last = int(period_of(ends.max() - self._began_ns))
+        second = self._seconds.setdefault(last, _Second())
         second.calls += int(np.count_nonzero(usual))
         second.long += len(long)
         if not len(holding):
@@ -114,8 +114,8 @@ class HeldCalls:
         A call that takes most of the time is beside all long calls. Calls that begin beside it therefore have to be
         long ten times as often as others.
         """
-        first = (begin_ns - self._began_ns) // SECOND_NS
-        chosen = [entry for second, entry in self._seconds.items() if second >= min(first, MOST_SECONDS)]
+        first = int(period_of(int64s(begin_ns + SECOND_NS - 1 - self._began_ns)))
+        chosen = [entry for second, entry in self._seconds.items() if second >= first]
         pairs: dict[HeldUp, HeldSum] = {}
         held: Counter[Holder] = Counter()
         for second in chosen:

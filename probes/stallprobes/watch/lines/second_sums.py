@@ -1,4 +1,4 @@
-"""Sums of a process's time by thread, stack, function and what was done, in the seconds in which a steady state may
+"""Sums of a process's time by thread, stack, function and what was done, in the periods with which a steady state may
 begin."""
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.division.start_up import MOST_SECONDS, SECOND_NS
+from stallprobes.watch.division.start_up import FIRST_SECONDS, SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
 # Largest number of keys (thread, stack, function and kind of call) by which samples are summed up: _MOST_OF_SECOND
-# in each second of a program's first minute, _MOST_KEYS in the sums of all time after it. Samples with further keys
+# in each second of a program's first minute, _MOST_KEYS in each later period. Samples with further keys
 # lose their stack; at twice as many keys they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of
@@ -118,7 +118,7 @@ class SecondSums:
 
     def since(self, begin_ns: int, without_tails: Set[int] = frozenset()) -> Mapping[SampleKey, SampleSum]:
         """The sums since a time of the start-up, to the second, without the tails of some sequences."""
-        first = min(max(-((self._began_ns - begin_ns) // SECOND_NS), 0), MOST_SECONDS)
+        first = int(period_of(int64s(begin_ns + SECOND_NS - 1 - self._began_ns)))
         sums: _Sums = {}
         tails = (tail for sequence, tail in self._tails.items() if sequence not in without_tails)
         for seconds in (self._seconds, *tails):
@@ -132,7 +132,7 @@ def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterato
     """The sums of the times of each key, with the number of its owner, in order."""
     stacks, of_stacks = numbered(made.stacks)
     follows = made.ends > int64s([owner.worked_ns for owner in owners])[made.owners]
-    seconds = np.clip((made.ends - began_ns) // SECOND_NS, 0, MOST_SECONDS)
+    seconds = period_of(made.ends - began_ns)
     first = int(seconds.min())
     # As one number, which is small where possible: NumPy finds the different ones of pairs a hundred times as slowly.
     bases = (2, int(seconds.max()) - first + 1, int(made.functions.max()) + 1, _KINDS, len(stacks))
@@ -163,7 +163,7 @@ def _second(seconds: list[_Sums], number: int) -> _Sums:
 
 
 def _sum(sums: _Sums, second: int, key: SampleKey, added: SampleSum) -> None:
-    most = _MOST_KEYS if second == MOST_SECONDS else _MOST_OF_SECOND
+    most = _MOST_KEYS if second >= FIRST_SECONDS else _MOST_OF_SECOND
     if key not in sums and len(sums) >= most:
         key = key.without_stack
     if key in sums or len(sums) < 2 * most:
