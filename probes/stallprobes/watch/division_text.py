@@ -46,6 +46,8 @@ _LEAST_OF_STEP = 0.03
 _LEAST_OFF_CPU = 0.1
 # Age (ns) of a call in flight from which on it is said before the verdict, if the threads make no other call.
 _HANGS_NS = 10_000_000_000
+# Smallest number of seconds that is printed as minutes.
+_MOST_AS_SECONDS = 300
 # Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
 _LEAST_LIMIT = 0.005
 # A figure's interval that is narrower than this (share of the time) is not printed: the error of the clocks alone
@@ -100,6 +102,12 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
     return f"{short}{beside}. Before, {texts[0]}", f"{short}{beside}.", f"{short}."
 
 
+def _about(ns: int) -> str:
+    """A time in tens of seconds, or in minutes: ``40 s``."""
+    seconds = -(-ns // 10_000_000_000) * 10
+    return f"{seconds} s" if seconds < _MOST_AS_SECONDS else f"{-(-seconds // 60)} minutes"
+
+
 def _hanging_call(sequence: ProgramSequence, process: ProcessFindings) -> CallInFlight | None:
     """The call of a sequence that has not returned for longest, if that is _HANGS_NS or more, and no call since."""
     threads = [thread for thread in process.threads if thread.id in sequence.threads]
@@ -117,7 +125,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         short = f"What bounds {who} is not known"
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
             why = f"its work was recorded for {percent(sequence.recorded)} of the time, which is too little"
-            return f"{short}: {why}. Watch it longer, or with --cost 100.", f"{short}."
+            long = "longer" if sequence.needed_ns is None else f"for {_about(sequence.needed_ns)} or longer"
+            return f"{short}: {why}. Watch it {long}, or with --cost 100.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     when, others = _phases(sequence, process.ended)

@@ -113,6 +113,19 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "recorded", "how"),
+    [(0.2, 0.5, "for 50 s or longer"), (0.2, 0.01, "for 38 minutes or longer"), (0.0, 0.01, "longer")],
+)
+def test_what_is_not_known_says_for_how_long_to_watch(low: float, recorded: float, how: str) -> None:
+    gpu = Figure(0.5, low, 1 - low)
+    rough = sequence(gpu=gpu, recorded=recorded, verdict=Bound.UNKNOWN)
+    assert verdict_text(rough, process_of(rough)) == (
+        f"What bounds MainThread is not known: its work was recorded for {round(100 * recorded)} % of the time, which is "
+        f"too little. Watch it {how}, or with --cost 100."
+    )
+
+
 def test_figures_have_intervals_where_not_all_of_the_time_was_recorded() -> None:
     assert [figure_text(one) for one in (EXACT, Figure(0.41, 0.38, 0.442))] == ["50 %", "41 % (38 to 44)"]
     assert figures_text(sequence()) == (

@@ -29,6 +29,8 @@ MOST_UNKNOWN = 0.05
 # Widest 95 % interval of the share of time in which the GPU worked, or in which the host did not wait, that a verdict
 # allows. Wider ones come from few windows with records: then the verdict is "unknown".
 _WIDEST = 0.4
+# Width of an interval from which on it says nothing: its limits are those of all shares.
+_UNLIMITED = 0.95
 # Causes that are compared by their gains (the time that the program would save without them): if the first verdict
 # that holds is one of these, the one with the largest gain replaces it.
 _COMPARED = (
@@ -196,7 +198,23 @@ class SequenceDivision(BoundTime, kw_only=True):
     @property
     def vague(self) -> bool:
         """True if its figures are known too roughly for a verdict."""
-        return is_vague(Figure(self.host.share, min(self.host.low + self.may_wait, 1.0), self.host.high), self.gpu)
+        return is_vague(*self._sampled)
+
+    @property
+    def needed_ns(self) -> int | None:
+        """How long (ns) it must be watched in all for a verdict, by the time until now and the widths of intervals;
+        None where these are not known.
+
+        The width of an interval is inversely proportional to the square root of the time.
+        """
+        widest = max(figure.high - figure.low for figure in self._sampled)
+        known = self.recorded > 0 and widest < _UNLIMITED
+        return round(self.covered_ns / self.recorded * (widest / _WIDEST) ** 2) if known else None
+
+    @property
+    def _sampled(self) -> tuple[Figure, Figure]:
+        """Its figures with the intervals that come from samples of the time."""
+        return Figure(self.host.share, min(self.host.low + self.may_wait, 1.0), self.host.high), self.gpu
 
     @property
     def steady_ns(self) -> int:
