@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -86,6 +87,23 @@ class Programs:
         thread = read.threads[0]
         assert pid in (0, thread)
         return Watched(read, reading.read(report, thread) if watched or attached else None)
+
+    def run_all(self, schedules: Sequence[Schedule]) -> tuple[Watched, ...]:
+        """Run schedules one after the other, all watched from their starts by one command.
+
+        RuntimeError with what it said if a program or ``watch`` fails.
+        """
+        files = [
+            tuple(self.folder / f"{number}.{ending}" for ending in ("txt", "trace")) for number in range(len(schedules))
+        ]
+        for schedule, (text, _) in zip(schedules, files, strict=True):
+            text.write_text(schedule.text)
+        report, program = self.folder / "all.json", shlex.quote(str(self.folder / "program"))
+        lines = (f"{program} {shlex.quote(str(text))} {shlex.quote(str(trace))}" for text, trace in files)
+        watch = [sys.executable, "-m", "stallscope", "watch", "--headless", *self.options, "--json", str(report)]
+        self._start([*watch, "--", "sh", "-e", "-c", "; ".join(lines)])
+        traces = [Trace.read(trace, schedule) for schedule, (_, trace) in zip(schedules, files, strict=True)]
+        return tuple(Watched(trace, reading.read(report, trace.threads[0])) for trace in traces)
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")])

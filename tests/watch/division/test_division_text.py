@@ -121,8 +121,8 @@ def test_what_is_not_known_says_for_how_long_to_watch(low: float, recorded: floa
     gpu = Figure(0.5, low, 1 - low)
     rough = sequence(gpu=gpu, recorded=recorded, verdict=Bound.UNKNOWN)
     assert verdict_text(rough, process_of(rough)) == (
-        f"What bounds MainThread is not known: its work was recorded for {round(100 * recorded)} % of the time, which is "
-        f"too little. Watch it {how}, or with --cost 100."
+        f"What bounds MainThread is not known: its work was recorded for {round(100 * recorded)} % of the time, which "
+        f"is too little. Watch it {how}, or with --cost 100."
     )
 
 
