@@ -39,6 +39,8 @@ _MPS_SERVER = "nvidia-cuda-mps"
 _MOST_SHARERS = 4
 # Smallest factor between the longest and the shortest mean step of phases with which these are named.
 _OTHER_STEP = 1.3
+# Smallest factor between the slowest 1 % of steps and their median with which these are named.
+_SLOW_STEP = 2.0
 # Smallest share of a step of the program at which a part of its time is named.
 _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
@@ -215,13 +217,17 @@ def step_text(sequence: SequenceDivision) -> str:
     size = f" of {size_text(step.bytes)}" if step.bytes else ""
     begin = f'NVTX range "{step.range}"' if step.range else f"{step.function}{size}"
     span = f" ({duration_ns(step.low_ns)} to {duration_ns(step.high_ns)})" if step.high_ns > step.low_ns else ""
+    rare = step.slow_ns is not None and step.slow_ns >= _SLOW_STEP * step.ns
+    slow = f", and 1 in 100 takes {duration_ns(step.slow_ns)} or longer" if rare else ""
     shares = {part: sequence.share(part) for part in sequence.parts if part is not Part.END}
     parts = ", ".join(
         f"{part.word} {duration_ns(round(share * step.ns))}"
         for part, share in sorted(shares.items(), key=lambda item: -item[1])
         if share >= _LEAST_OF_STEP
     )
-    return f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}: {parts}.{grew and f' {grew}'}"
+    return (
+        f"A step, from one {begin} to the next, takes {duration_ns(step.ns)}{span}{slow}: {parts}.{grew and f' {grew}'}"
+    )
 
 
 def sharers_text(process: ProcessFindings) -> str:

@@ -92,6 +92,10 @@ def test_a_step_has_its_parts_in_time() -> None:
         "ms, kernels 3.00 ms, submitting 1.00 ms, queued 1.00 ms."
     )
     assert step_text(sequence()) == ""
+    assert "1 in 100" not in step_text(sequence(step=step.changed(slow_ns=15_000_000)))
+    assert "to 11.0 ms), and 1 in 100 takes 70.0 ms or longer: host 5.00 ms" in step_text(
+        sequence(step=step.changed(slow_ns=70_000_000))
+    )
 
 
 def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:

@@ -50,6 +50,14 @@ def test_the_most_regular_blocking_call_is_the_step() -> None:
     assert step.low_ns == step.high_ns == step.ns
 
 
+def test_the_slowest_one_of_a_hundred_steps_is_known_from_500_on() -> None:
+    begins = np.cumsum([100.0 if number % 50 == 25 else 10.0 for number in range(600)])
+    assert (few := book(batch(*((at, STEP) for at in begins[:400]))).step_of([1])) is not None
+    assert few.slow_ns is None
+    assert (step := book(batch(*((at, STEP) for at in begins))).step_of([1])) is not None
+    assert step.slow_ns == pytest.approx(100 * MS, rel=0.05)
+
+
 def test_steps_reach_over_readings_and_begin_with_the_steady_state() -> None:
     readings = [batch(*((10.0 * at, STEP) for at in range(first, first + 5))) for first in range(0, 40, 5)]
     step = book(*readings).step_of([1])

@@ -588,6 +588,9 @@ class ProcessDivider:
         )
         division = divide(since(begin_ns))
         step = self._steps.step_of(division.threads)
+        if step is not None and len(self._process.windows):
+            # Where records are switched, single steps are slow because of that.
+            step = step.changed(slow_ns=None)
         begins = self._steps.begins_of(division.threads)
         phases = sequence.phases(since(begin_ns), begins)
         growth = None if begins is None or phases else growth_of(begins, since(begin_ns))

@@ -27,6 +27,8 @@ NEAR, LEAST_NEAR = 0.25, 0.75
 # Shortest step (ns) of a program: one round of its main loop, such as a training step. Shorter intervals are parts
 # of a step.
 LEAST_NS = 100_000
+# Smallest number of steps from which the slowest 1 % of them are known.
+_LEAST_OF_SLOW = 500
 # Smallest time inside the NVTX ranges of one name, as a share of the longest such time of any name, with which these
 # ranges can be the steps of the program.
 LEAST_INSIDE = 0.9
@@ -52,6 +54,10 @@ class Step(Document, kw_only=True):
     ns: Annotated[Unsigned, about("The median, to 4 %.")]
     low_ns: Annotated[Unsigned, about("The lower quartile.")]
     high_ns: Annotated[Unsigned, about("The upper quartile.")]
+    slow_ns: Annotated[
+        Unsigned | None,
+        about("The 99th percentile; null where fewer than 500 were counted, or records were switched on and off."),
+    ] = None
     steps: Annotated[Unsigned, about("How many were counted in the steady state.")]
 
 
@@ -229,7 +235,7 @@ def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, ra
     if steps < LEAST_STEPS:
         return None
     sums = np.cumsum(counts)
-    low, middle, high = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75))
+    low, middle, high, slow = (_middle(int(np.searchsorted(sums, share * steps))) for share in (0.25, 0.5, 0.75, 0.99))
     if middle < LEAST_NS or _share_near(counts, middle) < LEAST_NEAR:
         return None
     return Step(
@@ -239,6 +245,7 @@ def _step(counts: Int64s, *, thread: int, function: str = "", bytes: int = 0, ra
         ns=middle,
         low_ns=low,
         high_ns=high,
+        slow_ns=slow if steps >= _LEAST_OF_SLOW else None,
         steps=steps,
         range=range,
     )
