@@ -238,6 +238,11 @@ class ProcessAnalysis:
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 
+    @property
+    def devices(self) -> set[int]:
+        """CUPTI's numbers of the GPUs for which it has work."""
+        return set() if self._divider is None else self._divider.devices
+
     def kernels(self) -> OtherWork:
         """Its kernels, as far as they are held, for other processes that wait for it. After the first reading."""
         assert self._process is not None

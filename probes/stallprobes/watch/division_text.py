@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from stallprobes.units import duration_ns, format_count, plural, three
@@ -39,6 +39,8 @@ _MPS_SERVER = "nvidia-cuda-mps"
 _MOST_SHARERS = 4
 # Smallest factor between the longest and the shortest mean step of phases with which these are named.
 _OTHER_STEP = 1.3
+# The same for the highest and the lowest SM clock.
+_OTHER_CLOCK = 1.05
 # Smallest factor between the slowest 1 % of steps and their median with which these are named.
 _SLOW_STEP = 2.0
 # Smallest share of a step of the program at which a part of its time is named.
@@ -157,27 +159,38 @@ def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
     if not sequence.phases:
         return "", ""
     first, *others = sequence.phases
-    steps = [phase.step_ns for phase in sequence.phases if phase.step_ns is not None]
-    varies = len(steps) > 1 and max(steps) >= _OTHER_STEP * min(steps)
+    steps = _varies([phase.step_ns for phase in sequence.phases], _OTHER_STEP)
+    clocks = _varies([phase.sm_clock_mhz for phase in sequence.phases], _OTHER_CLOCK)
     verb = "is" if ended else "was"
-    when = f"{_when(first, sequence, not ended)}{_step_of(first) if varies else ''}, "
+    when = f"{_when(first, sequence, not ended)}{_differs(first, steps, clocks)}, "
     return when, "".join(
-        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_step_of(phase) if varies else ''}."
+        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, steps, clocks)}."
         for phase in others
     )
+
+
+def _varies(values: Sequence[float | None], factor: float) -> bool:
+    """True if known values differ by a factor."""
+    known = [value for value in values if value is not None]
+    return len(known) > 1 and max(known) >= factor * min(known)
 
 
 def _when(phase: PhaseDivision, sequence: SequenceDivision, present: bool = False) -> str:
     """Of which time a phase is: ``From 1.00 s to 9.00 s``; of one that recurs its share of the time."""
     begin, end = (duration_ns(ns) for ns in phase.times[-1])
     if len(phase.times) == 1:
-        return f"Since {begin}" if present else f"From {begin} to {end}"
+        return f"Since {begin}" if present else f"From {begin} to {end}" if phase.times[0][0] else f"Until {end}"
     share = percent(phase.ns / sum(each.ns for each in sequence.phases))
     return f"Now, and in {share} of the time" if present else f"In {share} of the time, by turns"
 
 
-def _step_of(phase: PhaseDivision) -> str:
-    return "" if phase.step_ns is None else f" (steps of {duration_ns(phase.step_ns)})"
+def _differs(phase: PhaseDivision, steps: bool, clocks: bool) -> str:
+    """In what a phase differs from others beside its verdict: `` (steps of 7.99 ms, SM clock 1410 MHz: power cap)``."""
+    words = [f"steps of {duration_ns(phase.step_ns)}"] if steps and phase.step_ns is not None else []
+    if clocks and phase.sm_clock_mhz is not None:
+        reasons = f": {' and '.join(phase.clock_reasons)}" if phase.clock_reasons else ""
+        words.append(f"SM clock {phase.sm_clock_mhz:.0f} MHz{reasons}")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def ranks_text(sequence: ProgramSequence, process: ProcessFindings) -> str:

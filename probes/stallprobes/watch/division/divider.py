@@ -204,6 +204,11 @@ class ProcessDivider:
         """The time until which everything is divided."""
         return min((sums.done_ns for sums in self._sequences.values()), default=self._done_ns)
 
+    @property
+    def devices(self) -> set[int]:
+        """CUPTI's numbers of the GPUs with work that is divided."""
+        return {device for _, device in self._sequences}
+
     def leader(self, thread: int) -> int:
         """The first thread of the sequence that a thread belongs to."""
         return self._book.leader(thread)

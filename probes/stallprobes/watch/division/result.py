@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from stallprobes.files.codec import Document, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
@@ -112,6 +112,13 @@ class PhaseDivision(BoundTime, kw_only=True):
     step_ns: Annotated[
         Unsigned | None, about("The mean time from one step to the next; null without regular steps in it.")
     ] = None
+    sm_clock_mhz: Annotated[
+        Annotated[float, Meta(ge=0), Rounded(1)] | None,
+        about("The median SM clock of its GPU, by NVML; null if not known."),
+    ] = None
+    clock_reasons: Annotated[
+        tuple[String, ...], about("Why the clock was not higher, by NVML, for half of the time or more.")
+    ] = ()
 
     @property
     def ns(self) -> int:

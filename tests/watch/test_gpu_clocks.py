@@ -1,0 +1,99 @@
+"""Clocks of GPUs beside the phases of a program."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pytest
+
+from factories.watch_moments import findings
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.watch import gpu_clocks
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.result import PhaseDivision
+from stallprobes.watch.division_text import verdict_text
+from stallprobes.watch.gpu_clocks import GpuClocks
+from stallprobes.watch.lines.result import ProgramSequence
+
+SECOND = 1_000_000_000
+ALL = Figure(1.0, 1.0, 1.0)
+
+
+class FakeTelemetry:
+    """Telemetry of a GPU whose clock is 1980 MHz for 10 s, and 1410 MHz afterwards."""
+
+    now_s = 0
+    running: ClassVar[list[str]] = []
+
+    def __init__(self, uuid: str, fields: Any) -> None:
+        self.uuid = uuid
+        assert {each.name for each in fields} == {"sm_clock_mhz", "clock_reasons"}
+
+    def start(self) -> None:
+        self.running.append(self.uuid)
+
+    def stop(self) -> None:
+        self.running.remove(self.uuid)
+
+    def snapshot(self) -> TelemetrySnapshot:
+        now_ns = self.now_s * SECOND
+        high = self.now_s < 10
+        values = {"sm_clock_mhz": 1980 if high else 1410, "clock_reasons": ("idle",) if high else ("power cap", "idle")}
+        readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
+        return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
+
+
+@pytest.fixture(autouse=True)
+def _telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeTelemetry.running = []
+    monkeypatch.setattr(gpu_clocks, "Telemetry", FakeTelemetry)
+
+
+def process() -> ProcessFindings:
+    """A process that began at 5 s, with a phase until 10 s and then another one."""
+    spans = ((5, 15), (0, 5))
+    phases = tuple(
+        PhaseDivision(verdict=Bound.GPU, gpu=ALL, step_ns=step, times=((begin * SECOND, end * SECOND),))
+        for (begin, end), step in zip(spans, (14_000_000, 10_000_000), strict=True)
+    )
+    sequence = ProgramSequence(threads=(100,), device=1, verdict=Bound.GPU, phases=phases)
+    return findings(8).processes[0].changed(gpus=("a", "b"), began_ns=5 * SECOND, sequences=(sequence,))
+
+
+def test_a_phase_has_the_clock_of_its_times() -> None:
+    clocks = GpuClocks()
+    for FakeTelemetry.now_s in range(20):
+        clocks.look(["b"])
+    assert FakeTelemetry.running == ["GPU-b"]
+    found = clocks.noted(process())
+    (sequence,) = found.sequences
+    assert [(phase.sm_clock_mhz, phase.clock_reasons) for phase in sequence.phases] == [
+        (1410, ("power cap",)),
+        (1980, ()),
+    ]
+    assert verdict_text(sequence, found) == (
+        "Since 5.00 s (steps of 14.0 ms, SM clock 1410 MHz: power cap), MainThread is GPU-bound: the GPU works nearly "
+        "all the time. Until 5.00 s, it was GPU-bound (steps of 10.0 ms, SM clock 1980 MHz)."
+    )
+    clocks.look([])
+    assert FakeTelemetry.running == []
+
+
+def test_a_gpu_that_is_not_read_has_no_clock() -> None:
+    clocks = GpuClocks()
+    clocks.look(["a"])
+    (sequence,) = clocks.noted(process()).sequences
+    assert [phase.sm_clock_mhz for phase in sequence.phases] == [None, None]
+    assert clocks.noted(process().changed(gpus=())).sequences[0].phases[0].sm_clock_mhz is None
+
+
+def test_long_runs_keep_a_limited_number_of_readings() -> None:
+    clocks = GpuClocks()
+    for FakeTelemetry.now_s in range(20_000):
+        clocks.look(["b"])
+    (kept,) = clocks._clocks.values()
+    assert 2048 <= len(kept) <= 4096
+    assert kept[-1].at_ns >= 19_990 * SECOND
