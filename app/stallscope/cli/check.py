@@ -23,7 +23,6 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.limits import collect_rarely
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
-from stallscope.cli.process.stopped_engines import stopped_engines_named
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def command(
     from stallprobes.matrix import check_file
 
     collect_rarely()
-    with InterruptHandler() as interrupt, Suspension(), stopped_engines_named(), Progress() as progress:
+    with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
         files = output_files.OutputFiles(
             {output_files.SAVE: save, output_files.HTML: html, output_files.PROMETHEUS: prometheus},
             force,

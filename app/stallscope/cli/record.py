@@ -16,7 +16,6 @@ from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
-from stallscope.cli.process.stopped_engines import stopped_engines_named
 from stallscope.cli.process.suspension import RequestedSuspension
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def _record(
             # How long virtual time takes is known only by its rate.
             progress.show(step.share, step.text, left_s=step.left_s if engine.gpus else None)
 
-    with RequestedSuspension() as suspension, stopped_engines_named():
+    with RequestedSuspension() as suspension:
         return capture(
             probe_set,
             file,

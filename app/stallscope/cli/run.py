@@ -19,7 +19,6 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode
 from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
-from stallscope.cli.process.stopped_engines import stopped_engines_named
 from stallscope.cli.process.suspension import Suspension
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def command(as_json: bool, trace: Path | None, trace_seconds: float | None, forc
     chosen = _Chosen(**arguments)
     errors: list[str] = []
     traces: list[TitledTrace] = []
-    with InterruptHandler() as interrupt, Suspension(), stopped_engines_named(), Progress() as progress:
+    with InterruptHandler() as interrupt, Suspension(), Progress() as progress:
         result = _measure(chosen, trace_s, traces.append, interrupt, progress)
         if trace is not None:
             progress.begin("writing the trace")

@@ -120,11 +120,6 @@ def signal_engines(number: signal.Signals) -> None:
                 os.killpg(engine.process.pid, number)
 
 
-def stopped_engines() -> list[int]:
-    """The process ids of the engines of this process that a signal has stopped."""
-    return [engine.process.pid for engine in list(_engines) if engine.is_stopped]
-
-
 class EngineProcess:
     """One engine process and the socket to it. Created by ``spawn``. ``ended`` is set when the engine has ended."""
 
