@@ -22,6 +22,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import (
+    cpus_text,
     end_text,
     figures_text,
     other_threads_text,
@@ -249,7 +250,13 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
     for line in legend(sequence, width):
         out.runs(line)
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
-    texts = (figures_text(sequence), ranks_text(sequence, process), step_text(sequence), shared)
+    texts = (
+        figures_text(sequence),
+        cpus_text(sequence, process),
+        ranks_text(sequence, process),
+        step_text(sequence),
+        shared,
+    )
     out.paragraph(" ".join(filter(None, texts)), indent="  ", first="")
 
 

@@ -52,6 +52,10 @@ _LEAST_OFF_CPU = 0.1
 _HANGS_NS = 10_000_000_000
 # Smallest number of seconds that is printed as minutes.
 _MOST_AS_SECONDS = 300
+# Smallest share at which time that a quota or a hypervisor takes is named.
+_LEAST_TAKEN = 0.02
+# Largest number of threads that want a CPU for each CPU with which other processes are named as users of these CPUs.
+_AS_MANY = 1.25
 # Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
 _LEAST_LIMIT = 0.005
 # A figure's interval that is narrower than this (share of the time) is not printed: the error of the clocks alone
@@ -214,6 +218,22 @@ def figures_text(sequence: SequenceDivision) -> str:
         f"the time the host does not wait for the GPU. Its waits cost {_at_most(sequence.price)} of the time"
         f"{_waits(sequence)}.{_off_cpu(sequence)}{_operations(sequence)}"
     )
+
+
+def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """Why a sequence that is ready to run has no CPU: ``It may use 2 CPUs, and 5.2 of its threads want one.``; "" where
+    it has one."""
+    cpus, ready = process.cpus, sequence.ready
+    if cpus is None or ready is None or ready.share < _LEAST_OFF_CPU or sequence.share(Part.HOST) < _LEAST_OFF_CPU:
+        return ""
+    text = f"It may use {plural(cpus.allowed, 'CPU')}, and {cpus.wanted:.1f} of its threads want one"
+    if cpus.quota is not None and cpus.throttled >= _LEAST_TAKEN:
+        text += f"; its quota (cgroup) of {cpus.quota:g} CPUs was used up in {percent(cpus.throttled)} of the periods"
+    if cpus.stolen >= _LEAST_TAKEN:
+        text += f"; the hypervisor took {percent(cpus.stolen)} of the machine's CPUs"
+    if cpus.wanted <= _AS_MANY * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
+        text += "; other processes use these CPUs too"
+    return f"{text}."
 
 
 def step_text(sequence: SequenceDivision) -> str:

@@ -20,6 +20,7 @@ from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
+from stallprobes.watch.reading.cpu_supply import CpuSupplyReader
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.kernel_names import present_parser
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
@@ -54,6 +55,7 @@ class _ReadFile:
     room_s: float = math.inf
     ended: bool = False
     samples_of_threads: ThreadSamples = field(default_factory=ThreadSamples)
+    cpus: CpuSupplyReader = field(default_factory=CpuSupplyReader)
     rank: Rank | None = None
 
     @property
@@ -214,6 +216,7 @@ class FolderAnalysis:
             reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
             reading.last_ns = now_ns
             reading.samples_of_threads.look(process, source)
+            reading.cpus.look(source.thread(process.pid, process.pid), now_ns)
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
@@ -237,7 +240,7 @@ class FolderAnalysis:
 
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
-    findings = reading.analysis.findings()
+    findings = reading.analysis.findings().changed(cpus=reading.cpus.found)
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
 

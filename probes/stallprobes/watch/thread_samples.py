@@ -14,6 +14,7 @@ import numpy as np
 
 from stallprobes.watch.division.cpu_time import CHILDREN, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.reading.cpu_supply import times_of
 from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
@@ -100,7 +101,7 @@ class ThreadSamples:
 
     def _add(self, thread: int, folder: Path, now_ns: int, place: int = -1) -> None:
         """Add a sample of a thread that sleeps at a place (-1: it does not, or that is not known)."""
-        times = _times(folder)
+        times = times_of(folder)
         if times is None:
             return
         samples = self._samples.setdefault(thread, _Samples())
@@ -115,7 +116,7 @@ class ThreadSamples:
         busy: dict[Path, int] = {}
         while children and len(busy) < _MOST_CHILDREN:
             child = children.pop(0)
-            times = _times(child)
+            times = times_of(child)
             if times is not None:
                 busy[child] = sum(times)
                 children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
@@ -162,15 +163,6 @@ def _take_samples(reference: weakref.ref[Sampler]) -> None:
         rest_s = max(_PERIOD_S, _REST * (time.thread_time() - begun_s))
         # Not in step with the program.
         time.sleep(rest_s * random.uniform(0.5, 1.5))
-
-
-def _times(folder: Path | None) -> tuple[int, int] | None:
-    """Time (ns) ready to run without a CPU, and on one; None where that is not known."""
-    try:
-        fields = [] if folder is None else (folder / "schedstat").read_bytes().split()
-        return int(fields[1]), int(fields[0])
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def _function(folder: Path) -> bytes:

@@ -16,6 +16,7 @@ from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
+    cpus_text,
     end_text,
     figure_text,
     figures_text,
@@ -28,6 +29,7 @@ from stallprobes.watch.division_text import (
     verdict_texts,
 )
 from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.reading.cpu_supply import CpuSupply
 from stallprobes.watch.report import document
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
@@ -80,6 +82,28 @@ def test_time_off_the_cpu_is_said_where_the_host_has_much_of_it() -> None:
     assert "off the CPU" not in figures_text(sequence(off_cpu=Figure(0.05, 0.05, 0.05)))
     busy = {Part.KERNELS: 95 * SECOND, Part.HOST: 5 * SECOND}
     assert "off the CPU" not in figures_text(sequence(off_cpu=off, parts=busy))
+
+
+@pytest.mark.parametrize(
+    ("supply", "said"),
+    [
+        (CpuSupply(allowed=1, wanted=3.24), "It may use 1 CPU, and 3.2 of its threads want one."),
+        (
+            CpuSupply(allowed=8, wanted=1.0),
+            "It may use 8 CPUs, and 1.0 of its threads want one; other processes use these CPUs too.",
+        ),
+        (
+            CpuSupply(allowed=8, wanted=2.0, quota=1.5, throttled=0.4, stolen=0.11),
+            "It may use 8 CPUs, and 2.0 of its threads want one; its quota (cgroup) of 1.5 CPUs was used up in 40 % of "
+            "the periods; the hypervisor took 11 % of the machine's CPUs.",
+        ),
+    ],
+)
+def test_why_there_is_no_cpu_is_said_where_threads_are_ready(supply: CpuSupply, said: str) -> None:
+    ready = sequence(off_cpu=Figure(0.5, 0.5, 0.5), ready=Figure(0.3, 0.3, 0.3))
+    assert cpus_text(ready, process_of(ready).changed(cpus=supply)) == said
+    assert cpus_text(ready, process_of(ready)) == ""
+    assert cpus_text(sequence(), process_of(ready).changed(cpus=supply)) == ""
 
 
 def test_a_step_has_its_parts_in_time() -> None:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from stallprobes.units import duration_ns
-from stallprobes.watch.division_text import figures_text, parts_text, percent, ranks_text, step_text, verdict_text
+from stallprobes.watch.division_text import (
+    cpus_text,
+    figures_text,
+    parts_text,
+    percent,
+    ranks_text,
+    step_text,
+    verdict_text,
+)
 from stallprobes.watch.line_text import (
     inner_place_text,
     line_text,
@@ -43,6 +51,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
     sentences = (
         verdict_text(sequence, process),
         figures_text(sequence),
+        cpus_text(sequence, process),
         ranks_text(sequence, process),
         f"Its time is: {parts}.",
         step_text(sequence),

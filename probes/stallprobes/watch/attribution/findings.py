@@ -31,6 +31,7 @@ from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
+from stallprobes.watch.reading.cpu_supply import CpuSupply
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 from stallprobes.watch.reading.process_rank import Rank
 from stallprobes.watch.reading.words import Direction, GpuWork
@@ -330,6 +331,7 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         tuple[GpuSharer, ...],
         about("Processes that may have had the time-slices of others, where these take time."),
     ] = ()
+    cpus: Annotated[CpuSupply | None, about("Null where /proc does not have it, and for recordings.")] = None
     rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
     lost_ns: Annotated[Natural, about("Of all threads.")] = 0
     unattributed_ns: Annotated[Natural, about("The part of it without a cause.")] = 0

@@ -1,0 +1,128 @@
+"""CPUs that a watched process may use, and how many its threads want: why they are ready to run and have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Rounded, Share, Unsigned, about
+
+# Shortest time (ns) between two looks. Largest number of threads that one reads, the first ones: 256 take 2 ms.
+PAUSE_NS, _MOST_THREADS = 1_000_000_000, 256
+# Where the kernel has control groups; with version 1 of them in folders by controller.
+_CGROUPS = Path("/sys/fs/cgroup")
+_Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
+
+
+class CpuSupply(Document, kw_only=True):
+    """CPUs that a process may use and wants, while it was watched."""
+
+    allowed: Annotated[Unsigned, about("CPUs that its main thread may use.")]
+    wanted: Annotated[_Cpus, about("Mean number of its threads, of the first 256, that ran or were ready to run.")]
+    quota: Annotated[_Cpus | None, about("CPUs that its control group may use at once; null without a quota.")] = None
+    throttled: Annotated[Share, about("Share of the quota's periods in which it was used up.")] = 0.0
+    stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
+
+
+class CpuSupplyReader:
+    """Looks at a process once a second."""
+
+    def __init__(self, cgroups: Path = _CGROUPS, stat: Path = Path("/proc/stat")) -> None:
+        self._cgroups, self._stat = cgroups, stat
+        self._times: dict[str, int] = {}
+        self._last_ns = self._passed_ns = self._wanted_ns = 0
+        self._first: tuple[int, ...] | None = None
+        self.found: CpuSupply | None = None
+
+    def look(self, thread: Path | None, now_ns: int) -> None:
+        """Look at the process whose main thread has this folder in /proc, unless it was just looked at."""
+        if thread is None or now_ns - self._last_ns < PAUSE_NS:
+            return
+        before, self._times = self._times, dict(_times(thread.parent))
+        if before:
+            self._passed_ns += now_ns - self._last_ns
+            self._wanted_ns += sum(max(ns - before[name], 0) for name, ns in self._times.items() if name in before)
+        self._last_ns = now_ns
+        quota, folder = min(self._quotas(thread), default=(None, None), key=lambda item: item[0] or 0.0)
+        counts = (*_periods(folder), *_stolen(self._stat))
+        self._first = self._first or counts
+        periods, throttled, whole, stolen = (max(new - old, 0) for new, old in zip(counts, self._first, strict=True))
+        if self._passed_ns and (allowed := _allowed(thread)):
+            self.found = CpuSupply(
+                allowed=allowed,
+                wanted=self._wanted_ns / self._passed_ns,
+                quota=quota,
+                throttled=min(throttled / max(periods, 1), 1.0),
+                stolen=min(stolen / max(whole, 1), 1.0),
+            )
+
+    def _quotas(self, thread: Path) -> Iterator[tuple[float, Path]]:
+        """The CPUs that each control group of a thread may use, with its folder, of those that have a quota."""
+        for line in _words(thread / "cgroup", b"\n"):
+            controllers, _, path = line.decode("utf-8", "replace").partition(":")[2].partition(":")
+            parts = [part for part in path.split("/") if part]
+            if ".." in parts or (controllers and "cpu" not in controllers.split(",")):
+                continue
+            base = self._cgroups / controllers if controllers else self._cgroups
+            for count in range(len(parts), -1, -1):
+                folder = base.joinpath(*parts[:count])
+                words = _words(folder / "cpu.max") if not controllers else [
+                    *_words(folder / "cpu.cfs_quota_us"), *_words(folder / "cpu.cfs_period_us"),
+                ]  # fmt: skip
+                if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+                    yield int(words[0]) / int(words[1]), folder
+
+
+def times_of(folder: Path | None) -> tuple[int, int] | None:
+    """Time (ns) ready to run without a CPU, and on one; None where that is not known."""
+    try:
+        fields = [] if folder is None else (folder / "schedstat").read_bytes().split()
+        return int(fields[1]), int(fields[0])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _words(path: Path, separator: bytes | None = None) -> list[bytes]:
+    try:
+        return path.read_bytes().split(separator)
+    except OSError:
+        return []
+
+
+def _times(threads: Path) -> Iterator[tuple[str, int]]:
+    """How long (ns) each of the first threads in a folder has run or was ready to run."""
+    try:
+        for folder in islice(threads.iterdir(), _MOST_THREADS):
+            times = times_of(folder)
+            if times is not None:
+                yield folder.name, sum(times)
+    except OSError:
+        return
+
+
+def _allowed(thread: Path) -> int:
+    """The number of CPUs that a thread may use; 0 where it is not known."""
+    words = _words(thread / "status")
+    mask = words[words.index(b"Cpus_allowed:") + 1] if b"Cpus_allowed:" in words[:-1] else b"0"
+    try:
+        return int(mask.replace(b",", b""), 16).bit_count()
+    except ValueError:
+        return 0
+
+
+def _periods(folder: Path | None) -> tuple[int, int]:
+    """The periods of a control group's quota, and those in which it was used up."""
+    words = [] if folder is None else _words(folder / "cpu.stat")
+    counts = dict(zip(words[::2], words[1::2], strict=False))
+    return int(counts.get(b"nr_periods", 0)), int(counts.get(b"nr_throttled", 0))
+
+
+def _stolen(stat: Path) -> tuple[int, int]:
+    """The time of all CPUs, and the part of it that a hypervisor took, in ticks."""
+    # Of the ten times after "cpu", the last two are parts of the first two.
+    times = [int(word) for word in _words(stat)[1:9] if word.isdigit()]
+    return sum(times), times[7] if len(times) == 8 else 0
