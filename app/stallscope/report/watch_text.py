@@ -189,6 +189,8 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
             _lines(out, sequence, process, *(_MOST_OF_OTHERS if number else _MOST_OF_FIRST))
+        for text in process.settings:
+            out.paragraph(process_prefix(process, several) + text, indent="  ", first="", style="warn")
         for holding in holding_calls(process)[:_MOST_HOLDING]:
             text = process_prefix(process, several) + holding_text(holding, process)
             out.paragraph(text, indent="  ", first="", style="warn")

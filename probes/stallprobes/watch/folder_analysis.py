@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
 from stallprobes.watch.sentences import skipped_texts
+from stallprobes.watch.settings import settings_that_cost
 from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 
 # Largest share of a ring of records or calls that may fill up between two readings of it; it limits the pause between
@@ -56,6 +57,7 @@ class _ReadFile:
     ended: bool = False
     samples_of_threads: ThreadSamples = field(default_factory=ThreadSamples)
     cpus: CpuSupplyReader = field(default_factory=CpuSupplyReader)
+    environment: Mapping[str, str] = field(default_factory=dict)
     rank: Rank | None = None
 
     @property
@@ -201,7 +203,8 @@ class FolderAnalysis:
             place = source.process(before.pid)
             ended = place is None or life_of(before, place) is not ProcessLife.RUNNING
             if reading.process is None and not ended:
-                reading.rank = rank_of(source.environment(before.pid))
+                reading.environment = source.environment(before.pid)
+                reading.rank = rank_of(reading.environment)
             process = file.read(before)
             records = file.records(reading.position)
             # Before the calls: those that finished before a sample was taken are among these then.
@@ -240,7 +243,9 @@ class FolderAnalysis:
 
 
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
-    findings = reading.analysis.findings().changed(cpus=reading.cpus.found)
+    cpus = reading.cpus.found
+    settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed))
+    findings = reading.analysis.findings().changed(cpus=cpus, settings=settings)
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
 

@@ -40,6 +40,8 @@ _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 # Remedy for time inside calls that submit work, such as launches.
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
+# The same for launches of CUDA graphs.
+_GRAPHS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or several steps in one graph."
 # Remedies for time between calls in which the host does not compute, by the verdict about the sequence.
 _HOST_REMEDIES = {
     Bound.ASLEEP: "The host sleeps here: if it waits for input, prepare it ahead in other threads or processes; if it "
@@ -265,7 +267,8 @@ def _inner(place: StackFrame, line: ProgramLine) -> str:
 def _of_host(line: ProgramLine) -> str:
     """Remedy for host time: fewer launches, where most of it passes in a library that launches kernels."""
     library = sum(inner.cost for inner in line.inner if inner.place.is_installed) >= line.cost.share / 2
-    return _CALLS_REMEDY if library and family_of(line.between.function) is CallFamily.LAUNCH else _BETWEEN_REMEDY
+    launches = library and family_of(line.between.function) is CallFamily.LAUNCH
+    return _of_launches(line.between.function) if launches else _BETWEEN_REMEDY
 
 
 def _of_cause(line: ProgramLine, function: str, process: ProcessFindings, causes: Collection[WaitCause]) -> str:
@@ -289,4 +292,8 @@ def _of_wait(function: str) -> str:
 
 def _of_call(function: str) -> str:
     cause = cause_of_task(function_of(function).task_of(pageable=True))
-    return _CALLS_REMEDY if cause is None else cause_of(cause).remedy
+    return _of_launches(function) if cause is None else cause_of(cause).remedy
+
+
+def _of_launches(function: str) -> str:
+    return _GRAPHS_REMEDY if function.startswith("cuGraphLaunch") else _CALLS_REMEDY

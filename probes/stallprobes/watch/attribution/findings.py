@@ -332,6 +332,9 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         about("Processes that may have had the time-slices of others, where these take time."),
     ] = ()
     cpus: Annotated[CpuSupply | None, about("Null where /proc does not have it, and for recordings.")] = None
+    settings: Annotated[
+        tuple[String, ...], about("Sentences on variables of its environment, at its start, that cost it time.")
+    ] = ()
     rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
     lost_ns: Annotated[Natural, about("Of all threads.")] = 0
     unattributed_ns: Annotated[Natural, about("The part of it without a cause.")] = 0

@@ -1,0 +1,40 @@
+"""Settings of a program that cost it time, by the environment with which it was started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stallprobes.foreign_text import printable
+
+# Values that switch a setting off.
+_OFF = ("", "0", "false", "no", "off", "n")
+# What a setting does if it is on, by the name of its variable: of the CUDA driver, PyTorch, and NCCL in PyTorch.
+_SWITCHES = {
+    "CUDA_LAUNCH_BLOCKING": "each launch waits until its kernel has ended",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "PyTorch has the driver allocate and free the memory of each tensor",
+    "CUDA_CACHE_DISABLE": "device code that is compiled from PTX is compiled anew in each run",
+    "TORCH_NCCL_BLOCKING_WAIT": "the host waits for the end of each collective",
+    "NCCL_BLOCKING_WAIT": "the host waits for the end of each collective",
+}
+# The same by name and value.
+_VALUES = {
+    ("CUDA_DEVICE_MAX_CONNECTIONS", "1"): "all streams share one queue of the GPU, so that work of one stream can wait "
+    "for that of another",
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "PyTorch compares the ranks before each collective",
+}
+# The number of threads that OpenMP, and with it most libraries for the CPU, starts for parallel work.
+_THREADS = "OMP_NUM_THREADS"
+
+
+def settings_that_cost(environment: Mapping[str, str], cpus: int | None) -> Iterator[str]:
+    """Sentences on settings in ``environment`` of a program that may use so many CPUs (None where it is not known)."""
+    for name, does in _SWITCHES.items():
+        value = environment.get(name, "")
+        if value.strip().lower() not in _OFF:
+            yield f"{name}={printable(value)} is set: {does}."
+    for (name, value), does in _VALUES.items():
+        if environment.get(name, "").strip().upper() == value:
+            yield f"{name}={value} is set: {does}."
+    threads = environment.get(_THREADS, "").partition(",")[0].strip()
+    if cpus and threads.isdecimal() and len(threads) < 6 and int(threads) > cpus:
+        yield f"{_THREADS}={threads} is set: parallel work of the host has more threads than the {cpus} CPUs for it."

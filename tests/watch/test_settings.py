@@ -1,0 +1,48 @@
+"""Settings of a program that cost it time."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallprobes.watch.settings import settings_that_cost
+
+
+@pytest.mark.parametrize(
+    ("environment", "cpus", "said"),
+    [
+        ({}, 8, []),
+        ({"CUDA_LAUNCH_BLOCKING": "0", "OMP_NUM_THREADS": "8"}, 8, []),
+        (
+            {"CUDA_LAUNCH_BLOCKING": "1"},
+            None,
+            ["CUDA_LAUNCH_BLOCKING=1 is set: each launch waits until its kernel has"],
+        ),
+        (
+            {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+            8,
+            ["CUDA_DEVICE_MAX_CONNECTIONS=1 is set: all streams share one queue"],
+        ),
+        ({"CUDA_DEVICE_MAX_CONNECTIONS": "32", "TORCH_DISTRIBUTED_DEBUG": "INFO"}, 8, []),
+        (
+            {"TORCH_DISTRIBUTED_DEBUG": "detail"},
+            8,
+            ["TORCH_DISTRIBUTED_DEBUG=DETAIL is set: PyTorch compares the ranks"],
+        ),
+        (
+            {"OMP_NUM_THREADS": "16,2"},
+            8,
+            ["OMP_NUM_THREADS=16 is set: parallel work of the host has more threads than"],
+        ),
+        ({"OMP_NUM_THREADS": "16"}, None, []),
+        ({"OMP_NUM_THREADS": "9" * 5000, "NCCL_BLOCKING_WAIT": "no"}, 8, []),
+    ],
+)
+def test_settings_that_cost_time_are_said(environment: dict[str, str], cpus: int | None, said: list[str]) -> None:
+    found = list(settings_that_cost(environment, cpus))
+    assert len(found) == len(said)
+    assert all(text.startswith(begin) and text.endswith(".") for text, begin in zip(found, said, strict=True))
+
+
+def test_what_a_user_sets_is_printable() -> None:
+    (text,) = settings_that_cost({"CUDA_LAUNCH_BLOCKING": "1\x1b[2J"}, 8)
+    assert "\x1b" not in text
