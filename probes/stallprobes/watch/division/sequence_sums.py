@@ -168,9 +168,9 @@ class SequenceSums:
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:
         """Threads without those that have ``left``: first the one that names the sequence, the others by first call.
 
-        The first thread with at least half of the longest time inside calls that submit work or wait for it gives the
-        name: no main thread that only created the context, but the thread that trains, however long autograd's takes.
+        The first thread with a tenth of the longest time inside calls that submit work or wait for it gives the name:
+        no main thread that only created the context, but the thread that trains, however long autograd's takes.
         """
         threads = {thread: ns for thread, ns in self.threads.items() if thread not in left}
-        named = [thread for thread, ns in threads.items() if 2 * ns >= max(threads.values())][:1]
+        named = [thread for thread, ns in threads.items() if 10 * ns >= max(threads.values())][:1]
         return tuple(dict.fromkeys((*named, *threads)))
