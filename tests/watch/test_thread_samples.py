@@ -60,6 +60,20 @@ def test_the_busiest_child_counts_and_so_do_children_of_children(tmp_path: Path)
     assert samples.arrays()[CHILDREN][:, 2].tolist() == [0, 9, 16]
 
 
+def test_children_of_one_name_have_the_time_of_the_busiest(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    workers = (11, 12, 13)
+    for now in (1000, 1100, 1200):
+        write(tmp_path, PID, "do_wait", 5, children=workers if now > 1000 else workers[:2])
+        for number, worker in enumerate(workers):
+            write(tmp_path, worker, "", (now - 1000) * (number + 1) // 4)
+            (tmp_path / str(worker) / "comm").write_text("ptxas\x1b\n" if worker == 13 else "worker\n")
+        look_at(samples, source, now)
+    # The last one began between two looks.
+    found = {child.name: (child.most, child.busy) for child in samples.children()}
+    assert found == {"worker": (2, 0.5), "ptxas\N{REPLACEMENT CHARACTER}": (1, 0.75)}
+
+
 def test_a_thread_that_is_not_known_has_no_samples(tmp_path: Path) -> None:
     samples = ThreadSamples()
     samples.look(process(thread(PID)), FolderSource(tmp_path, tmp_path))

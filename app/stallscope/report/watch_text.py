@@ -22,6 +22,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import (
+    children_text,
     cpus_text,
     end_text,
     figures_text,
@@ -254,6 +255,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
     texts = (
         figures_text(sequence),
+        children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),
         step_text(sequence),

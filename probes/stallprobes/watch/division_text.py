@@ -20,6 +20,7 @@ from stallprobes.watch.division.result import (
 )
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
+from stallprobes.watch.reading.cpu_supply import ChildProcesses
 
 # Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
 # state of all sequences. Of the other sequences, the report only counts the threads.
@@ -234,6 +235,25 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     if cpus.wanted <= _AS_MANY * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
         text += "; other processes use these CPUs too"
     return f"{text}."
+
+
+def children_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """The child processes that a sequence waits for: ``Its child processes: pt_data_worker (4, the busiest on a CPU for
+    98 % of the time).``; "" where it waits for none.
+
+    Those whose end it waits for live for moments, and are seen too rarely for a share.
+    """
+    if not {sequence.verdict, sequence.second} & {Bound.CHILD, Bound.INPUT}:
+        return ""
+    named = [child for child in process.children if child.name and child.busy >= _LEAST_TAKEN]
+    last = sequence.verdict is Bound.INPUT
+    words = (f"{child.name} ({_busy(child)})" if last else child.name for child in named)
+    return f"Its child processes: {', '.join(words)}." if named else ""
+
+
+def _busy(child: ChildProcesses) -> str:
+    several = f"{child.most}, the busiest " if child.most > 1 else ""
+    return f"{several}on a CPU for {percent(child.busy)} of the time"
 
 
 def step_text(sequence: SequenceDivision) -> str:

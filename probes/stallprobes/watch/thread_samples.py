@@ -7,14 +7,18 @@ import random
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
+from stallprobes.foreign_text import printable
 from stallprobes.watch.division.cpu_time import CHILDREN, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
-from stallprobes.watch.reading.cpu_supply import times_of
+from stallprobes.watch.reading.cpu_supply import ChildProcesses, times_of
 from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
@@ -25,6 +29,8 @@ MOST_SAMPLES = 1024
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
 # Largest number of threads that are sampled between the looks, the first ones.
 _OFTEN = 4
+# Largest number of names of child processes that are reported.
+_MOST_NAMED = 4
 # Mean time (s) between two samples of these threads, which is longer where it would be less than _REST times the CPU
 # time that a sample takes.
 _PERIOD_S, _REST = 0.02, 60
@@ -66,6 +72,11 @@ class ThreadSamples:
     def __init__(self) -> None:
         self._samples: dict[int, _Samples] = {}
         self._children: dict[Path, int] = {}
+        # By the name of child processes: how long (ns) the busiest of them was busy, and how many ran at once.
+        self._names: dict[Path, str] = {}
+        self._busy: Counter[str] = Counter()
+        self._most: dict[str, int] = {}
+        self._looked_ns = self._passed_ns = 0
         # The threads that are sampled between the looks, and their folders in /proc.
         self._often: list[tuple[int, Path]] = []
         # Whether the kernel tells in which of its functions a thread sleeps.
@@ -99,6 +110,12 @@ class ThreadSamples:
         with self._lock:
             return {thread: samples.array() for thread, samples in self._samples.items()}
 
+    def children(self) -> tuple[ChildProcesses, ...]:
+        """The child processes by name, the busiest ones first."""
+        with self._lock:
+            busy = [(name, ns / max(self._passed_ns, 1)) for name, ns in self._busy.most_common(_MOST_NAMED)]
+            return tuple(ChildProcesses(name=name, most=self._most[name], busy=min(share, 1.0)) for name, share in busy)
+
     def _add(self, thread: int, folder: Path, now_ns: int, place: int = -1) -> None:
         """Add a sample of a thread that sleeps at a place (-1: it does not, or that is not known)."""
         times = times_of(folder)
@@ -120,7 +137,17 @@ class ThreadSamples:
             if times is not None:
                 busy[child] = sum(times)
                 children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
-        passed = max((ns - self._children[child] for child, ns in busy.items() if child in self._children), default=0)
+        # What a process that began since the last look has done was all since then.
+        worked = {child: ns - self._children.get(child, 0) for child, ns in busy.items()} if self._looked_ns else {}
+        self._names = {child: self._names.get(child) or _name_of(child) for child in busy}
+        named = sorted((self._names[child], ns) for child, ns in worked.items())
+        for name, group in groupby(named, key=itemgetter(0)):
+            every = [ns for _, ns in group]
+            self._busy[name] += max(*every, 0)
+            self._most[name] = max(self._most.get(name, 0), len(every))
+        self._passed_ns += now_ns - self._looked_ns if self._looked_ns else 0
+        self._looked_ns = now_ns
+        passed = max((ns for child, ns in worked.items() if child in self._children), default=0)
         self._children = busy
         samples = self._samples.setdefault(CHILDREN, _Samples())
         samples.add((now_ns, 0, samples.last[2] + max(passed, 0), *(0,) * (SAMPLE_COLUMNS - 3)))
@@ -163,6 +190,14 @@ def _take_samples(reference: weakref.ref[Sampler]) -> None:
         rest_s = max(_PERIOD_S, _REST * (time.thread_time() - begun_s))
         # Not in step with the program.
         time.sleep(rest_s * random.uniform(0.5, 1.5))
+
+
+def _name_of(process: Path) -> str:
+    """The name of a process, in text that can be printed."""
+    try:
+        return printable((process / "comm").read_bytes().decode("utf-8", "replace").strip())
+    except OSError:
+        return ""
 
 
 def _function(folder: Path) -> bytes:

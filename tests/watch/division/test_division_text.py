@@ -16,6 +16,7 @@ from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
+    children_text,
     cpus_text,
     end_text,
     figure_text,
@@ -29,7 +30,7 @@ from stallprobes.watch.division_text import (
     verdict_texts,
 )
 from stallprobes.watch.lines.result import ProgramSequence
-from stallprobes.watch.reading.cpu_supply import CpuSupply
+from stallprobes.watch.reading.cpu_supply import ChildProcesses, CpuSupply
 from stallprobes.watch.report import document
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
@@ -104,6 +105,24 @@ def test_why_there_is_no_cpu_is_said_where_threads_are_ready(supply: CpuSupply, 
     assert cpus_text(ready, process_of(ready).changed(cpus=supply)) == said
     assert cpus_text(ready, process_of(ready)) == ""
     assert cpus_text(sequence(), process_of(ready).changed(cpus=supply)) == ""
+
+
+def test_child_processes_are_named_where_it_waits_for_them() -> None:
+    children = (
+        ChildProcesses(name="pt_data_worker", most=4, busy=0.98),
+        ChildProcesses(name="ptxas", most=1, busy=0.3),
+        ChildProcesses(name="cat", most=1, busy=0.001),
+    )
+    waits = sequence(verdict=Bound.INPUT)
+    assert children_text(waits, process_of(waits).changed(children=children)) == (
+        "Its child processes: pt_data_worker (4, the busiest on a CPU for 98 % of the time), ptxas (on a CPU for 30 % "
+        "of the time)."
+    )
+    ends = sequence(verdict=Bound.CHILD)
+    named = children_text(ends, process_of(ends).changed(children=children))
+    assert named == "Its child processes: pt_data_worker, ptxas."
+    assert children_text(sequence(), process_of(waits).changed(children=children)) == ""
+    assert children_text(waits, process_of(waits)) == ""
 
 
 def test_a_step_has_its_parts_in_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallprobes.units import duration_ns
 from stallprobes.watch.division_text import (
+    children_text,
     cpus_text,
     figures_text,
     parts_text,
@@ -51,6 +52,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
     sentences = (
         verdict_text(sequence, process),
         figures_text(sequence),
+        children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),
         f"Its time is: {parts}.",

@@ -31,7 +31,7 @@ from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
-from stallprobes.watch.reading.cpu_supply import CpuSupply
+from stallprobes.watch.reading.cpu_supply import ChildProcesses, CpuSupply
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 from stallprobes.watch.reading.process_rank import Rank
 from stallprobes.watch.reading.words import Direction, GpuWork
@@ -332,6 +332,9 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         about("Processes that may have had the time-slices of others, where these take time."),
     ] = ()
     cpus: Annotated[CpuSupply | None, about("Null where /proc does not have it, and for recordings.")] = None
+    children: Annotated[
+        tuple[ChildProcesses, ...], about("Processes that it has started, by name, and theirs, the busiest ones first.")
+    ] = ()
     settings: Annotated[
         tuple[String, ...], about("Sentences on variables of its environment, at its start, that cost it time.")
     ] = ()

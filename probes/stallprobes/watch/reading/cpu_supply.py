@@ -1,4 +1,4 @@
-"""CPUs that a watched process may use, and how many its threads want: why they are ready to run and have none."""
+"""CPUs that a watched process may use, and how many its threads and child processes want: why a host waits for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Rounded, Share, Unsigned, about
+from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
 
 # Shortest time (ns) between two looks. Largest number of threads that one reads, the first ones: 256 take 2 ms.
 PAUSE_NS, _MOST_THREADS = 1_000_000_000, 256
@@ -26,6 +26,14 @@ class CpuSupply(Document, kw_only=True):
     quota: Annotated[_Cpus | None, about("CPUs that its control group may use at once; null without a quota.")] = None
     throttled: Annotated[Share, about("Share of the quota's periods in which it was used up.")] = 0.0
     stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
+
+
+class ChildProcesses(Document, kw_only=True):
+    """Child processes of one name that a process has started, and theirs."""
+
+    name: String
+    most: Annotated[Unsigned, about("The largest number of them at once.")]
+    busy: Annotated[Share, about("Share of the time in which the busiest one had a CPU or was ready to run.")]
 
 
 class CpuSupplyReader:
