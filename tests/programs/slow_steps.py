@@ -1,13 +1,13 @@
 """Slow CUDA calls from known lines of Python code, through the library whose path is the first argument.
 
-python slow_steps.py LIBCUDA steps|deep|short|prepared|lambda|thread|foreign-thread|close|end|hang
+python slow_steps.py LIBCUDA steps|deep|short|contended|prepared|lambda|thread|foreign-thread|close|end|hang
 
 Each call takes 2 ms. steps: five copies, or as many as the next argument says, from one line. deep: as many below 60
-frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. prepared: so many
-copies, each after 10 ms in which the thread sleeps and 10 ms in which it computes, at lines of other functions. lambda:
-one copy from a lambda. thread: one in a thread of Python's. foreign-thread: one in a thread that Python does not know.
-close: the program closes all descriptors and opens a file of its own between two copies. end: a call that returns while
-the interpreter ends. hang: a copy that does not return.
+frames. short: so many waits of 0.2 ms from one line, each after work of 0.1 ms before another one. contended: as short,
+beside a thread that computes in Python. prepared: so many copies, each after 10 ms in which the thread sleeps and 10 ms
+in which it computes, at lines of other functions. lambda: one copy from a lambda. thread: one in a thread of Python's.
+foreign-thread: one in a thread that Python does not know. close: the program closes all descriptors and opens a file of
+its own between two copies. end: a call that returns while the interpreter ends. hang: a copy that does not return.
 """
 
 from __future__ import annotations
@@ -78,6 +78,12 @@ def compute_input() -> None:
         sum(range(1000))  # the line that computes
 
 
+def compute_for_ever() -> None:
+    """As one that prepares batch after batch."""
+    while True:
+        compute_input()
+
+
 class Late:
     """Held until the interpreter ends, which it makes last."""
 
@@ -119,6 +125,9 @@ def main(path: str, case: str, *more: str) -> None:
     elif case == "deep":
         call_deeply(library, int(more[0]))
     elif case == "short":
+        library.short_steps(int(more[0]))
+    elif case == "contended":
+        threading.Thread(target=compute_for_ever, daemon=True).start()
         library.short_steps(int(more[0]))
     elif case == "prepared":
         library.prepared_steps(int(more[0]))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import process, thread
 from stallprobes.watch.division.cpu_time import CHILDREN
+from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.source import FolderSource
 from stallprobes.watch.thread_samples import MOST_SAMPLES, Sampler, ThreadSamples
 
@@ -33,13 +40,13 @@ def look_at(samples: ThreadSamples, source: FolderSource, now: int) -> None:
 @pytest.mark.parametrize(
     ("place", "slept"),
     [
-        ("hrtimer_nanosleep", [10, 0, 0, 0]),
-        ("do_wait", [0, 10, 0, 0]),
-        ("anon_pipe_read", [0, 0, 10, 0]),
-        ("poll_schedule_timeout.constprop.0", [0, 0, 10, 0]),
-        ("futex_wait_queue", [0, 0, 0, 10]),
-        ("futex_do_wait", [0, 0, 0, 10]),
-        ("", [0, 0, 0, 0]),
+        ("hrtimer_nanosleep", [10, 0, 0, 0, 0]),
+        ("do_wait", [0, 10, 0, 0, 0]),
+        ("anon_pipe_read", [0, 0, 10, 0, 0]),
+        ("poll_schedule_timeout.constprop.0", [0, 0, 10, 0, 0]),
+        ("futex_wait_queue", [0, 0, 0, 10, 0]),
+        ("futex_do_wait", [0, 0, 0, 10, 0]),
+        ("", [0, 0, 0, 0, 0]),
     ],
 )
 def test_a_sleep_counts_for_what_it_waits_for(tmp_path: Path, place: str, slept: list[int]) -> None:
@@ -47,7 +54,40 @@ def test_a_sleep_counts_for_what_it_waits_for(tmp_path: Path, place: str, slept:
     for now, cpu in ((1000, 5), (1010, 6)):
         write(tmp_path, PID, place, cpu, 2)
         look_at(samples, source, now)
-    assert samples.arrays()[PID].tolist() == [[1000, 2, 5, 0, 0, 0, 0], [1010, 2, 6, *slept]]
+    assert samples.arrays()[PID].tolist() == [[1000, 2, 5, 0, 0, 0, 0, 0], [1010, 2, 6, *slept]]
+
+
+def test_a_wait_for_a_word_of_the_interpreter_is_one_for_its_lock(tmp_path: Path) -> None:
+    futex = {"x86_64": 202, "aarch64": 98}[platform.machine()]
+    for address, slept in ((0x5000, 4), (0x4FFF, 3), (0x5100, 3), (None, 3)):
+        source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+        for now in (1000, 1010):
+            write(tmp_path, PID, "futex_do_wait", 5)
+            path = tmp_path / str(PID) / "task" / str(PID) / "syscall"
+            path.write_text("running\n" if address is None else f"{futex} {address:#x} 0x189 0x0\n")
+            samples.look(process(thread(PID)).changed(interpreter=(0x5000, 0x100)), source, lambda: now)  # noqa: B023
+        assert samples.arrays()[PID][1, 3:].tolist() == [10 if place == slept else 0 for place in range(5)]
+
+
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="this Python has no global lock")
+def test_a_thread_beside_one_that_computes_in_python_waits_for_its_lock(stand_in: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir(mode=0o700)
+    words = [sys.executable, str(SOURCES.parent / "slow_steps.py"), str(stand_in.folder / "libcuda.so.1"), "contended"]
+    with subprocess.Popen([*words, "1000000"], env=stand_in.environment(folder)) as program:
+        try:
+            analysis, samples = FolderAnalysis(folder), ThreadSamples()
+
+            def waits() -> bool:
+                analysis.poll()
+                for watched in analysis.processes:
+                    assert watched.interpreter[1] > 0
+                    samples.look(watched, FolderSource(folder))
+                return bool(samples.arrays().get(program.pid, np.zeros((1, 8)))[-1, 7])
+
+            wait_until(waits, "the main thread waits for the lock")
+        finally:
+            program.kill()
 
 
 def test_the_busiest_child_counts_and_so_do_children_of_children(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from stallprobes.watch.division_text import (
     cpus_text,
     end_text,
     figures_text,
+    interpreter_text,
     other_threads_text,
     ranks_text,
     sharers_text,
@@ -255,6 +256,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
     shared = sharers_text(process) if sequence.share(Part.SHARED) >= LEAST_SHARE else ""
     texts = (
         figures_text(sequence),
+        interpreter_text(sequence),
         children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),

@@ -237,6 +237,14 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     return f"{text}."
 
 
+def interpreter_text(sequence: SequenceDivision) -> str:
+    """How long a sequence waits for Python's global lock: ``It waits for Python's global lock 46 % of the time: another
+    thread has it.``; "" where it hardly does."""
+    share = sequence.interpreter
+    waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it."
+    return waits if share >= _LEAST_OFF_CPU else ""
+
+
 def children_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     """The child processes that a sequence waits for: ``Its child processes: pt_data_worker (4, the busiest on a CPU for
     98 % of the time).``; "" where it waits for none.

@@ -19,7 +19,7 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.division.cpu_time import CHILDREN, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.cpu_supply import ChildProcesses, times_of
-from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
+from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
@@ -37,11 +37,13 @@ _PERIOD_S, _REST = 0.02, 60
 # Time (s) without a reading of the processes after which no more samples are taken.
 _LEFT_S = 2.0
 # What a thread waits for that sleeps in a function of the kernel, or system call, whose name contains one of these: a
-# time, the end of a child process, data from outside its process, another thread (or anything).
+# time, the end of a child process, data from outside its process, another thread (or anything). Then the numbers of
+# another thread, and of the lock of Python's interpreter, for which threads wait in the same function.
 _PLACES = (
     ("nanosleep",), ("do_wait", "wait4", "waitid"), ("poll", "select", "accept", "read", "wait_data", "data_wait"),
     ("futex",),
 )  # fmt: skip
+_OTHER, _INTERPRETER = 3, 4
 
 
 class _Samples:
@@ -81,6 +83,8 @@ class ThreadSamples:
         self._often: list[tuple[int, Path]] = []
         # Whether the kernel tells in which of its functions a thread sleeps.
         self._has_functions = False
+        # The addresses of the state of Python's interpreter, with its global lock.
+        self._interpreter = range(0)
         self._lock = threading.Lock()
 
     def look(self, process: WatchedProcess, source: WatchSource, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -88,11 +92,13 @@ class ThreadSamples:
         threads = [thread.id for thread in process.threads if thread.ended_ns is None]
         folders = [(thread, folder) for thread in threads if (folder := source.thread(process.pid, thread)) is not None]
         with self._lock:
+            begin, length = process.interpreter
+            self._interpreter = range(begin, begin + length)
             self._often, sleepers = folders[:_OFTEN], folders[:_MOST_THREADS]
             children: list[Path] = []
             for thread, folder in sleepers:
                 children += [folder.parents[2] / str(child) for child in _children(folder)]
-                self._add(thread, folder, clock(), _place(kernel_wait(folder)))
+                self._add(thread, folder, clock(), self._place(kernel_wait(folder), folder))
                 self._has_functions |= _function(folder) != b"0"
             for thread, folder in folders[_MOST_THREADS:]:
                 self._add(thread, folder, clock())
@@ -103,7 +109,8 @@ class ThreadSamples:
         """Take one more sample of the first threads of the last look. Any thread may call this."""
         with self._lock:
             for thread, folder in self._often if self._has_functions else ():
-                self._add(thread, folder, clock(), _place(_function(folder).decode("utf-8", "replace")))
+                name = _function(folder).decode("utf-8", "replace")
+                self._add(thread, folder, clock(), self._place(name, folder))
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
@@ -122,11 +129,15 @@ class ThreadSamples:
         if times is None:
             return
         samples = self._samples.setdefault(thread, _Samples())
-        before, *_, own, child, outside, other = samples.last
-        slept = [own, child, outside, other]
+        before, _, _, *slept = samples.last
         if place >= 0 and before:
             slept[place] += now_ns - before
         samples.add((now_ns, *times, *slept))
+
+    def _place(self, function: str, folder: Path) -> int:
+        """The number of what a thread waits for in a function of the kernel; -1 for something else."""
+        place = _place(function)
+        return _INTERPRETER if place == _OTHER and awaited_address(folder) in self._interpreter else place
 
     def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""

@@ -79,10 +79,10 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     }
     samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
     sums.add({thread: calls(CallKind.SUBMITS, (0, 100)) for thread in (1, 2)}, samples, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0.5, 0, 0, 0, 0.7))
+    assert sums.sleeps(since(0)) == pytest.approx((0.5, 0, 0, 0, 0, 0.7))
     sums = CpuSums(0)
     sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0, 0, 0.5, 0, 0.7))
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, 0.5, 0, 0, 0.7))
     assert CpuSums(0).sleeps(since(0)) == Sleeps()
 
 
@@ -91,4 +91,4 @@ def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, sl
     sums = CpuSums(0)
     rows = [(0, 0, 0, 0, 0, 0, 0), (1, 0, cpu, 0, 0, 0.5, 0)]
     sums.add({1: calls(CallKind.SUBMITS)}, {1: int64s(np.array(rows) * SECOND)}, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0))
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0, 0))

@@ -21,6 +21,7 @@ from stallprobes.watch.division_text import (
     end_text,
     figure_text,
     figures_text,
+    interpreter_text,
     other_threads_text,
     parts_text,
     shown_sequences,
@@ -105,6 +106,12 @@ def test_why_there_is_no_cpu_is_said_where_threads_are_ready(supply: CpuSupply, 
     assert cpus_text(ready, process_of(ready).changed(cpus=supply)) == said
     assert cpus_text(ready, process_of(ready)) == ""
     assert cpus_text(sequence(), process_of(ready).changed(cpus=supply)) == ""
+
+
+def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
+    said = "It waits for Python's global lock 46 % of the time: another thread has it."
+    assert interpreter_text(sequence(interpreter=0.46)) == said
+    assert interpreter_text(sequence(interpreter=0.05)) == ""
 
 
 def test_child_processes_are_named_where_it_waits_for_them() -> None:

@@ -7,6 +7,7 @@ from stallprobes.watch.division_text import (
     children_text,
     cpus_text,
     figures_text,
+    interpreter_text,
     parts_text,
     percent,
     ranks_text,
@@ -52,6 +53,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
     sentences = (
         verdict_text(sequence, process),
         figures_text(sequence),
+        interpreter_text(sequence),
         children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),

@@ -8,8 +8,10 @@
 
 #if defined(__x86_64__)
 #define SS_FIRST_GLIBC "GLIBC_2.2.5"
+#define SS_NEXT_GLIBC "GLIBC_2.3.3"
 #elif defined(__aarch64__)
 #define SS_FIRST_GLIBC "GLIBC_2.17"
+#define SS_NEXT_GLIBC "GLIBC_2.17"
 #else
 #error "stallscope works on x86-64 and AArch64"
 #endif
@@ -28,6 +30,7 @@ SS_OLD(pthread_key_create);
 SS_OLD(pthread_once);
 SS_OLD(pthread_setspecific);
 SS_OLD(pthread_sigmask);
+__asm__(".symver dladdr1,dladdr1@" SS_NEXT_GLIBC);
 #endif
 
 #endif

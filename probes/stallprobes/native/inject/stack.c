@@ -76,6 +76,8 @@ static struct {
     struct ss_python_layout layout;
     int is_free_threaded;
     int usable;
+    /* Its state, with the global lock. */
+    uint64_t interpreter, interpreter_bytes;
 } python;
 
 static void find(void *library, const char *name, void *function)
@@ -116,6 +118,18 @@ static int find_layout(void *library, const char *version)
     return learned == SS_PYTHON_KNOWN;
 }
 
+static void find_interpreter(void *library)
+{
+    const void *runtime;
+    const ElfW(Sym) *symbol = NULL;
+    Dl_info found;
+    find(library, "_PyRuntime", &runtime);
+    if (runtime && dladdr1(runtime, &found, (void **)&symbol, RTLD_DL_SYMENT) && symbol && found.dli_saddr == runtime) {
+        python.interpreter = (uint64_t)(uintptr_t)runtime;
+        python.interpreter_bytes = symbol->st_size;
+    }
+}
+
 static void find_python(void)
 {
     char path[PATH_MAX] = "";
@@ -126,6 +140,7 @@ static void find_python(void)
         find(library, "Py_GetVersion", &python.version);
     if (!python.version)
         return;
+    find_interpreter(library);
     find(library, "PyGILState_GetThisThreadState", &python.own_thread);
     python.usable = python.own_thread && find_layout(library, python.version());
 }
@@ -163,6 +178,8 @@ void ss_begin_stacks(int forked)
                         (ss_load(wanted) && backtrace ? SS_FLAG_NATIVE_STACKS : 0) |
                         (ss_can_read_python() ? SS_FLAG_PYTHON_STACKS : 0) |
                         (python.is_free_threaded ? SS_FLAG_FREE_THREADED : 0);
+    ss_header->interpreter = python.interpreter;
+    ss_header->interpreter_bytes = python.interpreter_bytes;
     if (python.version) {
         char text[sizeof ss_header->python] = "";
         const char *version = python.version();

@@ -297,6 +297,8 @@ class FileHeader(ctypes.Structure):
     - ``out_of_space``: 1 while there is no more room.
     - ``graphs``: number of graphs that were instantiated.
     - ``devices``: number of GPUs whose UUIDs are known; ``uuids`` has them, 16 bytes each, by CUDA's numbers.
+    - ``interpreter`` and ``interpreter_bytes``: where the state of the Python interpreter is, with its global lock; 0
+      without one, or where it is not known.
     """
 
     magic: UInt64
@@ -350,6 +352,8 @@ class FileHeader(ctypes.Structure):
     devices: UInt32
     unused: UInt32
     uuids: Annotated[Any, ctypes.c_uint8 * (16 * DEVICES)]
+    interpreter: UInt64
+    interpreter_bytes: UInt64
 
 
 @structure

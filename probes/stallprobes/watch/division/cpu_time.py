@@ -13,12 +13,12 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s
 
-# By thread id int64[n][7], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
-# asleep for a time that it set, for the end of a child process, for data from outside, and for another thread (ns). The
-# last four may be missing.
+# By thread id int64[n][8], ascending: a time (ns), and until then: the run delay, the time on a CPU, and the time
+# asleep for a time that it set, for the end of a child process, for data from outside, for another thread, and for the
+# lock of Python's interpreter (ns). The last five may be missing.
 CpuSamples = Mapping[int, Int64s]
 # Number of columns of a thread's samples: those that CpuSamples lists.
-SAMPLE_COLUMNS = 7
+SAMPLE_COLUMNS = 8
 # Key in CpuSamples, in place of a thread id, of the samples of child processes. Their time on a CPU is that of the
 # busiest child process.
 CHILDREN = 0
@@ -28,9 +28,9 @@ NO_SAMPLES: CpuSamples = MappingProxyType({})
 # it is assumed to be on one.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 # Columns of the sums (ns): the time between calls; the smallest and largest part of it that can be on a CPU, and
-# that can be ready to run without one; all time; the time asleep for each of four reasons, from _SLEEPS on; the
+# that can be ready to run without one; all time; the time asleep for each of five reasons, from _SLEEPS on; the
 # time on a CPU of the busiest child process. Then the number of columns.
-_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 10, 11
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 11, 12
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
 # time counts as known.
 _WIDEST = 0.3
@@ -44,13 +44,15 @@ _LEAST_COVERED = 0.5
 
 class Sleeps(NamedTuple):
     """Shares of the time in which all threads of a sequence slept: for a time that they set, for the end of a child
-    process, for data from outside the process, and for another thread; and the share in which the busiest child worked.
+    process, for data from outside the process, for another thread, and for the lock of Python's interpreter; and the
+    share in which the busiest child worked.
     """
 
     own: float = 0.0
     child: float = 0.0
     outside: float = 0.0
     thread: float = 0.0
+    interpreter: float = 0.0
     children: float = 0.0
 
 

@@ -188,6 +188,10 @@ class SequenceDivision(BoundTime, kw_only=True):
             "the GPU's work always takes as long, or the host's time varies with it."
         ),
     ] = 0.0
+    interpreter: Annotated[
+        Share,
+        about("Share of the time in which it slept until it got the global lock of Python, by samples of its sleep."),
+    ] = 0.0
     recorded: Annotated[
         Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
     ] = 0.0

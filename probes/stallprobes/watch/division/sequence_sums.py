@@ -116,7 +116,7 @@ class SequenceSums:
         sleeps = self.cpu.sleeps(times)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
         # Who prepares what it sleeps for may limit it.
-        least = 0.0 if sleeps.outside + sleeps.thread >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
+        least = 0.0 if sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
         beside = figure(works - sums[:, APART], whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
@@ -153,6 +153,7 @@ class SequenceSums:
             recorded=recorded,
             engine_known=engine_known,
             may_wait=may_wait,
+            interpreter=min(sleeps.interpreter, 1.0),
             late_ns=late_ns,
             verdict=verdict,
             second=second,

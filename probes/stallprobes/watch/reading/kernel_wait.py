@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
@@ -11,6 +12,10 @@ from stallprobes.foreign_text import printable
 RUNNING = "running"
 # Largest number of characters of the name of a function of the Linux kernel.
 _LONGEST_FUNCTION = 64
+# Largest number of digits in the number of a system call.
+_MOST_DIGITS = 4
+# An address as the kernel writes it.
+_ADDRESS = re.compile(r"0x[0-9a-f]{1,16}")
 # Names of the system calls in which threads of a CUDA program wait, by architecture and number.
 _SYSTEM_CALLS = {
     "x86_64": {
@@ -41,14 +46,26 @@ def kernel_wait(folder: Path | None) -> str:
     if function not in ("", "0"):
         return printable(function)[:_LONGEST_FUNCTION]
     number = _first_word(folder / "syscall")
-    if not number.isdigit() or len(number) > 4:
+    if not number.isdecimal() or len(number) > _MOST_DIGITS:
         return ""
     return _SYSTEM_CALLS.get(platform.machine(), {}).get(int(number), f"system call {number}")
 
 
+def awaited_address(folder: Path) -> int | None:
+    """The address of the word for which a thread waits in the system call futex; None in another, or if not known."""
+    words = _words(folder / "syscall")
+    number = words[0] if words else ""
+    names = _SYSTEM_CALLS.get(platform.machine(), {})
+    futex = number.isdecimal() and len(number) <= _MOST_DIGITS and names.get(int(number)) == "futex"
+    return int(words[1], 16) if futex and len(words) > 1 and _ADDRESS.fullmatch(words[1]) else None
+
+
 def _first_word(path: Path) -> str:
+    return next(iter(_words(path)), "")
+
+
+def _words(path: Path) -> list[str]:
     try:
-        words = path.read_bytes().split()
+        return path.read_bytes().decode("utf-8", "replace").split()
     except OSError:
-        return ""
-    return words[0].decode("utf-8", "replace") if words else ""
+        return []

@@ -521,6 +521,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             native_stacks=bool(flags & Flag.NATIVE_STACKS),
             python_stacks=bool(flags & Flag.PYTHON_STACKS),
             free_threaded=bool(flags & Flag.FREE_THREADED),
+            interpreter=(self._number(header["interpreter"]), self._number(header["interpreter_bytes"])),
             late=bool(flags & Flag.LATE),
             leaves_graphs=bool(flags & Flag.GRAPHS),
             windows=RecordWindows.of(self._windows(self._number(header["windows"]))),

@@ -215,6 +215,8 @@ class WatchedProcess(ProcessHead, kw_only=True):
     - ``python``: the version of the interpreter in the process, "" without one.
     - ``no_stacks``: the user wants no call stacks.
     - ``native_stacks`` and ``python_stacks``: which frames of a stack the library can record.
+    - ``interpreter``: the address and the bytes of the state of its Python interpreter, with the global lock; zeros
+      where that is not known.
     - ``free_threaded``: the library records no frames of Python, since it is a build without the global lock.
     - ``budget``: the share (0 to 1) of the program's time that watching may cost.
     - ``callback_ns``: the mean time of a callback of the library.
@@ -239,6 +241,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     native_stacks: bool = False
     python_stacks: bool = False
     free_threaded: bool = False
+    interpreter: tuple[int, int] = (0, 0)
     windows: RecordWindows = NO_WINDOWS
     budget: float = 1.0
     callback_ns: float = 0.0
