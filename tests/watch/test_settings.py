@@ -43,6 +43,7 @@ def test_settings_that_cost_time_are_said(environment: dict[str, str], cpus: int
     assert all(text.startswith(begin) and text.endswith(".") for text, begin in zip(found, said, strict=True))
 
 
-def test_what_a_user_sets_is_printable() -> None:
-    (text,) = settings_that_cost({"CUDA_LAUNCH_BLOCKING": "1\x1b[2J"}, 8)
+def test_what_a_user_sets_is_printable_and_short() -> None:
+    (text,) = settings_that_cost({"CUDA_LAUNCH_BLOCKING": "1\x1b[2J" + 5000 * "x"}, 8)
     assert "\x1b" not in text
+    assert len(text) < 100

@@ -254,8 +254,8 @@ def children_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     if not {sequence.verdict, sequence.second} & {Bound.CHILD, Bound.INPUT}:
         return ""
     named = [child for child in process.children if child.name and child.busy >= _LEAST_TAKEN]
-    last = sequence.verdict is Bound.INPUT
-    words = (f"{child.name} ({_busy(child)})" if last else child.name for child in named)
+    lives = sequence.verdict is Bound.INPUT
+    words = (f"{child.name} ({_busy(child)})" if lives else child.name for child in named)
     return f"Its child processes: {', '.join(words)}." if named else ""
 
 

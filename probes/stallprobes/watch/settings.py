@@ -1,4 +1,4 @@
-"""Settings of a program that cost it time, by the environment with which it was started."""
+"""Settings of a program that can cost it time, by the environment with which it was started."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from stallprobes.foreign_text import printable
 
 # Values that switch a setting off.
 _OFF = ("", "0", "false", "no", "off", "n")
-# What a setting does if it is on, by the name of its variable: of the CUDA driver, PyTorch, and NCCL in PyTorch.
+# What a setting does if it is on, by the name of its variable (CUDA programming guide, "CUDA Environment Variables";
+# PyTorch's documentation of its environment variables).
 _SWITCHES = {
     "CUDA_LAUNCH_BLOCKING": "each launch waits until its kernel has ended",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "PyTorch has the driver allocate and free the memory of each tensor",
     "CUDA_CACHE_DISABLE": "device code that is compiled from PTX is compiled anew in each run",
-    "TORCH_NCCL_BLOCKING_WAIT": "the host waits for the end of each collective",
-    "NCCL_BLOCKING_WAIT": "the host waits for the end of each collective",
+    "TORCH_NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
+    "NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
 }
 # The same by name and value.
 _VALUES = {
@@ -22,6 +23,8 @@ _VALUES = {
     "for that of another",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "PyTorch compares the ranks before each collective",
 }
+# Largest number of characters of a value that a sentence has.
+_LONGEST = 16
 # The number of threads that OpenMP, and with it most libraries for the CPU, starts for parallel work.
 _THREADS = "OMP_NUM_THREADS"
 
@@ -31,7 +34,7 @@ def settings_that_cost(environment: Mapping[str, str], cpus: int | None) -> Iter
     for name, does in _SWITCHES.items():
         value = environment.get(name, "")
         if value.strip().lower() not in _OFF:
-            yield f"{name}={printable(value)} is set: {does}."
+            yield f"{name}={printable(value[:_LONGEST])} is set: {does}."
     for (name, value), does in _VALUES.items():
         if environment.get(name, "").strip().upper() == value:
             yield f"{name}={value} is set: {does}."

@@ -336,7 +336,7 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         tuple[ChildProcesses, ...], about("Processes that it has started, by name, and theirs, the busiest ones first.")
     ] = ()
     settings: Annotated[
-        tuple[String, ...], about("Sentences on variables of its environment, at its start, that cost it time.")
+        tuple[String, ...], about("Sentences on variables of its environment, at its start, that can cost it time.")
     ] = ()
     rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
     lost_ns: Annotated[Natural, about("Of all threads.")] = 0

@@ -190,7 +190,10 @@ class SequenceDivision(BoundTime, kw_only=True):
     ] = 0.0
     interpreter: Annotated[
         Share,
-        about("Share of the time in which it slept until it got the global lock of Python, by samples of its sleep."),
+        about(
+            "Share of the time in which it slept until it got the global lock of Python, by samples of its sleep; 0 "
+            "too where that is not known: without call stacks, or where the kernel hides the system calls of threads."
+        ),
     ] = 0.0
     recorded: Annotated[
         Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
