@@ -4,7 +4,9 @@ Each program is a process that is attached by ``stallscope watch --pid`` in each
 and another one that records itself by torch.profiler with a schedule (one step of ten), between times in which nothing
 watches it. Each time is compared with those on both sides of it: processes differ by a fifth, and what an attachment
 leaves is in both.
-Printed are the medians in percent of the time, their 95 % intervals, and the rate after the last detach.
+Printed are the medians in percent of the time, their 95 % intervals, and the rate after the last detach; then, of each
+program and way, what ``watch`` stated, how often from compared windows, and how often what was measured lies in that.
+One measurement of a few seconds is itself several points off.
 
 python tests/benchmarks/bench_watch_table.py [--rounds N] [--seconds S] [PROGRAM ...]
 """
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -172,16 +175,25 @@ def _other_profiler(torch: Any, profiler: Any) -> Any:
     return profiler
 
 
+@dataclass(frozen=True)
+class Round:
+    """By what share of its time a program was slower in one round, and what ``watch`` stated of it."""
+
+    slower: float
+    low: float = 0.0
+    high: float = 0.0
+    compared: int = 0
+
+
 def measure(
     name: str, ways: Mapping[str, tuple[str, ...] | None], rounds: int, seconds: float
-) -> tuple[dict[str, list[float]], float]:
-    """How much slower the program was in each way (None: by its profiler), in each round, as shares; and its rate after
-    all, by that before."""
+) -> tuple[dict[str, list[Round]], float]:
+    """The rounds of a program in each way (None: by its profiler); and its rate after all, by that before."""
     with tempfile.TemporaryDirectory() as folder:
         state, times = Path(folder, "state"), Path(folder, "times")
         state.write_bytes(bytes([IDLE]))
         line = [sys.executable, __file__, "--child", name, str(state), str(times)]
-        spans: list[tuple[str, int, int]] = []
+        spans: list[tuple[str, int, int, Mapping[str, Any]]] = []
         with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as program:
             try:
                 assert program.stdout is not None
@@ -190,13 +202,14 @@ def measure(
                 time.sleep(seconds)
                 for way, options in rounds * [*ways.items()]:
                     begin = time.monotonic_ns()
+                    cost: Mapping[str, Any] = {}
                     if options is None:
                         _tell(state, PROFILED)
                         time.sleep(seconds)
                         _tell(state, IDLE)
                     else:
-                        begin = _attach(program.pid, seconds, options)
-                    spans.append((way, begin, time.monotonic_ns()))
+                        begin, cost = _attach(program.pid, seconds, options)
+                    spans.append((way, begin, time.monotonic_ns(), cost))
                     time.sleep(seconds)
                 _tell(state, END)
                 if program.wait():
@@ -206,12 +219,13 @@ def measure(
         rows = json.loads(times.read_text())
     rate = _rates(rows)
     apart, beside = round(APART_S * 1e9), round(seconds * 0.8e9)
-    slower: dict[str, list[float]] = {}
-    for way, begin, end in spans:
+    made: dict[str, list[Round]] = {}
+    for way, begin, end, cost in spans:
         before, after = rate(begin - beside, begin - apart), rate(end + apart, end + beside)
-        slower.setdefault(way, []).append(1 - 2 * rate(begin, end) / (before + after))
+        stated = {each: cost[each] for each in ("low", "high", "compared") if cost}
+        made.setdefault(way, []).append(Round(1 - 2 * rate(begin, end) / (before + after), **stated))
     first, last = spans[0][1], spans[-1][2]
-    return slower, rate(last + apart, last + beside) / rate(first - beside, first - apart)
+    return made, rate(last + apart, last + beside) / rate(first - beside, first - apart)
 
 
 def _tell(state: Path, number: int) -> None:
@@ -220,13 +234,14 @@ def _tell(state: Path, number: int) -> None:
         file.write(bytes([number]))
 
 
-def _attach(pid: int, seconds: float, options: tuple[str, ...]) -> int:
-    """Attach for some seconds; when the recording began (ns)."""
+def _attach(pid: int, seconds: float, options: tuple[str, ...]) -> tuple[int, Mapping[str, Any]]:
+    """Attach for some seconds; when the recording began (ns), and the cost that the report states."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         line = [sys.executable, "-m", "stallscope", "watch", "--pid", str(pid), "--seconds", f"{seconds:g}"]
         subprocess.run([*line, "--headless", "--json", str(report), *options], check=True, capture_output=True)
-        return int(json.loads(report.read_text())["processes"][0]["began_ns"])
+        process = json.loads(report.read_text())["processes"][0]
+        return process["began_ns"], process["cost"]
 
 
 def _rates(rows: list[tuple[int, int]]) -> Callable[[int, int], float]:
@@ -251,15 +266,32 @@ def main() -> None:
         return
     ways = [*WAYS, PROFILER]
     sys.stdout.write(f"| program | {' | '.join(ways)} | rate after all |\n|{'---|' * (len(ways) + 2)}\n")
+    stated = []
     for name in arguments.programs or PROGRAMS:
-        slower, left = measure(name, WAYS, arguments.rounds, arguments.seconds)
-        slower |= measure(name, {PROFILER: None}, arguments.rounds, arguments.seconds)[0]
+        made, left = measure(name, WAYS, arguments.rounds, arguments.seconds)
+        made |= measure(name, {PROFILER: None}, arguments.rounds, arguments.seconds)[0]
         cells = []
         for way in ways:
-            found = MedianInterval.of(slower[way])
+            found = MedianInterval.of([each.slower for each in made[way]])
             cells.append(f"{100 * found.median:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})")
         sys.stdout.write(f"| {name} | {' | '.join(cells)} | {left:.2f} |\n")
         sys.stdout.flush()
+        stated += [_stated(name, way, made[way]) for way in WAYS]
+    sys.stdout.write(
+        "\n".join(
+            ["", "| program | way | measured | stated | compared | holds |", "|---|---|---|---|---|---|", *stated, ""]
+        )
+    )
+
+
+def _stated(name: str, way: str, rounds: list[Round]) -> str:
+    measured = ", ".join(f"{100 * each.slower:.1f}" for each in rounds)
+    ranges = ", ".join(f"{100 * each.low:.1f} to {100 * each.high:.1f}" for each in rounds)
+    compared, holds = (
+        sum(map(bool, values))
+        for values in ([each.compared for each in rounds], [each.low <= each.slower <= each.high for each in rounds])
+    )
+    return f"| {name} | {way} | {measured} | {ranges} | {compared} | {holds} of {len(rounds)} |"
 
 
 if __name__ == "__main__":

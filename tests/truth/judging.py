@@ -81,9 +81,14 @@ class Result:
         price = self.truth.gains.get("waits") if self.truth.known and self.truth.idle < CLOCKS else None
         real: Mapping[str, float | None] = {**self.truth.shares, "price": price}
         for name in _FIGURES:
-            value = real.get(name)
-            if value is not None and name in self.report.figures:
-                yield name, value, self.report.figures[name]
+            value, figure = real.get(name), self.report.figures.get(name)
+            kernels, said = real.get("kernels"), self.report.parts.get("kernels", 0.0)
+            if name == "gpu" and value is None and kernels is not None and figure is not None:
+                # Without copies, of which the truth knows less.
+                value, copies = kernels, figure.share - said
+                figure = Figure(said, figure.low - copies, figure.high - copies)
+            if value is not None and figure is not None:
+                yield name, value, figure
 
 
 def is_covered(value: float, figure: Figure) -> bool:

@@ -217,5 +217,5 @@ def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: i
         assert report.sentence
         assert {"host", "gpu", "price"} <= set(report.figures)
         assert all(0 <= figure.low <= figure.share <= figure.high <= 1 for figure in report.figures.values())
-        assert truth.shares["gpu"] is not None
+        assert truth.shares["copies"] is not None
         assert not math.isnan(sum(truth.gains.values()))

@@ -44,6 +44,8 @@ IDLE = "idle"
 _IDLE_FIRST = 0.5
 # Kernels shorter than this (ns) have no times of their own, only spans with the gaps between them.
 SHORT_KERNEL_NS = 10_000
+# Largest share of the time in copies of pageable memory with which the GPU's share is known.
+_MOST_PAGEABLE = 0.02
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,10 @@ class Truth:
     """Shares (0 to 1) of resources in a window, and the gain of each cause.
 
     ``shares``: "host" (in no wait for the GPU, idle time included; None where several threads submit), "gpu" (kernels
-    with the gaps within launches and graphs, and copies), "kernels" (without gaps; None where they are short),
-    "copies" (beside no kernel). ``idle`` is the share of idle time, the gains are of the other time. ``error``: of the
-    replay; None where it cannot be told.
+    with the gaps within launches and graphs, and copies; None where much of the time is copies of pageable memory, of
+    which the program does not know how long the GPU works and how long the host copies into a buffer of the driver),
+    "kernels" (without gaps; None where they are short), "copies" (beside no kernel). ``idle`` is the share of idle
+    time, the gains are of the other time. ``error``: of the replay; None where it cannot be told.
     """
 
     shares: Mapping[str, float | None]
@@ -330,7 +333,7 @@ def _row(entry: _Entry, own: _Own, gap_ns: int) -> Row:
 def _shares(
     schedule: Schedule, recorded: Sequence[tuple[list[_Entry], dict[int, _Own]]], begin: int, end: int
 ) -> dict[str, float | None]:
-    spans: dict[str, list[tuple[int, int]]] = {"kernels": [], "copies": []}
+    spans: dict[str, list[tuple[int, int]]] = {"kernels": [], "copies": [], "pageable": []}
     short, waited = False, 0
     of_program = [each for actor, each in zip(schedule.actors, recorded, strict=True) if actor.role == MAIN]
     for calls, own in of_program:
@@ -346,6 +349,8 @@ def _shares(
             elif kind == "copy":
                 ends = entry.end if operation[2] else entry.awaited_ns + own[entry.number].gpu_ns
                 spans["copies"].append((ends - own[entry.number].gpu_ns, ends))
+                if operation[2]:
+                    spans["pageable"].append(spans["copies"][-1])
     for entry in recorded[0][0]:
         if entry.operation.kind in WAITS:
             waited += max(min(entry.end, end) - max(entry.begin, begin), 0)
@@ -360,7 +365,7 @@ def _shares(
     from_gpu = any(operation.kind == "callback" for operation in schedule.actors[0].operations)
     return {
         "host": None if several or from_gpu else 1 - waited / whole,
-        "gpu": both / whole,
+        "gpu": both / whole if _covered(spans["pageable"], begin, end) <= _MOST_PAGEABLE * whole else None,
         "kernels": None if short else kernels / whole,
         "copies": (both - kernels) / whole,
     }

@@ -66,15 +66,19 @@ class WatchCost(Document, kw_only=True):
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     """The cost until ``now_ns`` (CLOCK_MONOTONIC)."""
     windows = process.windows
-    since_ns = max(process.started.monotonic_ns, 0 if windows.first_off_ns >= now_ns else windows.first_off_ns)
     slowdowns = _slowdowns(windows)
-    low, high = calls_cost(process, since_ns, now_ns, compared=len(slowdowns) >= LEAST_COMPARED)
-    if len(slowdowns) >= LEAST_COMPARED:
+    compared = len(slowdowns) >= LEAST_COMPARED
+    since_ns = process.started.monotonic_ns
+    if windows.first_off_ns < now_ns and (compared or not process.late):
+        since_ns = max(since_ns, windows.first_off_ns)
+    low, high = calls_cost(process, since_ns, now_ns, compared)
+    if compared:
         share = windows.share_followed if windows.quiet.any() else windows.share_on
         least, most = (share(now_ns, since_ns) * end for end in _median_interval(slowdowns))
         low, high = low + max(least, 0.0), high + max(most, 0.0)
     else:
-        high += _possible_cost(process, since_ns, now_ns)
+        # They cannot take more than the time in which they are on.
+        high += min(_possible_cost(process, since_ns, now_ns), windows.share_on(now_ns, since_ns))
     high += windows.switching_ns(since_ns) / max(now_ns - since_ns, 1)
     return WatchCost(
         low=min(low, 1.0),
@@ -82,7 +86,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         recorded=windows.share_on(now_ns) if process.kinds else 0.0,
         followed=windows.share_followed(now_ns),
         budget=process.budget,
-        compared=len(slowdowns) if len(slowdowns) >= LEAST_COMPARED else 0,
+        compared=len(slowdowns) if compared else 0,
     )
 
 
@@ -140,7 +144,10 @@ def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:
-    """The rate of calls of the thread that makes most: since ``since_ns``, where windows tell, while it is followed."""
+    """The rate of calls that slow the program: since ``since_ns``, where windows tell, while they are followed.
+
+    Those of the thread that makes most, or of all by the number of CPUs that they used: of threads that call by turns.
+    """
     counted = (process.windows.begins >= since_ns) & (process.windows.took > 0) & ~process.windows.quiet
     if counted.any():
         return float(process.windows.busiest[counted].sum() / process.windows.took[counted].sum())
@@ -150,7 +157,8 @@ def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> f
         # The calls of a row that several threads share have no known owner.
         if thread.owners < 2
     )
-    return max(rates, default=0.0)
+    every = list(rates)
+    return max([*every, sum(every) / process.cpus if process.cpus else 0.0])
 
 
 def _slowdowns(windows: RecordWindows) -> list[float]:

@@ -151,8 +151,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     )
     if sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT:
         either = f"{short} or {sequence.second.word}"
-        why = f"{percent(sequence.may_wait)} of the time it computes, or spins until the GPU has ended"
-        return f"{either}: {why}; its lines show which.{others}", f"{either}: it computes or spins.", f"{either}."
+        why = f"{percent(sequence.may_wait)} of the time it computes, or waits for the GPU outside calls"
+        return f"{either}: {why}; its lines show which.{others}", f"{either}: it computes or waits.", f"{either}."
     too = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stallprobes.watch.division.divided_time import PERIOD_NS, SECOND_NS, DividedTime, most_of_each
+from stallprobes.watch.division.instants import Spans
+from stallprobes.watch.intervals import int64s
 
 BEGIN_NS = 7_000_000_000
 
@@ -30,6 +32,25 @@ def test_of_a_slice_with_many_calls_a_part_is_divided_whose_place_moves() -> Non
     assert [sum(low / 10 <= place < (low + 1) / 10 for place in places) for low in range(10)] == pytest.approx(
         [5] * 10, abs=1
     )
+
+
+def test_the_part_lies_where_work_is_recorded() -> None:
+    """In a slice with times in which it is, in each of them by turns."""
+    time, chosen = DividedTime(most_events=1000), []
+    for number in range(12):
+        begin = BEGIN_NS + number * SECOND_NS
+        times = Spans(
+            int64s([begin + SECOND_NS // 10, begin + SECOND_NS // 2]),
+            int64s([begin + SECOND_NS // 4, begin + SECOND_NS * 51 // 100]),
+        )
+        time.choose(begin, begin + SECOND_NS, 8000, recorded=times)
+        ((first, last),) = time.within(begin, begin + SECOND_NS)
+        assert last - first == pytest.approx(SECOND_NS / 32, abs=1)
+        chosen.append(int(times.begins[1]) <= first)
+        assert times.begins[int(chosen[-1])] <= first
+        # One that is shorter than the part is within it.
+        assert last <= max(times.ends[int(chosen[-1])], times.begins[int(chosen[-1])] + SECOND_NS // 32 + 1)
+    assert sum(chosen) == 6
 
 
 def test_of_the_last_slice_the_end_is_divided() -> None:

@@ -725,3 +725,37 @@ def test_launches_wait_for_what_another_thread_does_in_their_context(
     assert division is not None
     (found,) = (each for each in division.sequences if 1 in each.threads)
     assert found.verdict is (verdict if context == 1 else Bound.SUBMISSION)
+
+
+@pytest.mark.parametrize(
+    ("late", "behind", "gpu"),
+    [
+        # What was submitted before the recording began runs until 20 ms: until then it is not known what the GPU does.
+        (True, 18, 1.0),
+        # The GPU did nothing else.
+        (True, 0, 0.97),
+        (False, 18, 0.345),
+    ],
+)
+def test_what_was_submitted_before_a_late_recording_leaves_the_time_unknown(
+    late: bool, behind: int, gpu: float
+) -> None:
+    calls = [Call(LAUNCH, 1, 2, 1, ((2 + behind, 30, KERNEL),)), Call(LAUNCH, 3, 4, 1, ())]
+    ((read, records, batch, now),) = readings(calls, [30], late=late)
+    divider = ProcessDivider(COARSE)
+    divider.feed(read, records, batch, now, ended=True)
+    found = divider.division()
+    assert found is not None
+    (sequence,) = found.sequences
+    assert sequence.gpu.share == pytest.approx(gpu, abs=0.03)
+
+
+def test_before_records_are_on_the_time_is_unknown() -> None:
+    """A recording that begins late follows calls first, and records work a tenth of a second later."""
+    calls = [Call(LAUNCH, 1, 2, 1, ()), Call(LAUNCH, 20, 21, 1, ((21, 30, KERNEL),))]
+    ((read, records, batch, now),) = readings(calls, [30], late=True, recorded_ns=BASE_NS + 20 * UNIT)
+    divider = ProcessDivider(COARSE)
+    divider.feed(read, records, batch, now, ended=True)
+    found = divider.division()
+    assert found is not None
+    assert found.sequences[0].gpu.share == pytest.approx(0.9)

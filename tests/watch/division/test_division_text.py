@@ -338,8 +338,8 @@ def test_where_spinning_and_computing_look_alike_every_sentence_names_both() -> 
     either = sequence(second=Bound.WAIT, may_wait=0.45)
     texts = verdict_texts(either, process_of(either))
     assert texts[0] == (
-        "MainThread is host-bound or wait-bound: 45 % of the time it computes, or spins until the GPU has ended; its "
-        "lines show which."
+        "MainThread is host-bound or wait-bound: 45 % of the time it computes, or waits for the GPU outside calls; "
+        "its lines show which."
     )
     assert all(text.startswith("MainThread is host-bound or wait-bound") for text in texts)
     assert [len(text) for text in texts] == sorted(map(len, texts), reverse=True)

@@ -97,6 +97,19 @@ def test_behind_a_host_function_a_thread_waits_that_sleeps_for_as_long() -> None
         assert count(waits(calls, work, {1: samples})) == expected
 
 
+def test_behind_a_host_function_any_sleep_may_be_a_wait() -> None:
+    """Also where the thread goes on long after the work, and in a gap that is short."""
+    took = noisy(30 * US)
+    gaps = took + noisy(60 * US)
+    calls, work = program(took, gaps, HOST_FUNCTION)
+    outside, end = OutsideWaits(), int(calls.spans.ends[-1])
+    # It computes all the time: no wait, and no sleep that may be one.
+    outside.with_waits({1: calls}, work, NAMES, {1: int64s([[0, 0, 0], [end + 1, 0, end]])}, 0, end)
+    spins, asleep = outside.possible_ns(1, since(0))
+    assert asleep == pytest.approx(gaps[:-1].sum())
+    assert spins in (0, asleep)
+
+
 def test_few_gaps_say_nothing() -> None:
     took = noisy(5 * MS)
     calls, work = program(took, took + noisy(2 * MS))
@@ -144,4 +157,6 @@ def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: o
     calls, operations = program(took, gap(took))
     outside = OutsideWaits()
     outside.with_waits({1: calls}, operations, NAMES, {}, 0, int(calls.spans.ends[-1]))
-    assert outside.possible_ns(1, since(0)) == pytest.approx(share * took[:-1].sum())
+    spins, asleep = outside.possible_ns(1, since(0))
+    assert spins == pytest.approx(share * took[:-1].sum())
+    assert asleep == 0

@@ -536,7 +536,7 @@ def test_a_file_is_read_while_threads_write_to_it(stand_in: StandIn, tmp_path: P
     folder = tmp_path / "out"
     folder.mkdir(mode=0o700)
     # Threads that come and go, each call kept in the ring of slow ones, kernels with records.
-    options = WatchOptions(slow_ns=0)
+    options = WatchOptions(slow_ns=0, cost=1.0)
     threads, calls = layout.SLOTS + 400, 10
     program = stand_in.start(folder, "short-threads", str(threads), str(calls), "8", options=options)
     counts = [0]

@@ -392,6 +392,22 @@ def test_calls_cost_what_the_library_and_cupti_take_for_them() -> None:
     )
 
 
+@pytest.mark.parametrize(("cpus", "calls"), [(None, 1_000_000), (4.0, 1_000_000), (1.0, 3_000_000), (2.0, 1_500_000)])
+def test_calls_of_threads_that_call_by_turns_add_up(cpus: float | None, calls: int) -> None:
+    """Three threads with a million calls each, on so many CPUs."""
+    process = _process(NO_WINDOWS, calls=1_000_000, callback_ns=100.0)
+    several = process.changed(threads=process.threads * 3, cpus=cpus)
+    cost = cost_of(several, process.started.monotonic_ns + 10 * SECOND)
+    assert [cost.low, cost.high] == pytest.approx([calls * 250e-9 / 10, calls * 550e-9 / 10])
+
+
+def test_records_cannot_cost_more_than_the_time_in_which_they_are_on() -> None:
+    # A window of 0.2 s at the begin of a recording that began late, with two million records.
+    found = windows((0, 100, True, 0, 1), (100, 200, True, 100, 1), (200, 0, False, None, 1))
+    process = _process(found, calls=0, records=2_000_000).changed(late=True)
+    assert cost_of(process, 4 * SECOND).high == pytest.approx(0.05, rel=1e-3)
+
+
 def test_where_frequent_calls_are_not_followed_the_cost_is_by_the_others() -> None:
     # A fifth slower by the calls that are always followed, with records, callbacks and 100 000 launches a second.
     spans = [(100.0 * at, 100.0 * (at + 1), at % 2 == 0, 100.0 * at, 10_000 if at % 2 == 0 else 0) for at in range(41)]

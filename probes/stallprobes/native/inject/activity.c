@@ -385,6 +385,8 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
         return 1;
     enable_kinds();
     uint64_t since = ss_header->flags & SS_FLAG_LATE ? ss_clock() : ss_load(ss_header->started_ns);
+    ss_store(ss_header->unrecorded_ns, 0);
+    ss_store(ss_header->recorded_ns, since);
     if (gate)
         ss_open_gate();
     if (!ss_header->kinds)
@@ -440,6 +442,7 @@ int ss_stop_activity(const struct ss_cupti *functions, int gate)
     }
     if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
+    ss_store(ss_header->unrecorded_ns, ss_clock());
     for (uint32_t kind = 0; kind < 64; kind++)
         if (ss_header->kinds >> kind & 1)
             functions->disable((int)kind);

@@ -188,8 +188,7 @@ void ss_release_slot(struct ss_slot *slot)
     __atomic_fetch_add(&ss_header->ended_slots, 1, __ATOMIC_RELEASE);
 }
 
-/* The calls of all slots that have returned so far, and the most that one slot has had since this was asked before. Called
- * by one thread. */
+/* The calls of all slots that have returned so far, and those since this was asked before. Called by one thread. */
 struct ss_counted ss_count_calls(void)
 {
     uint32_t slots = ss_load(ss_header->slots);
@@ -199,6 +198,7 @@ struct ss_counted ss_count_calls(void)
             continue;
         const struct ss_slot *slot = slot_at(number);
         uint64_t finished = ss_load(slot->finished), every = finished + ss_load(slot->asked);
+        sums.every += every - counted[number];
         if (every - counted[number] > sums.busiest)
             sums.busiest = every - counted[number];
         counted[number] = every;

@@ -81,8 +81,8 @@ uint64_t ss_unsettled_since = UINT64_MAX;
 uint32_t ss_unfollowed;
 uint64_t ss_quiet_since, ss_quiet_until;
 
-/* Calls that returned, those of them that are not frequent, all of the thread that made most, records that came, what
- * stacks and NVTX took, and the time in which they did (ns). */
+/* Calls that returned, those of them that are not frequent, all of the thread that made most or of threads that call by
+ * turns, records that came, what stacks and NVTX took, and the time in which they did (ns). */
 struct amount {
     double calls, kept, busiest, records, beside_ns, ns;
 };
@@ -95,7 +95,9 @@ static struct {
     const struct ss_cupti *cupti;
     /* When the records are switched next, or, without a window, when the program is looked at. */
     uint64_t due;
-    uint64_t from_ns, from_calls, from_kept, from_records, from_beside_ns;
+    uint64_t from_ns, from_calls, from_kept, from_records, from_beside_ns, from_cpu_ns;
+    /* When the recording began, and the time of the process on CPUs until then. */
+    uint64_t began_ns, began_cpu_ns, noted_ns;
     double share;
     /* The last windows without records and with them, and the sum of those with them. */
     struct amount off, on, on_sum;
@@ -123,15 +125,39 @@ static uint64_t beside_calls(void)
     return ss_load(ss_header->stacks_ns) + begun * SS_RANGE_NS;
 }
 
+/* The time of all threads of the process on CPUs (ns). */
+static uint64_t cpu_clock(void)
+{
+    struct timespec time = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
+}
+
+/* How many CPUs the process used in the mean, of those it needs at least one. */
+static double cpus_used(uint64_t cpu_ns, uint64_t ns)
+{
+    double cpus = ns ? (double)cpu_ns / (double)ns : 1;
+    return cpus < 1 ? 1 : cpus;
+}
+
+/* The calls that slow the program: of the thread that makes most, where threads call at the same time, but of all where
+ * they do so by turns, and use one CPU together. */
+static double slowing_calls(struct ss_counted counted, double cpus)
+{
+    double by_turns = (double)counted.every / cpus;
+    return by_turns > (double)counted.busiest ? by_turns : (double)counted.busiest;
+}
+
 /* What was counted since the last time that this was asked, until ``now``. */
 static struct amount take_amount(uint64_t now)
 {
     struct ss_counted counted = ss_count_calls();
+    uint64_t cpu_ns = cpu_clock();
     uint64_t records = ss_load(ss_header->records), beside_ns = beside_calls();
     struct amount taken = {
         .calls = (double)(counted.finished - self.from_calls),
         .kept = (double)(counted.kept - self.from_kept),
-        .busiest = (double)counted.busiest,
+        .busiest = slowing_calls(counted, cpus_used(cpu_ns - self.from_cpu_ns, now - self.from_ns)),
         .records = (double)(records - self.from_records),
         .beside_ns = (double)(beside_ns - self.from_beside_ns),
         .ns = (double)(now - self.from_ns),
@@ -141,6 +167,7 @@ static struct amount take_amount(uint64_t now)
     self.from_kept = counted.kept;
     self.from_records = records;
     self.from_beside_ns = beside_ns;
+    self.from_cpu_ns = cpu_ns;
     return taken;
 }
 
@@ -436,6 +463,8 @@ void ss_begin_windows(const struct ss_cupti *cupti, uint64_t since)
     uint64_t kinds = 0;
     /* There may have been a recording before. */
     memset(&self, 0, sizeof self);
+    self.began_ns = self.noted_ns = ss_clock();
+    self.began_cpu_ns = self.from_cpu_ns = cpu_clock();
     ss_store(ss_unfollowed, 0);
     ss_store(ss_quiet_since, 0);
     ss_store(ss_quiet_until, 0);
@@ -551,11 +580,22 @@ static void change(uint64_t now)
         switch_to(RECORDS, now);
 }
 
+/* Notes how many CPUs the process uses. */
+static void note_cpus(uint64_t now)
+{
+    if (now - self.noted_ns < FIRST_LOOK_MS * MS)
+        return;
+    self.noted_ns = now;
+    double cpus = cpus_used(cpu_clock() - self.began_cpu_ns, now - self.began_ns);
+    ss_store(ss_header->cpus_ppm, (uint64_t)(cpus * 1e6));
+}
+
 /* Switches the records if it is time for it; how long until the next time (ns). Called by one thread. */
 uint64_t ss_change_window(void)
 {
     uint32_t expected = FREE;
     uint64_t now = ss_clock();
+    note_cpus(now);
     if (!self.cupti)
         return UINT64_MAX;
     if (now >= self.due) {

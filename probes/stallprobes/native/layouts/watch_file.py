@@ -297,6 +297,9 @@ class FileHeader(ctypes.Structure):
     - ``out_of_space``: 1 while there is no more room.
     - ``graphs``: number of graphs that were instantiated.
     - ``devices``: number of GPUs whose UUIDs are known; ``uuids`` has them, 16 bytes each, by CUDA's numbers.
+    - ``recorded_ns`` and ``unrecorded_ns``: between these times GPU work was recorded, apart from windows without
+      records; 0 as long as it is not.
+    - ``cpus_ppm``: how many CPUs the process used in the mean of the recording, in millionths; 0 if not known.
     - ``interpreter`` and ``interpreter_bytes``: where the state of the Python interpreter is, with its global lock; 0
       without one, or where it is not known.
     """
@@ -354,6 +357,9 @@ class FileHeader(ctypes.Structure):
     uuids: Annotated[Any, ctypes.c_uint8 * (16 * DEVICES)]
     interpreter: UInt64
     interpreter_bytes: UInt64
+    recorded_ns: UInt64
+    unrecorded_ns: UInt64
+    cpus_ppm: UInt64
 
 
 @structure
@@ -502,8 +508,9 @@ class Window(ctypes.Structure):
 
     ``sequence`` is 2n + 1 while entry number n is written and 2n + 2 after that. ``ended_ns`` is 0 in the last window.
     ``calls`` counts the calls of all slots that returned in the window, as ``finished`` does, and ``took_ns`` is the
-    time of the window without the switches at its ends. ``busiest`` is the largest number of these calls in one slot.
-    ``kept`` counts the calls that are not frequent.
+    time of the window without the switches at its ends. ``busiest`` is the largest number of these calls in one slot,
+    or of all slots by the number of CPUs that the process used: threads that call by turns are slowed one after the
+    other. ``kept`` counts the calls that are not frequent.
     ``counted`` records of all kinds were read in it, up to a flush after their work. ``settled_ns`` is when a call that
     waits for the GPU and began in the window had returned, 0 before: until then, work may run that was submitted
     without records.

@@ -131,6 +131,11 @@ class CpuSums:
         sums = self._sums.during(times).sum(axis=0)
         return float(sums[_MOST] / sums[_WHOLE]) if sums[_WHOLE] else 1.0
 
+    def most_asleep(self, times: Times) -> float:
+        """The largest share (0 to 1) of ``times`` in which no thread may have had a CPU between calls."""
+        sums = self._sums.during(times).sum(axis=0)
+        return float((sums[_BETWEEN] - sums[_LEAST]) / sums[_WHOLE]) if sums[_WHOLE] else 1.0
+
     def ready(self, times: Times) -> Figure | None:
         """The share (0 to 1) of the time between calls in ``times`` in which a thread was ready to run and had no
         CPU. None where ``off_cpu`` is not known."""

@@ -60,12 +60,13 @@ class DividedTime:
         last: bool = False,
         beside: Iterable[float] = (),
         compared: bool = False,
+        recorded: Spans = NO_SPANS,
     ) -> None:
         """Choose from the next slice, which has so many calls and operations; of the ``last`` one, its end.
 
         ``beside`` are the calls and operations a second of each other process. ``compared``: what this process does is
         compared with what others do at the same time. Their parts are in the same place, the smaller ones inside the
-        larger ones; a slice may have none.
+        larger ones; a slice may have none. Else the part lies in one of the ``recorded`` times, if the slice has some.
         """
         length_ns = until_ns - begin_ns
         # A program that runs for less than a second is divided in full.
@@ -79,13 +80,23 @@ class DividedTime:
                 parts = _in_periods(begin_ns, until_ns, max(share, LEAST_COMPARED))
             if not compared or last:
                 part_ns = int(length_ns * share)
-                first_ns = begin_ns + int((length_ns - part_ns) * (1 if last else self._slices * _GOLDEN % 1))
+                low_ns, high_ns = self._free(begin_ns, until_ns, part_ns, NO_SPANS if last or compared else recorded)
+                first_ns = low_ns + int((high_ns - part_ns - low_ns) * (1 if last else self._slices * _GOLDEN % 1))
                 parts = [*(parts if compared else ()), (first_ns, first_ns + part_ns)]
         begins, ends = zip(*parts, strict=True) if parts else ((), ())
         chosen = united((Spans(int64s(begins), int64s(ends)),))
         self._whole_ns += max(length_ns, 0)
         self._left_ns += max(length_ns, 0) - int((chosen.ends - chosen.begins).sum())
         self._chosen = united((self._chosen, chosen))
+
+    def _free(self, begin_ns: int, until_ns: int, part_ns: int, recorded: Spans) -> tuple[int, int]:
+        """The time from which a part of a slice is chosen: one of the ``recorded`` times, another one each time."""
+        within = recorded.within(begin_ns, until_ns)
+        if not len(within.begins):
+            return begin_ns, until_ns
+        chosen = self._slices % len(within.begins)
+        low_ns = min(int(within.begins[chosen]), until_ns - part_ns)
+        return low_ns, max(int(within.ends[chosen]), low_ns + part_ns)
 
     @property
     def share(self) -> float:

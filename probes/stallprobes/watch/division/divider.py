@@ -97,6 +97,9 @@ MOST_SEQUENCES = 64
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
+# Longest time (ns) from the return of a call to the start of its work on a GPU that does nothing else. Work that starts
+# later ran behind other work.
+_QUEUED_NS = 100_000
 # Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
 # before it.
 _DISPLACING_FACTOR = 1.25
@@ -193,6 +196,7 @@ class ProcessDivider:
         self._losses: tuple[int, ...] = ()
         self._lost = NO_SPANS
         self._done_ns = self._fed_ns = 0
+        self._settled_ns: int | None = None
         self._switches = 0
         self._placed: set[int] = set()
         self._cpu: CpuSamples = NO_SAMPLES
@@ -370,7 +374,7 @@ class ProcessDivider:
     ) -> None:
         begin = self._done_ns
         flying = _not_among(calls_in_flight(process, now_ns), self._calls, self._new_calls)
-        self._take_new(begin, until, beside)
+        self._take_new(begin, until, beside, recorded(process))
         calls, operations, overheads = self._calls, self._operations, self._overheads
         # What begins later belongs to the next slice.
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
@@ -386,7 +390,8 @@ class ProcessDivider:
         self._note_flying(begun, flying)
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
-        spans, leaders, devices = recorded(process), self._leaders_of(begun), column(begun, "device")
+        spans = self._recorded(process, begun, every)
+        leaders, devices = self._leaders_of(begun), column(begun, "device")
         starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
@@ -407,7 +412,7 @@ class ProcessDivider:
         self._done_ns = until
         self._keep(calls, operations, overheads)
 
-    def _take_new(self, begin: int, until: int, beside: Iterable[float]) -> None:
+    def _take_new(self, begin: int, until: int, beside: Iterable[float], recorded_times: Spans) -> None:
         """Take the new rows that begin before ``until``, as far as their time is divided."""
         calls = _Batches(self._new_calls, "began_ns", "returned_ns", until)
         records = _Batches(self._new_records, "start", "end", until + 1)
@@ -415,7 +420,7 @@ class ProcessDivider:
         events = calls.count + records.count
         self.rate = events / max((until - begin) / SECOND_NS, 1.0)
         # Ranks are compared by what they do at one time.
-        self._time.choose(begin, until, events, self._ended, beside, compared=bool(self._communication))
+        self._time.choose(begin, until, events, self._ended, beside, bool(self._communication), recorded_times)
         chosen = self._time.within(begin, until)
         # Few rows that began before the slice are new.
         if partly := begin < until and chosen != [(begin, until)]:
@@ -438,6 +443,23 @@ class ProcessDivider:
         self._operations = _in_order_of_starts(joined(OPERATION, operations))
         overheads = rows_where(taken, taken["kind"] == int(RecordKind.OVERHEAD))
         self._overheads = joined(_RECORD, (self._overheads, overheads))
+
+    def _recorded(self, process: WatchedProcess, begun: Rows, calls: Rows) -> Spans:
+        """The times in which all work is recorded, by the operations that have ``begun``.
+
+        Where the recording began while the program ran, they begin once nothing runs that was submitted before.
+        """
+        spans = recorded(process)
+        if self._settled_ns is None:
+            own = begun[begun["returned"] >= 0]
+            if len(own):
+                start = int(own["start"][0])
+                self._settled_ns = start if process.late and start - int(own["returned"][0]) > _QUEUED_NS else 0
+        settled_ns = self._settled_ns
+        if settled_ns is None:
+            settled_ns = FOREVER if process.late and (calls["kind"] == int(CallKind.SUBMITS)).any() else 0
+        kept = spans.ends > settled_ns
+        return Spans(np.maximum(spans.begins[kept], settled_ns), spans.ends[kept])
 
     def _note_flying(self, operations: Rows, flying: Rows) -> None:
         """Note the threads of operations whose calls have not returned."""
@@ -588,7 +610,7 @@ class ProcessDivider:
             engine_known=self._knows_engine(device),
             left={each for each in sequence.threads if self._book.knows(each) and self._book.leader(each) != leader},
             possible_ns=lambda times: max(
-                (self._outside.possible_ns(each, times) for each in sequence.threads), default=0
+                (self._outside.possible_ns(each, times) for each in sequence.threads), key=sum, default=(0, 0)
             ),
         )
         division = divide(since(begin_ns))

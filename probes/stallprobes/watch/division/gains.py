@@ -37,6 +37,9 @@ _LEAST_BUSY = 0.5
 # preparing the data. From this share of time asleep for such data or for another thread on, waits for the GPU may
 # cost nothing.
 LEAST_OUTSIDE = 0.02
+# From this share of the time on a CPU on, a child process that prepares data limits the program, however rarely that
+# sleeps for the data: without its other waits, it would sleep for longer.
+_KEPT_BUSY = 0.9
 # Smallest mean number of waits in a bin of time: with fewer, bins are merged, to about this many steps of the
 # program (a step has about one wait). In a part of a step only the host or only the GPU may work.
 _LEAST_WAITS = 8
@@ -78,6 +81,11 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
         Bound.INPUT: gain(sleeps.outside) if prepares else 0.0,
         Bound.IDLE: 0.0 if prepares else sleeps.outside,
     }
+
+
+def keeps_busy(sleeps: Sleeps) -> bool:
+    """True if a child process works nearly all the time, and the program sleeps for data now and then."""
+    return sleeps.outside > 0 and sleeps.children >= _KEPT_BUSY
 
 
 def steady_ns(sums: Int64s) -> Int64s:

@@ -20,12 +20,12 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import NONE, Int64s, int64s
 
 # Number and name that stand for the function of a wait for the GPU outside calls, which has none.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# A gap between two calls of a thread can be a wait if it lasts at least _LEAST_GAP_NS (ns), and if GPU work runs for
-# at least the first _LEAST_WORK_NS (ns) of the gap.
+# A gap between two calls of a thread can be a wait if it lasts at least _LEAST_GAP_NS (ns), behind a call by which the
+# GPU wakes a thread any time, and if GPU work runs for at least the first _LEAST_WORK_NS (ns) of the gap.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
 # Error (ns) of the clocks of records: work that ends by at most so much later than a gap between calls counts as
 # ended in the gap.
@@ -87,16 +87,25 @@ class OutsideWaits:
 
     def __init__(self) -> None:
         self._gaps: dict[tuple[int, int], _Gaps] = {}
-        # How long (ns) work ran in the gaps of each thread, by the functions before and behind.
+        # How long (ns) work ran in the gaps of each thread, by the functions before and behind; behind a call by which
+        # the GPU wakes a thread, how long the gaps were.
         self._work: dict[int, dict[tuple[int, int], BinnedSums]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
+        self._wakes = NONE
         self._origin_ns = -1
 
-    def possible_ns(self, thread: int, times: Times) -> int:
-        """Time (ns) in ``times`` in gaps of a thread of which it is not known whether they are waits."""
-        gaps = self._work.get(thread, {})
-        return sum(int(sums.during(times).sum()) for names, sums in gaps.items() if self._gaps[names].wait is None)
+    def possible_ns(self, thread: int, times: Times) -> tuple[int, int]:
+        """Time (ns) in ``times`` in gaps of a thread that may be waits, where it is on a CPU, and where it sleeps.
+
+        In the latter, a call by which the GPU wakes a thread is before the gap. That takes a while after the work.
+        """
+        spins = sleeps = 0
+        for names, sums in self._work.get(thread, {}).items():
+            wait, lasted = self._gaps[names].wait, int(sums.during(times).sum())
+            spins += lasted if wait is None else 0
+            sleeps += lasted if names[0] in self._wakes and not wait else 0
+        return spins, sleeps
 
     def with_waits(
         self,
@@ -110,15 +119,15 @@ class OutsideWaits:
         """``threads`` with their waits outside calls, as calls, by the calls of the slice from ``begin_ns`` to
         ``end_ns`` and those before. ``functions`` are names by number."""
         self._origin_ns = begin_ns if self._origin_ns < 0 else self._origin_ns
-        wakes = [number for number, name in functions.items() if name.startswith(_WAKES)]
+        self._wakes = int64s([number for number, name in functions.items() if name.startswith(_WAKES)])
         found = {}
         for thread, calls in threads.items():
-            passed = passed_ns(cpu.get(thread), begin_ns, end_ns) if wakes else None
+            passed = passed_ns(cpu.get(thread), begin_ns, end_ns) if len(self._wakes) else None
             inside = calls.spans.within(begin_ns, end_ns)
             asleep = None
             if passed is not None:
                 asleep = end_ns - begin_ns - int((inside.ends - inside.begins).sum()) - sum(passed)
-            found[thread] = self._with_waits(thread, calls, operations, wakes, asleep, begin_ns)
+            found[thread] = self._with_waits(thread, calls, operations, asleep, begin_ns)
         return found
 
     def _with_waits(
@@ -126,7 +135,6 @@ class OutsideWaits:
         thread: int,
         calls: ThreadCalls,
         operations: Rows,
-        wakes: list[int],
         asleep_ns: float | None,
         begin_ns: int,
     ) -> ThreadCalls:
@@ -135,10 +143,12 @@ class OutsideWaits:
         last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
         self._last[thread] = int(calls.spans.ends[-1]), int(calls.functions[-1])
         before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
-        gaps = np.flatnonzero(calls.spans.begins - before >= _LEAST_GAP_NS)
+        functions = np.concatenate(([last_function], calls.functions[:-1]))
+        least_ns = np.where(np.isin(functions, self._wakes), _LEAST_WORK_NS, _LEAST_GAP_NS)
+        gaps = np.flatnonzero(calls.spans.begins - before >= least_ns)
         if not len(gaps):
             return calls
-        functions = np.concatenate(([last_function], calls.functions[:-1]))[gaps]
+        functions = functions[gaps]
         work = operations[operations["thread"] == thread]
         order = np.argsort(work["returned"], kind="stable")
         ends = np.concatenate(([0], np.maximum.accumulate(column(work, "end")[order])))
@@ -153,13 +163,14 @@ class OutsideWaits:
             same = pairs == pair
             counted = same & new & pending
             known.add(took[counted], after[counted])
-            if asleep_ns is not None and pair >> 32 in wakes and counted.any():
+            if asleep_ns is not None and pair >> 32 in self._wakes and counted.any():
                 # Not all work is recorded.
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
                 known.asleep_ns += asleep_ns
             ended = counted & (after >= 0)
             sums = self._work.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=1))
-            add_at(sums, calls.spans.begins[gaps][ended], took[ended])
+            lasted = took + after if names[0] in self._wakes else took
+            add_at(sums, calls.spans.begins[gaps][ended], lasted[ended])
             if known.wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS

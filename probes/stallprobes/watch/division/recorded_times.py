@@ -39,11 +39,12 @@ NO_ENGINE_USE = EngineUse({}, 0)
 
 def recorded(process: WatchedProcess) -> Spans:
     """The times in which all work of the GPU is recorded; the last one has no end, if records are on in it."""
-    windows = process.windows
+    windows, first_ns = process.windows, process.recorded_ns
+    last_ns = FOREVER if process.unrecorded_ns is None else process.unrecorded_ns
     if not len(windows):
-        return Spans(int64s([0]), int64s([FOREVER]))
+        return Spans(int64s([first_ns]), int64s([max(last_ns, first_ns)]))
     ends = np.minimum(windows.ends, FOREVER)
-    ends[-1] = FOREVER
+    ends[-1] = max(last_ns, int(windows.begins[-1]))
     begins = np.maximum(windows.begins, np.minimum(windows.settled, FOREVER))
     kept = windows.on & (begins < ends)
     return Spans(begins[kept], ends[kept])

@@ -10,7 +10,7 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
-from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, steady_ns, with_sleeps
+from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, keeps_busy, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
     APART,
     COLUMNS,
@@ -90,13 +90,13 @@ class SequenceSums:
         alone: bool,
         engine_known: bool,
         left: Set[int] = frozenset(),
-        possible_ns: Callable[[Times], int] = lambda _: 0,
+        possible_ns: Callable[[Times], tuple[int, int]] = lambda _: (0, 0),
     ) -> SequenceDivision:
         """The division of ``times``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
         ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
-        how long in some times a thread, on a CPU outside calls, may have waited for the GPU.
+        how long in some times a thread may have waited for the GPU outside calls, where it is on a CPU, and asleep.
         """
         sums = self._sums.during(times)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
@@ -116,7 +116,8 @@ class SequenceSums:
         sleeps = self.cpu.sleeps(times)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
         # Who prepares what it sleeps for may limit it.
-        least = 0.0 if sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE else of_bins[Bound.WAIT]
+        limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
+        least = 0.0 if limited_by_others else of_bins[Bound.WAIT]
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
         beside = figure(works - sums[:, APART], whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
@@ -127,7 +128,8 @@ class SequenceSums:
         verdict, second = bounds_of(
             parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
         )
-        may_wait = min(possible_ns(times) / max(int(whole.sum()), 1), self.cpu.most_busy(times))
+        spins, asleep = (ns / max(int(whole.sum()), 1) for ns in possible_ns(times))
+        may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None

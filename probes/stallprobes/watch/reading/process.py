@@ -225,6 +225,9 @@ class WatchedProcess(ProcessHead, kw_only=True):
       threads; records are switched on no more then.
     - ``unfinished``: records that were given back while their calls were held up, and never had any content.
     - ``late``: the recording began while the program ran.
+    - ``recorded_ns`` and ``unrecorded_ns``: from when and until when GPU work was recorded at all (ns on
+      CLOCK_MONOTONIC); None until it ends.
+    - ``cpus``: how many CPUs it used in the mean, at least 1; None where that is not known.
     - ``leaves_graphs``: work of the GPU was not recorded while it instantiated graphs again and again.
     - ``ranges``: the program's own names for parts of its time.
     """
@@ -249,6 +252,9 @@ class WatchedProcess(ProcessHead, kw_only=True):
     not_held: int = 0
     unfinished: int = 0
     late: bool = False
+    recorded_ns: int = 0
+    unrecorded_ns: int | None = None
+    cpus: float | None = None
     leaves_graphs: bool = False
     ranges: tuple[NamedRange, ...] = ()
 
