@@ -41,7 +41,7 @@ from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch
-from stallprobes.watch.reading.record_windows import RecordWindows
+from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.reading.words import ProcessState
 
 # Those that are no event of the start-up.
@@ -759,3 +759,22 @@ def test_before_records_are_on_the_time_is_unknown() -> None:
     found = divider.division()
     assert found is not None
     assert found.sequences[0].gpu.share == pytest.approx(0.9)
+
+
+def test_from_a_launch_without_a_record_on_it_is_not_known_what_the_gpu_does() -> None:
+    """As in the first graphs that are launched once records are on again."""
+    first = Call(LAUNCH, 0, 1, 1, ((1, 5, KERNEL),))
+    others = [Call(LAUNCH, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)) for begin in (20, 30, 40)]
+    lost = Call(LAUNCH, 10, 11, 1, ())
+    window = np.zeros(1, dtype_of(Window))
+    window["began_ns"] = window["settled_ns"] = BASE_NS
+    window["records"] = 1
+    for windows, gpu in ((RecordWindows.of(window), 12 / 24), (NO_WINDOWS, 12 / 35)):
+        calls = [first, lost, *others]
+        ((read, records, batch, now),) = readings(calls, [45], windows=windows)
+        divider = ProcessDivider(COARSE)
+        divider.feed(read, records, batch, now, ended=True)
+        found = divider.division()
+        assert found is not None
+        (sequence,) = found.sequences
+        assert sequence.gpu.share == pytest.approx(gpu, abs=0.02)

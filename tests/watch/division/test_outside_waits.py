@@ -160,3 +160,13 @@ def test_where_it_cannot_be_told_the_thread_may_have_waited(work: object, gap: o
     spins, asleep = outside.possible_ns(1, since(0))
     assert spins == pytest.approx(share * took[:-1].sum())
     assert asleep == 0
+
+
+def test_a_thread_that_sleeps_for_something_else_does_not_spin() -> None:
+    """As one that waits for its input: the next call does not depend on how long the work took."""
+    took, after = noisy(5 * MS), noisy(2 * MS)
+    calls, work = program(took, took + after)
+    end = int(calls.spans.ends[-1])
+    for share, expected in ((0.05, 0), (1, STEPS - 1)):
+        samples = int64s([[0, 0, 0], [end + 1, 0, round(share * end)]])
+        assert count(waits(calls, work, {1: samples})) == expected

@@ -32,6 +32,7 @@ from stallprobes.watch.division.instants import (
     SequenceTimes,
     Spans,
     ThreadCalls,
+    united,
 )
 from stallprobes.watch.division.outside_waits import OUTSIDE, OUTSIDE_NAME, OutsideWaits
 from stallprobes.watch.division.parts import Part
@@ -63,6 +64,7 @@ from stallprobes.watch.division.recorded_times import (
     away,
     recorded,
     unfollowed,
+    without,
 )
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
@@ -100,6 +102,9 @@ _CALL_LOSSES = (LossKind.NO_BLOCK,)
 # Longest time (ns) from the return of a call to the start of its work on a GPU that does nothing else. Work that starts
 # later ran behind other work.
 _QUEUED_NS = 100_000
+# Largest share of the launches in a slice of time that may have no record because CUPTI made none. With more, launches
+# of the program may have no work, as those of graphs without kernels.
+_MOST_WITHOUT = 0.3
 # Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
 # before it.
 _DISPLACING_FACTOR = 1.25
@@ -195,6 +200,8 @@ class ProcessDivider:
         self._kernels: Int64s = NONE
         self._losses: tuple[int, ...] = ()
         self._lost = NO_SPANS
+        # Times with records in which CUPTI made none of some work.
+        self._silent = NO_SPANS
         self._done_ns = self._fed_ns = 0
         self._settled_ns: int | None = None
         self._switches = 0
@@ -328,8 +335,28 @@ class ProcessDivider:
         self._losses = losses
 
     def _note_lost(self, begin_ns: int, end_ns: int) -> None:
-        lost = Spans(int64s([begin_ns]), int64s([end_ns]))
-        self._lost = Spans.united(*map(np.concatenate, zip(self._lost, lost, strict=True)))
+        self._lost = united((self._lost, Spans(int64s([begin_ns]), int64s([end_ns]))))
+
+    def _note_silence(self, process: WatchedProcess, operations: Rows, spans: Spans) -> None:
+        """Note the times without records in ``spans``: from a launch without one until the next work with one.
+
+        Of the first graphs that a program launches once kernels are recorded again, CUPTI (13.5) makes no records.
+        """
+        if not len(process.windows) or not len(operations):
+            return
+        launching = by_number(self._functions, lambda each: each.family is CallFamily.LAUNCH) != 0
+        calls = rows_where(self._calls, launching[self._calls["function"]] & (self._calls["correlation"] > 0))
+        ends = column(calls, "end")
+        place = spans.place(column(calls, "begin"))
+        calls = rows_where(calls, (place >= 0) & (place == spans.place(ends)))
+        unseen = ~np.isin(calls["correlation"], operations["correlation"])
+        if not 0 < np.count_nonzero(unseen) <= _MOST_WITHOUT * len(calls):
+            return
+        begins, starts = column(calls, "begin")[unseen], column(operations, "start")
+        following = starts.searchsorted(column(calls, "end")[unseen], "left")
+        known = following < len(starts)
+        begins, ends = begins[known], starts[following[known]]
+        self._silent = united((self._silent, Spans.united(begins, np.minimum(ends, spans.ends[spans.place(begins)]))))
 
     def _note_start_up(
         self, start_up: StartUp, process: WatchedProcess, records: NDArray[Any], calls: CallBatch
@@ -391,6 +418,8 @@ class ProcessDivider:
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
+        self._note_silence(process, begun, spans)
+        spans = without(spans, self._silent)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
@@ -595,8 +624,9 @@ class ProcessDivider:
         self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
         self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
-        lost = self._lost.ends > min(oldest, self.done_ns)
-        self._lost = Spans(self._lost.begins[lost], self._lost.ends[lost])
+        self._lost, self._silent = (
+            _ending_after(min(oldest, self.done_ns), each) for each in (self._lost, self._silent)
+        )
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
@@ -669,6 +699,12 @@ def _in_order_of_starts(operations: Rows) -> Rows:
     some = order[together]
     order[together] = some[np.lexsort((operations["correlation"][some], starts[some]))]
     return rows_at(operations, order)
+
+
+def _ending_after(time_ns: int, spans: Spans) -> Spans:
+    """The spans that end after a time."""
+    kept = spans.ends > time_ns
+    return Spans(spans.begins[kept], spans.ends[kept])
 
 
 def _late(rows: Rows, begin_ns: int) -> tuple[Int64s, Int64s]:

@@ -41,6 +41,9 @@ _LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
 # Limit of the slope plus two standard errors, below which the host computes: where the work's time varies by more than
 # the error of the clocks, which makes any slope smaller.
 _COMPUTES = -0.5
+# Largest factor between the work's time in gaps that are waits and the time for which the thread did not sleep outside
+# calls, unless the GPU wakes it: who sleeps for something else does not spin.
+_MOST_AWAKE = 1.25
 # Functions by which work of the GPU calls a function of the host, which may wake a thread. A gap after such a call
 # counts as a wait if the thread sleeps for at least the share _LEAST_ASLEEP of the work's time, unless the slope
 # excludes it.
@@ -50,13 +53,16 @@ _WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
 @dataclass
 class _Gaps:
     """The gaps between calls of two functions: their number, in how many work ended, and of these the sums of the
-    work's time (ms), of that after it, and of their products. ``asleep_ns``: how long the thread slept in slices of
-    time in which work took ``pending_ns`` of such gaps."""
+    work's time (ms), of that after it, and of their products. ``asleep_ns`` and ``awake_ns``: how long the thread slept
+    outside calls, and did not, in slices of time in which work took ``pending_ns`` of such gaps. ``wakes``: the GPU
+    wakes the thread."""
 
     counts: Int64s = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(5))
     asleep_ns: float = 0.0
+    awake_ns: float = 0.0
     pending_ns: float = 0.0
+    wakes: bool = False
 
     def add(self, work_ns: Int64s, after_ns: Int64s) -> None:
         ended = after_ns >= -_CLOCK_ERROR_NS
@@ -75,8 +81,10 @@ class _Gaps:
         slope = (products - work * after) / scatter
         left = max(squares_after - after * after - slope * slope * scatter, 0.0) + (_CLOCK_ERROR_NS / 1e6) ** 2
         error: float = (left / scatter / ended) ** 0.5
-        if self.pending_ns and self.asleep_ns >= _LEAST_ASLEEP * self.pending_ns:
+        if self.wakes and self.pending_ns and self.asleep_ns >= _LEAST_ASLEEP * self.pending_ns:
             return bool(slope + _DEVIATIONS * error > _LEAST_SLOPE)
+        if not self.wakes and self.pending_ns > _MOST_AWAKE * self.awake_ns > 0:
+            return False
         if slope - _DEVIATIONS * error > _LEAST_SLOPE and slope + error < _MOST_SLOPE:
             return True
         return False if slope + 2 * error < _COMPUTES and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
@@ -104,7 +112,7 @@ class OutsideWaits:
         for names, sums in self._work.get(thread, {}).items():
             wait, lasted = self._gaps[names].wait, int(sums.during(times).sum())
             spins += lasted if wait is None else 0
-            sleeps += lasted if names[0] in self._wakes and not wait else 0
+            sleeps += lasted if self._gaps[names].wakes and not wait else 0
         return spins, sleeps
 
     def with_waits(
@@ -122,12 +130,11 @@ class OutsideWaits:
         self._wakes = int64s([number for number, name in functions.items() if name.startswith(_WAKES)])
         found = {}
         for thread, calls in threads.items():
-            passed = passed_ns(cpu.get(thread), begin_ns, end_ns) if len(self._wakes) else None
+            passed = passed_ns(cpu.get(thread), begin_ns, end_ns)
             inside = calls.spans.within(begin_ns, end_ns)
-            asleep = None
-            if passed is not None:
-                asleep = end_ns - begin_ns - int((inside.ends - inside.begins).sum()) - sum(passed)
-            found[thread] = self._with_waits(thread, calls, operations, asleep, begin_ns)
+            outside = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
+            slept = None if passed is None else (max(outside - sum(passed), 0.0), min(float(outside), sum(passed)))
+            found[thread] = self._with_waits(thread, calls, operations, slept, begin_ns)
         return found
 
     def _with_waits(
@@ -135,7 +142,7 @@ class OutsideWaits:
         thread: int,
         calls: ThreadCalls,
         operations: Rows,
-        asleep_ns: float | None,
+        slept: tuple[float, float] | None,
         begin_ns: int,
     ) -> ThreadCalls:
         if not len(calls.functions):
@@ -157,20 +164,22 @@ class OutsideWaits:
         pending, new = took >= _LEAST_WORK_NS, calls.spans.begins[gaps] >= begin_ns
         waits = np.zeros(len(gaps), dtype=np.bool_)
         pairs = functions << 32 | calls.functions[gaps]
-        for pair in np.unique(pairs[pending]).tolist():
+        for pair in np.unique(pairs[pending | np.isin(functions, self._wakes)]).tolist():
             names = pair >> 32, pair & 0xFFFFFFFF
-            known = self._gaps.setdefault(names, _Gaps())
+            known = self._gaps.setdefault(names, _Gaps(wakes=names[0] in self._wakes))
             same = pairs == pair
             counted = same & new & pending
             known.add(took[counted], after[counted])
-            if asleep_ns is not None and pair >> 32 in self._wakes and counted.any():
+            if slept is not None and counted.any():
                 # Not all work is recorded.
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
-                known.asleep_ns += asleep_ns
-            ended = counted & (after >= 0)
+                known.asleep_ns += slept[0]
+                known.awake_ns += slept[1]
             sums = self._work.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=1))
-            lasted = took + after if names[0] in self._wakes else took
-            add_at(sums, calls.spans.begins[gaps][ended], lasted[ended])
+            # A thread may be woken long after the work, and all of the gap be a wait.
+            chosen = same & new if known.wakes else counted & (after >= 0)
+            lasted = took + after if known.wakes else took
+            add_at(sums, calls.spans.begins[gaps][chosen], lasted[chosen])
             if known.wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
