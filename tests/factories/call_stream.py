@@ -235,7 +235,10 @@ class CallStream:
             rows[field] = found[field]
         rows["start_ns"], rows["end_ns"] = found["start"], found["end"]
         peer = found["kind"] == RecordKind.PEER_COPY
-        rows["peer"][peer], rows["thread"][~peer] = found["thread"][peer], found["thread"][~peer]
+        rows["peer"][peer] = found["thread"][peer]
+        # A kernel has the shape of its blocks there.
+        of_thread = ~peer & (found["kind"] != RecordKind.KERNEL)
+        rows["thread"][of_thread] = found["thread"][of_thread]
         rows["name"] = [names.get(place, 0) for place in found["name"].tolist()]
         # In the order in which they were delivered, once the last one has ended. A switch has a clock of its own.
         ends = np.where(found["kind"] == RecordKind.CONTEXT_SWITCH, 0, found["end"])

@@ -549,7 +549,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     stream->ends[stream->submitted++ % QUEUE] = end;
     write_times(&node, begin, end);
     if (wanted)
-        enqueue(stream, (struct stand_in_work){KERNEL, 0, 0, 0, 0, correlation, "spin", 0, 0, NULL}, begin, end, NULL,
+        enqueue(stream, (struct stand_in_work){KERNEL, 1, 0, 0, 0, correlation, "spin", 0, 0, NULL}, begin, end, NULL,
                 NULL);
     pthread_mutex_unlock(&state);
     LEAVE(cuLaunchKernel, 0);
@@ -604,7 +604,7 @@ int cuGraphLaunch(void *executable, void *handle)
         uint64_t begin = place(stream, NULL, graph->nodes[at].ns), end = stream->tail;
         write_times(&graph->nodes[at], begin, end);
         if (wanted)
-            enqueue(stream, (struct stand_in_work){KERNEL, 0, 0, 0, 0, correlation, "spin", 0, 0, NULL}, begin, end,
+            enqueue(stream, (struct stand_in_work){KERNEL, 1, 0, 0, 0, correlation, "spin", 0, 0, NULL}, begin, end,
                     NULL, NULL);
     }
     stream->ends[stream->submitted++ % QUEUE] = stream->tail;

@@ -11,6 +11,7 @@ from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import Certainty
 from stallprobes.watch.division.binned_sums import CLOCKS, Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
+from stallprobes.watch.division.pending import FEW_BLOCKS
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
     MOST_UNKNOWN,
@@ -49,6 +50,8 @@ _LEAST_OF_STEP = 0.03
 # Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
 # time off the CPU this share of the time between calls. The time ready to run is named at the same share.
 _LEAST_OFF_CPU = 0.1
+# Smallest share of the time of kernels in kernels of few blocks that is said.
+_LEAST_SMALL = 0.5
 # Age (ns) of a call in flight from which on it is said before the verdict, if the threads make no other call.
 _HANGS_NS = 10_000_000_000
 # Smallest number of seconds that is printed as minutes.
@@ -154,6 +157,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         why = f"{percent(sequence.may_wait)} of the time it computes, or waits for the GPU outside calls"
         return f"{either}: {why}; its lines show which.{others}", f"{either}: it computes or waits.", f"{either}."
     too = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
+    if sequence.second is Bound.WAIT and sequence.could_overlap:
+        too = " Without its waits, kernels of its streams could run beside each other."
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))
 
@@ -363,9 +368,16 @@ def _communication(sequence: SequenceDivision) -> str:
 
 
 def _operations(sequence: SequenceDivision) -> str:
-    """The rate of kernels, copies and fills in a sentence; "" without any."""
+    """The rate of kernels, copies and fills in a sentence, and whether the kernels are small; "" without any."""
     rate = 1e9 * sequence.operations / sequence.covered_ns if sequence.covered_ns else 0.0
-    return f" {format_count(round(rate)) if rate >= 10 else three(rate)} operations a second run on it." if rate else ""
+    small = ""
+    if sequence.few_blocks >= _LEAST_SMALL and sequence.gpu.share >= CAUSE_LIMIT:
+        small = (
+            f" Kernels of at most {FEW_BLOCKS} blocks, which leave most of a GPU unused, take "
+            f"{percent(sequence.few_blocks)} of its kernels' time."
+        )
+    said = f" {format_count(round(rate)) if rate >= 10 else three(rate)} operations a second run on it."
+    return f"{said}{small}" if rate else ""
 
 
 def _at_most(figure: Figure) -> str:

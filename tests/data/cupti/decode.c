@@ -3,7 +3,8 @@
  * The names of the newest records (KERNEL, COPY, PEER_COPY, MEMSET, OVERHEAD) are given on the compiler's command line.
  * Standard output: the version of CUPTI's interface and the size of each kind; then a line for each record with the
  * kind, start, end, device, context, stream, correlation, subkind, source, target, bytes, thread, name, source device and
- * target device; 0 where a record has no such field.
+ * target device; 0 where a record has no such field. After the line of a kernel comes one with its blocks in the grid,
+ * and the threads, registers and shared memory (bytes) of a block.
  */
 #include <cupti_activity.h>
 #include <cupti_version.h>
@@ -42,6 +43,9 @@ int main(int count, char **arguments) {
             KERNEL *r = (KERNEL *)record;
             line(r->kind, r->start, r->end, r->deviceId, r->contextId, r->streamId, r->correlationId, 0, 0, 0, 0, 0,
                  r->name, 0, 0);
+            printf("%.0f %.0f %u %.0f\n", (double)(uint32_t)r->gridX * (uint32_t)r->gridY * (uint32_t)r->gridZ,
+                   (double)(uint32_t)r->blockX * (uint32_t)r->blockY * (uint32_t)r->blockZ, r->registersPerThread,
+                   (double)(uint32_t)r->staticSharedMemory + (uint32_t)r->dynamicSharedMemory);
             at += sizeof *r;
             break;
         }

@@ -161,6 +161,8 @@ static void fill(uint8_t *record, const struct stand_in_work *work)
     put(record, 0, &kind, 4);
     switch (work->kind) {
     case KERNEL:
+        if (work->subkind)
+            put(record, 52, (uint32_t[]){work->subkind, 1, 1, 128, 1, 1}, 24);
         put(record, 16, &start, 8), put(record, 24, &end, 8);
         put(record, 40, &device, 4), put(record, 44, &context, 4), put(record, 48, &stream, 4);
         put(record, 92, &work->correlation, 4), put(record, 104, &work->name, 8);

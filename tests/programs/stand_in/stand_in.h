@@ -31,7 +31,7 @@ struct stand_in_function {
     char name[60];
 };
 
-/* One piece of work of the GPU, or a record of the driver. */
+/* One piece of work of the GPU, or a record of the driver. ``subkind`` of a kernel: its blocks, 0 if nothing says. */
 struct stand_in_work {
     uint32_t kind;
     uint32_t subkind;

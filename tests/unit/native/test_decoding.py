@@ -26,7 +26,9 @@ SIZES = {
 PLACES = {
     RecordKind.KERNEL: {
         "start": (16, "Q"), "end": (24, "Q"), "device": (40, "I"), "context": (44, "I"), "stream": (48, "I"),
-        "correlation": (92, "I"), "name": (104, "Q"),
+        "correlation": (92, "I"), "name": (104, "Q"), "registers": (6, "H"), "grid_x": (52, "i"), "grid_y": (56, "i"),
+        "grid_z": (60, "i"), "block_x": (64, "i"), "block_y": (68, "i"), "block_z": (72, "i"),
+        "fixed_shared": (76, "i"), "shared": (80, "i"),
     },
     RecordKind.COPY: {
         "subkind": (4, "B"), "source": (5, "B"), "target": (6, "B"), "bytes": (8, "Q"), "start": (16, "Q"),
@@ -51,6 +53,7 @@ PLACES = {
 }  # fmt: skip
 CASES = [(kind, version) for kind, sizes in SIZES.items() for version in sizes]
 THREAD = 2
+SHAPE = ("registers", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "fixed_shared", "shared")
 
 
 def laid_out(kind: RecordKind, version: int) -> tuple[bytes, dict[str, int]]:
@@ -59,7 +62,9 @@ def laid_out(kind: RecordKind, version: int) -> tuple[bytes, dict[str, int]]:
     struct.pack_into("<I", raw, 0, kind)
     values = {}
     for number, (name, (place, form)) in enumerate(PLACES[kind].items(), 1):
-        values[name] = {"B": 0xF0, "I": 0xF000_0000, "Q": 1_763_777_777_000_000_000}[form] + number
+        values[name] = {"B": 0xF0, "H": 0xF000, "i": 0x7000_0000, "I": 0xF000_0000, "Q": 1_763_777_777_000_000_000}[
+            form
+        ] + number
         if name == "object":
             values[name] = THREAD
         struct.pack_into(f"<{form}", raw, place, values[name])
@@ -75,9 +80,23 @@ def test_a_record_of_every_version_is_decoded(kind: RecordKind, version: int) ->
     assert size_of(kind, version) == len(raw)
     found = decoded(raw, version)
     assert found is not None
-    assert found == {name: values.get(name, 0) for name in found} | {"kind": kind}
+    # The largest numbers that fit.
+    shape = {"blocks": 2**32 - 1, "shape": 2**32 - 1} if kind is RecordKind.KERNEL else {}
+    assert found == {name: values.get(name, 0) for name in found} | {"kind": kind} | shape
     # The other way round: nothing of the record is left out.
-    assert {name for name in values if name != "object"} <= set(found)
+    assert {name for name in values if name not in ("object", *SHAPE)} <= set(found)
+
+
+def test_the_shape_of_a_kernel_is_packed() -> None:
+    raw = bytearray(laid_out(RecordKind.KERNEL, 130_500)[0])
+    for name, value in zip(SHAPE, (40, 4, 3, 2, 32, 4, 2, 1000, 33), strict=True):
+        place, form = PLACES[RecordKind.KERNEL][name]
+        struct.pack_into(f"<{form}", raw, place, value)
+    found = decoded(bytes(raw), 130_500)
+    assert found is not None
+    assert found["blocks"] == 24
+    # 256 threads with 40 registers each, and 1033 bytes of shared memory.
+    assert found["shape"] == 255 | 40 << 10 | 65 << 18
 
 
 @pytest.mark.parametrize("kind", SIZES)

@@ -11,6 +11,20 @@
     TAKE_GPU_WORK(record), activity->subkind = (record)->subkind, activity->source = (record)->source,                 \
     activity->target = (record)->target, activity->bytes = (record)->bytes
 
+static uint32_t up_to(uint64_t number, uint32_t most)
+{
+    return number < most ? (uint32_t)number : most;
+}
+
+/* Threads, registers and shared memory of a kernel's block, as a watch file has them. */
+static uint32_t shape_of(const struct ss_kernel_record *kernel)
+{
+    uint64_t threads = (uint64_t)(uint32_t)kernel->block_x * (uint32_t)kernel->block_y * (uint32_t)kernel->block_z;
+    uint64_t shared = (uint64_t)(uint32_t)kernel->fixed_shared + (uint32_t)kernel->shared;
+    return up_to(threads ? threads - 1 : 0, 0x3ff) | up_to(kernel->registers, 0xff) << 10 |
+           up_to((shared + 15) / 16, 0x3fff) << 18;
+}
+
 SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activity *activity)
 {
     /* Buffers are aligned, and records have sizes of multiples of 8 bytes. */
@@ -22,6 +36,9 @@ SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activi
         const struct ss_kernel_record *kernel = record;
         TAKE_GPU_WORK(kernel);
         activity->name = kernel->name;
+        uint64_t layer = (uint64_t)(uint32_t)kernel->grid_x * (uint32_t)kernel->grid_y;
+        activity->blocks = layer > UINT32_MAX ? UINT32_MAX : up_to(layer * (uint32_t)kernel->grid_z, UINT32_MAX);
+        activity->shape = shape_of(kernel);
         return 1;
     }
     case SS_KIND_COPY: {

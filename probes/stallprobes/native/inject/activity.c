@@ -237,6 +237,10 @@ static void decode(const uint8_t *raw)
         .name = activity.name ? name_place(activity.name) : 0,
         .thread = activity.thread,
     };
+    if (activity.kind == SS_KIND_KERNEL) {
+        record.subkind = activity.blocks;
+        record.thread = activity.shape;
+    }
     if (activity.kind == SS_KIND_PEER_COPY) {
         record.device = activity.source_device;
         record.thread = activity.target_device;

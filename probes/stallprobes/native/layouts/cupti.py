@@ -105,14 +105,27 @@ OBJECT_THREAD = 2
 
 @structure
 class KernelRecord(ctypes.Structure):
-    """CUpti_ActivityKernel; ``name`` is a string that lasts as long as its module."""
+    """CUpti_ActivityKernel; ``name`` is a string that lasts as long as its module.
+
+    ``grid_x`` to ``block_z``: its blocks in the grid, and the threads of a block; ``registers`` are those of a thread,
+    ``fixed_shared`` and ``shared`` bytes of shared memory of a block, that of the code and that of the launch.
+    """
 
     kind: UInt32
+    registers: Annotated[int, ctypes.c_uint16, At(6)]
     start: Annotated[int, ctypes.c_uint64, At(16)]
     end: UInt64
     device: Annotated[int, ctypes.c_uint32, At(40)]
     context: UInt32
     stream: UInt32
+    grid_x: Int32
+    grid_y: Int32
+    grid_z: Int32
+    block_x: Int32
+    block_y: Int32
+    block_z: Int32
+    fixed_shared: Int32
+    shared: Int32
     correlation: Annotated[int, ctypes.c_uint32, At(92)]
     name: Annotated[int, ctypes.c_uint64, At(104), Pointer("const char")]
 
@@ -245,8 +258,8 @@ class CallbackData(ctypes.Structure):
 class Activity(ctypes.Structure):
     """A record of any kind from the decoder; 0 in members that the kind does not have.
 
-    ``name`` belongs to a kernel, ``source_device`` and ``target_device`` to a peer copy, ``thread`` to a driver call or
-    to an overhead with a thread.
+    ``name``, ``blocks`` and ``shape`` (as in a watch file) belong to a kernel, ``source_device`` and ``target_device``
+    to a peer copy, ``thread`` to a driver call or to an overhead with a thread.
     """
 
     kind: UInt32
@@ -262,6 +275,8 @@ class Activity(ctypes.Structure):
     thread: UInt32
     source_device: UInt32
     target_device: UInt32
+    blocks: UInt32
+    shape: UInt32
     source: UInt8
     target: UInt8
 

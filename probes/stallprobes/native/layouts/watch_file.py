@@ -481,8 +481,10 @@ class WatchRecord(ctypes.Structure):
     """An activity record.
 
     ``name`` is the offset of the kernel's name in the names, plus 1. ``subkind`` is the direction of a copy, the reason
-    of an overhead, or the operation of a context switch, whose ``start`` is the GPU's own clock. ``thread`` is the
-    thread of an overhead, and the other device of a peer copy.
+    of an overhead, or the operation of a context switch, whose ``start`` is the GPU's own clock; of a kernel, the
+    number of its blocks. ``thread`` is the thread of an overhead, and the other device of a peer copy; of a kernel, the
+    shape of a block: from the lowest bit on its threads less 1 (10 bits), the registers of each (8 bits), and its
+    shared memory in units of 16 bytes (14 bits).
     """
 
     sequence: UInt64

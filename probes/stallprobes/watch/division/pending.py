@@ -67,12 +67,16 @@ CALL = np.dtype(
 # Fields of CALL that a ThreadCalls takes over as arrays beside its spans: the array's name there, and the field's
 # name in CALL.
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
-# Row of a GPU operation. ``seen``: it was known when the slice of time that contains it was divided. ``returned`` (when
-# its call returned) and ``thread`` are -1 while they are not known.
+# Largest number of blocks of a kernel that leaves most of a GPU unused: each runs on one multiprocessor, of which
+# GPUs of data centers have 40 to 148.
+FEW_BLOCKS = 16
+# Row of a GPU operation. ``few``: a kernel of few blocks. ``seen``: it was known when the slice of time with it was
+# divided. ``returned`` (when its call returned) and ``thread`` are -1 while they are not known.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
-        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("kind", "i1"), ("engine", "?"), ("seen", "?"),
+        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("kind", "i1"), ("engine", "?"), ("few", "?"),
+        ("seen", "?"),
     ]
 )  # fmt: skip
 
@@ -188,6 +192,8 @@ def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     communicates = kernel & np.isin(rows["name"], list(communication))
     operations["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
     operations["engine"] = needs_engine(rows)
+    # 0 is not known.
+    operations["few"] = kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS)
     operations["returned"] = operations["thread"] = -1
     return operations
 

@@ -31,6 +31,9 @@ MOST_UNKNOWN = 0.05
 _WIDEST = 0.4
 # Width of an interval from which on it says nothing: its limits are those of all shares.
 _UNLIMITED = 0.95
+# Smallest share of the time of kernels that is in kernels of few blocks, from which kernels of different streams could
+# run beside each other.
+LEAST_FEW = 0.8
 # Error of the price of waiting (share of the time) beside that of the figures that it is reckoned with: what really ran
 # without its waits, or was replayed so, gained 0 to 3 points more or less (random programs, H200).
 PRICE_ERROR = 0.02
@@ -206,6 +209,13 @@ class SequenceDivision(BoundTime, kw_only=True):
         bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
     ] = False
     late_ns: Annotated[Unsigned, about("Work that became known too late to be counted.")] = 0
+    few_blocks: Annotated[
+        Share,
+        about(
+            "Share of the time of its kernels in kernels of at most 16 blocks, which leave most of a GPU unused; 0 too "
+            "where that is not known."
+        ),
+    ] = 0.0
 
     @property
     def divided(self) -> bool:
@@ -232,6 +242,13 @@ class SequenceDivision(BoundTime, kw_only=True):
     def _sampled(self) -> tuple[Figure, Figure]:
         """Its figures with the intervals that come from samples of the time."""
         return Figure(self.host.share, min(self.host.low + self.may_wait, 1.0), self.host.high), self.gpu
+
+    @property
+    def could_overlap(self) -> bool:
+        """True if nothing but overlap of kernels of its streams, which are small, makes its waits cost something."""
+        return (
+            self.few_blocks >= LEAST_FEW and self.price.share < CAUSE_LIMIT - CLOSE and self.price.high >= CAUSE_LIMIT
+        )
 
     @property
     def steady_ns(self) -> int:

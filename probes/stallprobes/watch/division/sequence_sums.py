@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
@@ -26,6 +26,7 @@ from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, P
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import CAUSE_LIMIT, SequenceDivision, bounds_of, hides_waits, is_vague, price_of
+from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
@@ -53,6 +54,7 @@ class SequenceSums:
         self._waits = WaitSums(origin_ns)
         self.cpu = CpuSums(origin_ns)
         self.collectives = CollectiveLog()
+        self._streams = StreamSums(origin_ns)
         self._late, self._operations = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
@@ -73,7 +75,9 @@ class SequenceSums:
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
         # An operation that ends where a bin begins is in the bin before.
-        add_at(self._operations, ends[(ends > begin) & (ends <= until)] - 1)
+        ended = (ends > begin) & (ends <= until)
+        add_at(self._operations, ends[ended] - 1)
+        self._streams.add(rows_where(rows, ended))
 
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
@@ -121,6 +125,10 @@ class SequenceSums:
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
         beside = figure(works - sums[:, APART], whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
+        use = self._streams.use(times)
+        # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
+        overlapping = 1 - max(host.share, gpu.share * use.busiest) if use.could_overlap and most > 0 else 0.0
+        most = max(most, overlapping)
         price = price_of(host, beside, gains[Bound.WAIT], least, most)
         late_ns = int(self._late.during(times).sum())
         late = late_ns / covered if covered else 0.0
@@ -133,7 +141,9 @@ class SequenceSums:
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None
-        elif may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible):
+        elif (may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible)) or (
+            overlapping >= CAUSE_LIMIT and second is None and verdict is not Bound.WAIT
+        ):
             second = Bound.WAIT
         if may_wait:
             host = Figure(host.share, max(host.low - may_wait, 0.0), host.high)
@@ -157,6 +167,7 @@ class SequenceSums:
             may_wait=may_wait,
             interpreter=min(sleeps.interpreter, 1.0),
             late_ns=late_ns,
+            few_blocks=use.few_blocks,
             verdict=verdict,
             second=second,
             waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),

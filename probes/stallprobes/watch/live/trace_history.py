@@ -286,8 +286,9 @@ class _ProcessPart:
         """The GPU work as rows of a trace, each with the call that submitted it."""
         rows = self._work
         work = np.zeros(len(rows), WORK)
-        for column in ("kind", "device", "stream", "subkind", "correlation"):
+        for column in ("kind", "device", "stream", "correlation"):
             work[column] = rows[column]
+        work["subkind"] = np.where(rows["kind"] == int(RecordKind.KERNEL), 0, rows["subkind"])
         work["start_ns"], work["end_ns"] = rows["start"], rows["end"]
         work["context"] = int64s(rows["context"]) + self._offset
         work["memory"] = int64s(rows["source"]) | int64s(rows["target"]) << 8

@@ -1,0 +1,58 @@
+"""How a sequence's work is spread over streams, and what that says of its waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.binned_sums import since
+from stallprobes.watch.division.instants import COPY, KERNEL
+from stallprobes.watch.division.pending import OPERATION
+from stallprobes.watch.division.stream_sums import StreamSums, WorkSpread
+
+MS = 1_000_000
+
+
+def operations(*rows: tuple[int, int, int, bool]) -> Rows:
+    """Operations one after the other: stream, length (ms), kind, and whether a kernel has few blocks."""
+    made, now = np.zeros(len(rows), OPERATION), 1
+    for row, (stream, ms, kind, few) in zip(made, rows, strict=True):
+        row["start"], row["end"] = now, now + ms * MS
+        row["stream"], row["kind"], row["few"] = stream, kind, few
+        now += ms * MS
+    return made
+
+
+def use(*rows: tuple[int, int, int, bool]) -> WorkSpread:
+    sums = StreamSums(0)
+    sums.add(operations(*rows))
+    return sums.use(since(0))
+
+
+def test_without_work_nothing_could_overlap() -> None:
+    assert use() == WorkSpread(0.0, 1.0)
+    assert not use().could_overlap
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "overlaps"),
+    [
+        (((7, 3, KERNEL, True), (7, 1, KERNEL, True)), WorkSpread(1.0, 1.0), False),
+        (((7, 3, KERNEL, True), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75), True),
+        # One that fills the GPU leaves no room.
+        (((7, 3, KERNEL, False), (8, 1, KERNEL, True)), WorkSpread(0.25, 0.75), False),
+        # Copies are no kernels.
+        (((7, 3, COPY, False), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75), True),
+    ],
+)
+def test_small_kernels_of_several_streams_could_overlap(
+    rows: tuple[tuple[int, int, int, bool], ...], expected: WorkSpread, overlaps: bool
+) -> None:
+    assert use(*rows) == expected
+    assert use(*rows).could_overlap is overlaps
+
+
+def test_streams_beyond_the_limit_count_as_one() -> None:
+    found = use(*((stream, 1, KERNEL, True) for stream in range(200)))
+    assert found.busiest == pytest.approx((200 - 64) / 200)
