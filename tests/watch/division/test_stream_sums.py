@@ -26,7 +26,8 @@ def operations(*rows: tuple[int, int, int, bool]) -> Rows:
 
 def use(*rows: tuple[int, int, int, bool]) -> WorkSpread:
     sums = StreamSums(0)
-    sums.add(operations(*rows))
+    made = operations(*rows)
+    sums.add(made, made["end"] > 0)
     return sums.use(since(0))
 
 

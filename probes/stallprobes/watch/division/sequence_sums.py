@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from stallprobes.records.rows import Rows, rows_where
+from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
@@ -77,7 +77,7 @@ class SequenceSums:
         # An operation that ends where a bin begins is in the bin before.
         ended = (ends > begin) & (ends <= until)
         add_at(self._operations, ends[ended] - 1)
-        self._streams.add(rows_where(rows, ended))
+        self._streams.add(rows, ended)
 
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""

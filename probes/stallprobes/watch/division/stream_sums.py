@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
-from stallprobes.watch.division.instants import COPY
+from stallprobes.watch.division.instants import COPY, Flags
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import distinct
@@ -36,19 +38,19 @@ class StreamSums:
         self._streams: dict[int, BinnedSums] = {}
         self._kernels, self._few = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
 
-    def add(self, rows: Rows) -> None:
-        """Add operations (OPERATION), at their ends."""
-        ends = column(rows, "end") - 1
-        lasted = ends + 1 - column(rows, "start")
-        streams = column(rows, "context") << 32 | column(rows, "stream")
+    def add(self, rows: Rows, chosen: Flags) -> None:
+        """Add the ``chosen`` operations (OPERATION), at their ends."""
+        every = slice(None) if chosen.all() else np.flatnonzero(chosen)
+        ends, starts, contexts, streams = (column(rows, name)[every] for name in ("end", "start", "context", "stream"))
+        lasted, ends, streams = ends - starts, ends - 1, contexts << 32 | streams
         for stream in distinct(streams).tolist():
             key = stream if stream in self._streams or len(self._streams) < _MOST_STREAMS else -1
-            chosen = streams == stream
-            add_at(self._streams.setdefault(key, BinnedSums(self._origin_ns, columns=1)), ends[chosen], lasted[chosen])
-        kernels = rows["kind"] != COPY
-        add_at(self._kernels, ends[kernels], lasted[kernels])
-        few = kernels & rows["few"]
-        add_at(self._few, ends[few], lasted[few])
+            same = streams == stream
+            add_at(self._streams.setdefault(key, BinnedSums(self._origin_ns, columns=1)), ends[same], lasted[same])
+        kernels, few = rows["kind"][every] != COPY, rows["few"][every]
+        for sums, kind in ((self._kernels, kernels), (self._few, few)):
+            if kind.any():
+                add_at(sums, ends[kind], lasted[kind])
 
     def use(self, times: Times) -> WorkSpread:
         """How the work in ``times`` is spread."""
