@@ -22,6 +22,7 @@ from stallprobes.watch.division.result import (
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 from stallprobes.watch.reading.cpu_supply import ChildProcesses
+from stallprobes.watch.sentences import frame_text
 
 # Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
 # state of all sequences. Of the other sequences, the report only counts the threads.
@@ -277,7 +278,8 @@ def step_text(sequence: SequenceDivision) -> str:
     if growth is not None:
         more = "longer" if growth.last_ns > growth.first_ns else "shorter"
         first, last = duration_ns(growth.first_ns), duration_ns(growth.last_ns)
-        grew = f"Its steps became ever {more}: {first} at first, {last} at last."
+        at = f", most of the difference at {frame_text(growth.place)}" if growth.place else ""
+        grew = f"Its steps became ever {more}: {first} at first, {last} at last{at}."
     if step is None:
         return grew
     size = f" of {size_text(step.bytes)}" if step.bytes else ""

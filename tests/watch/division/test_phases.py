@@ -17,6 +17,7 @@ from stallprobes.watch.division.phases import labels_of
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import step_text, verdict_text
 from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 
 MS, SECOND = 1_000_000, 1_000_000_000
 
@@ -150,4 +151,7 @@ def test_steps_that_become_ever_longer_are_no_phases() -> None:
     assert grown.growth is not None
     assert (grown.growth.first_ns, grown.growth.last_ns) == pytest.approx((27 * MS, 76 * MS), rel=0.1)
     assert "Its steps became ever longer: " in step_text(grown)
+    place = StackFrame(kind=FrameKind.PYTHON, function="hook", file="/home/me/train.py", line=12)
+    placed = grown.changed(growth=grown.growth.changed(place=place))
+    assert "at last, most of the difference at train.py:12 in hook." in step_text(placed)
     assert divided(steps(0, 1500, 18, 20), 31, ended=True).growth is None

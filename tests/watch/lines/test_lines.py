@@ -26,7 +26,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, WaitShare
+from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, StepGrowth, WaitShare
 from stallprobes.watch.line_text import (
     inner_text,
     line_text,
@@ -794,3 +794,33 @@ def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() ->
     outside = WaitShare(function=OUTSIDE_NAME, calls=9, ns=9, share=1.0)
     assert "outside calls" in remedy_text(made, process_with(), divided(Bound.WAIT).changed(waits=(outside,)))
     assert remedy_text(made, process_with(), divided(Bound.WAIT)).startswith("Do this work of the host once")
+
+
+class _TenSeconds(SampleSums):
+    """Samples of ten seconds."""
+
+    @property
+    def until_ns(self) -> int:
+        return at_ns(10 * SECOND_US)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "line"),
+    [((100, 100), (100, 600), 30), ((300, 300), (300, 300), None), ((100, 200), (600, 200), 20)],
+)
+def test_a_step_that_grows_names_the_line_that_grew(
+    first: tuple[int, int], later: tuple[int, int], line: int | None
+) -> None:
+    """Steps of 10 ms become 40 ms long; two lines have so many thousandths of the time at first and later."""
+    sums = _TenSeconds(at_ns(0))
+    for second in range(10):
+        begin = second * SECOND_US
+        parts = dict(zip((2, 3), first if second < 5 else later, strict=True))
+        made = [Sampled(begin + stack, begin + stack + 1, 1000 * ms, stack=stack) for stack, ms in parts.items()]
+        rest = Sampled(begin + 10, begin + 11, 1000 * (1000 - sum(parts.values())), stack=1)
+        sums.add(sample_batch([*made, rest]), NO_CALLS, TOGETHER)
+    division = divided(growth=StepGrowth(first_ns=10_000_000, last_ns=40_000_000))
+    (found,) = lines_of(sums, at_ns(0), (division,), STACKS, one_sequence)
+    assert found.growth is not None
+    place = found.growth.place
+    assert (None if place is None else place.line) == line

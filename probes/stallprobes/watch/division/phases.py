@@ -100,10 +100,10 @@ def growth_of(steps: BinnedSums, times: Times) -> StepGrowth | None:
     change, left = slope * (len(sums) - 1), float(np.std(lengths - first - slope * at))
     if abs(change) < max(np.log(_LEAST_FACTOR), _DEVIATIONS * left):
         return None
-    means = (
+    first_ns, last_ns = (
         _LEAST_BINS * width * steps.width_ns // int(part.sum()) for part in (sums[:_LEAST_BINS], sums[-_LEAST_BINS:])
     )
-    return StepGrowth(*means)
+    return StepGrowth(first_ns, last_ns)
 
 
 def with_phases(

@@ -11,6 +11,7 @@ from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, 
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
+from stallprobes.watch.reading.call_stack import StackFrame
 
 # Smallest share of the time of a sequence (threads that call by turns) at which calls blocked by one cause, such as
 # allocation or a lock, are the verdict on it.
@@ -137,6 +138,9 @@ class StepGrowth(Document):
 
     first_ns: Unsigned
     last_ns: Unsigned
+    place: Annotated[
+        StackFrame | None, about("The line whose time in a step changed most; null where it is not half of the change.")
+    ] = None
 
 
 class SequenceDivision(BoundTime, kw_only=True):

@@ -36,6 +36,8 @@ _LEAST_KNOWN = 10
 # Largest number of inner places of a line (in the functions that it calls) that are kept, and smallest share of the
 # line's cost that each must have.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
+# Smallest part of the change of a step's time that a line must make to be named with it.
+_LEAST_OF_GROWTH = 0.5
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -86,12 +88,16 @@ def lines_of(
     """
     read = _Read(samples, begin_ns, stacks, ended, roles)
     if divided is not None:
-        return tuple(map(read.sequence, divided))
+        sequences = tuple(map(read.sequence, divided))
+        if not any(sequence.growth for sequence in sequences):
+            return sequences
+        late = _Read(samples, (begin_ns + max(samples.until_ns, begin_ns)) // 2, stacks, ended, roles)
+        return tuple(_with_grown_line(sequence, late) for sequence in sequences)
     groups: dict[int, list[int]] = {}
     for thread in read.thread_ids:
         groups.setdefault(leader(thread), []).append(thread)
-    sequences = (read.sequence(SequenceDivision(threads=tuple(threads))) for threads in groups.values())
-    return tuple(sorted(sequences, key=lambda sequence: -sequence.samples))
+    alone = (read.sequence(SequenceDivision(threads=tuple(threads))) for threads in groups.values())
+    return tuple(sorted(alone, key=lambda sequence: -sequence.samples))
 
 
 def count_alike(division: SequenceDivision) -> bool:
@@ -108,6 +114,32 @@ def interval(ns: int, whole: SampleSum) -> Figure:
     middle = (share + square / 2) / (1 + square)
     width = _DEVIATIONS / (1 + square) * (share * (1 - share) / count + square / (4 * count)) ** 0.5
     return Figure(share, max(min(middle - width, share), 0.0), min(max(middle + width, share), 1.0))
+
+
+def _with_grown_line(sequence: ProgramSequence, late: _Read) -> ProgramSequence:
+    """A sequence whose growing step names the line that makes it grow, by the ``late`` half of the time."""
+    growth = sequence.growth
+    if growth is None:
+        return sequence
+    after = late.sequence(SequenceDivision(**attributes(sequence, SequenceDivision)))
+    first_ns, last_ns = sequence.ns - after.ns, after.ns
+    if min(first_ns, last_ns) <= 0:
+        return sequence
+    # The steps of each half take as long as those in its middle.
+    factor: float = growth.last_ns / max(growth.first_ns, 1)
+    early_step, late_step = growth.first_ns * factor**0.25, growth.first_ns * factor**0.75
+    times = {line.place: line.share.share * last_ns for line in after.lines}
+    changes = {
+        line.place: times.get(line.place, 0.0) / last_ns * late_step
+        - (line.share.share * sequence.ns - times.get(line.place, 0.0)) / first_ns * early_step
+        for line in sequence.lines
+        if line.place not in (None, PACKAGES, UNKNOWN_PYTHON)
+    }
+    whole = late_step - early_step
+    place = max(changes, key=lambda each: changes[each] / whole, default=None)
+    if place is None or changes[place] / whole < _LEAST_OF_GROWTH:
+        return sequence
+    return sequence.changed(growth=growth.changed(place=place))
 
 
 class _Read:

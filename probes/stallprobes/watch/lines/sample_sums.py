@@ -112,6 +112,11 @@ class SampleSums:
         """Calls since a time that calls of other threads held up."""
         return self._held_calls.since(begin_ns)
 
+    @property
+    def until_ns(self) -> int:
+        """The end of the last call; 0 without any."""
+        return self._log.until_ns
+
     def seconds_since(self, begin_ns: int) -> float:
         """The seconds from a time to the last call in which all calls were followed."""
         begins, ends = self._unfollowed.within(begin_ns, max(self._log.until_ns, begin_ns))
