@@ -299,13 +299,15 @@ def step_text(sequence: SequenceDivision) -> str:
 
 
 def sharers_text(process: ProcessFindings) -> str:
-    """The processes that share the GPU, in a sentence: ``On the same GPU: python3 (pid 806).``; "" without any."""
+    """The processes that share the GPU of one that is shared, in a sentence: ``On the same GPU: python3 (pid 806).``"""
+    if not process.sharers:
+        return "Who has the GPU meanwhile is not known: NVML names nobody else, as where that runs outside this container."
     named = [f"{sharer.name} (pid {sharer.pid})" for sharer in process.sharers[:_MOST_SHARERS]]
     if len(process.sharers) > _MOST_SHARERS:
         named.append(f"{len(process.sharers) - _MOST_SHARERS} more")
     server = any(sharer.name.startswith(_MPS_SERVER) for sharer in process.sharers)
     clients = " The MPS server works for its clients, of which this process may be one." if server else ""
-    return f"On the same GPU: {', '.join(named)}.{clients}" if named else ""
+    return f"On the same GPU: {', '.join(named)}.{clients}"
 
 
 def start_up_text(division: ProcessDivision, ended: bool) -> str:
