@@ -84,7 +84,7 @@ def test_records_are_on_and_off_in_turn_and_none_is_lost_while_they_are_on(stand
     found = process.windows
     assert found.on.tolist() == [at == 0 or at % 2 == 1 for at in range(len(found))]
     assert (found.begins[1:] == found.ends[:-1]).all()
-    assert found.begins[0] == process.started.monotonic_ns
+    assert found.begins[0] >= process.started.monotonic_ns
     # Each has settled, since the program waits again and again; the last may be too short.
     whole = found.on[:-1]
     assert (found.settled[:-1][whole] < found.ends[:-1][whole]).all()
@@ -152,7 +152,7 @@ def test_calls_alone_that_exceed_the_budget_are_not_followed_any_more(stand_in: 
     (process,) = _processes(folder)
     found = process.windows
     assert (found.on.tolist(), found.quiet.tolist()) == ([False, False], [False, True])
-    assert found.begins[0] == process.started.monotonic_ns
+    assert found.begins[0] >= process.started.monotonic_ns
     assert (process.records, process.kinds, process.lost_calls, process.not_held) == (0, frozenset(), 0, 0)
     assert (found.kept <= found.calls).all()
 

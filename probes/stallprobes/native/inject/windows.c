@@ -437,7 +437,8 @@ static void rate_calls(uint64_t now)
         return;
     }
     now = ss_clock();
-    open_window(self.since_ns, NOTHING_MORE);
+    /* Since the last look, of which the rate is. */
+    open_window(self.from_ns - (uint64_t)self.on.ns, NOTHING_MORE);
     close_window(now, self.on);
     open_window(now, QUIET);
     take_amount(now);
