@@ -112,7 +112,7 @@ def test_without_nvml_nobody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for second in range(3):
         sharers.look([10], second * PAUSE_NS)
     assert len(asked) == 1
-    assert sharers_text(sharers.named([process(10)])[0]) .startswith("Who has the GPU meanwhile is not known")
+    assert sharers_text(sharers.named([process(10)])[0]).startswith("Who has the GPU meanwhile is not known")
 
 
 def test_of_many_some_are_named() -> None:

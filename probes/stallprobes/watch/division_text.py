@@ -301,7 +301,9 @@ def step_text(sequence: SequenceDivision) -> str:
 def sharers_text(process: ProcessFindings) -> str:
     """The processes that share the GPU of one that is shared, in a sentence: ``On the same GPU: python3 (pid 806).``"""
     if not process.sharers:
-        return "Who has the GPU meanwhile is not known: NVML names nobody else, as where that runs outside this container."
+        return (
+            "Who has the GPU meanwhile is not known: NVML names nobody else, as where that runs outside this container."
+        )
     named = [f"{sharer.name} (pid {sharer.pid})" for sharer in process.sharers[:_MOST_SHARERS]]
     if len(process.sharers) > _MOST_SHARERS:
         named.append(f"{len(process.sharers) - _MOST_SHARERS} more")

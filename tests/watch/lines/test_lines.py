@@ -502,6 +502,34 @@ def test_time_of_a_librarys_own_thread_is_that_of_the_lines_that_called_the_libr
     assert [one.share.share for one in alone.lines] == [1.0]
 
 
+def test_time_of_a_librarys_own_thread_is_that_of_the_last_line_that_called_the_library_before() -> None:
+    """30 ms of preparation at one line, then 2 ms before the call for which the library's thread works for 20 ms."""
+    package = StackFrame(FrameKind.NATIVE, "Execute", "/opt/site-packages/jaxlib/xla.so", None, 1)
+    stacks = {**STACKS, 9: CallStack(native=(package,))}
+    samples, calls = [], []
+    for step in range(20):
+        begin = 60_000 * step
+        prepared, called, done = begin + 30_000, begin + 32_000, begin + 52_000
+        samples += [
+            Sampled(begin, prepared, 30_000, FREE, between=True, stack=1),
+            Sampled(prepared + 10, called, 2_000, LAUNCH, between=True, stack=2),
+            Sampled(called, done, 20_000, LAUNCH, between=True, stack=9, thread=OTHER, cpu=20_000 * (step + 1)),
+        ]
+        calls += [
+            slow(FREE, prepared, prepared + 10),
+            slow(LAUNCH, called, called + 10),
+            slow(LAUNCH, done, done + 10, thread=OTHER),
+        ]
+    sums = sums_of(samples, call_batch(calls))
+    (found,) = lines_of(sums, at_ns(0), None, stacks, one_sequence)
+    shares = {one.place.line: one.share.share for one in found.lines if one.place is not None}
+    before = {call[1]: ns for call, ns in sums.entered_before(OTHER, 9).items()}
+    assert [sums.functions[function] for function in before] == [LAUNCH]
+    assert set(shares) == {10, 20}
+    # As long as the other thread works, this line has the time.
+    assert shares[20] > 0.35
+
+
 def line(**of: object) -> ProgramLine:
     fields = {
         "place": STACKS[1].place, "stack": STACKS[1], "thread": MAIN, "samples": 50, "share": Figure(0.4, 0.35, 0.46),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from stallprobes.files.codec import attributes
@@ -60,6 +61,10 @@ class _LineSum:
         self.threads[key.thread] += sample.ns
         self.costs[key.stack] += cost_ns
         self.price += price
+
+
+# Time (ns) at lines of the program by thread and function.
+_PlacesOfCalls = dict[tuple[int, int], Counter[StackFrame]]
 
 
 class _Caller(NamedTuple):
@@ -154,7 +159,7 @@ class _Read:
         roles: Set[int],
     ) -> None:
         self._roles = roles
-        self._functions, self._stacks = samples.functions, stacks
+        self._functions, self._stacks, self._entered_before = samples.functions, stacks, samples.entered_before
         self._seconds = samples.seconds_since(begin_ns)
         self._sums: dict[int, list[_KeyedSum]] = {}
         for key, sample in samples.since(begin_ns, ended).items():
@@ -186,6 +191,7 @@ class _Read:
         waits = {key: KeyedWaits(key, made, 0, 0.0) for key, made in calls.items()}
         by_time = count_alike(division)
         callers = self._callers(mine)
+        entered = partial(self._entered, self._places_of_calls(mine))
         for key, sample in self._placed(mine):
             price = 0.0
             if key.kind in WAITING and sample.ns:
@@ -198,7 +204,7 @@ class _Read:
             if place != PACKAGES or key.thread in self._roles or not callers:
                 places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns)
                 continue
-            for caller in callers:
+            for caller in entered(key) or callers:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 line.add(key._replace(thread=caller.thread), part, price * caller.share, round(cost_ns * caller.share))
@@ -243,6 +249,29 @@ class _Read:
         whole = sum(ns.total() for ns in times.values())
         return [
             _Caller(place, ns.most_common(1)[0][0], ns.total() / whole) for place, ns in times.items() if ns.total()
+        ]
+
+    def _places_of_calls(self, mine: Iterable[_KeyedSum]) -> _PlacesOfCalls:
+        """How long (ns) a thread spent at each line of the program in and before calls of a function."""
+        times: _PlacesOfCalls = {}
+        for key, sample in mine:
+            place = place_of(self._stacks.get(key.stack))
+            if place not in (None, PACKAGES, UNKNOWN_PYTHON):
+                times.setdefault((key.thread, key.function), Counter())[place] += sample.ns
+        return times
+
+    def _entered(self, places: _PlacesOfCalls, key: SampleKey) -> list[_Caller]:
+        """The lines by which other threads entered the library before samples of one of its threads."""
+        found: dict[StackFrame, Counter[int]] = {}
+        for call, ns in self._entered_before(key.thread, key.stack).items():
+            lines = places.get(call, Counter())
+            for place, time_ns in lines.items():
+                found.setdefault(place, Counter())[call[0]] += round(ns * time_ns / lines.total())
+        whole = sum(times.total() for times in found.values())
+        return [
+            _Caller(place, times.most_common(1)[0][0], times.total() / whole)
+            for place, times in found.items()
+            if times.total()
         ]
 
     def _holding(self, threads: tuple[int, ...]) -> list[HoldingCalls]:

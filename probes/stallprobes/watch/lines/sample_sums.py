@@ -16,10 +16,12 @@ from stallprobes.watch.division.start_up import SECOND_NS
 from stallprobes.watch.intervals import Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
-from stallprobes.watch.lines.logged_calls import WAITING, Reading, Sequences, is_waiting
+from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, Sequences, is_waiting
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
+# Largest number of pairs (of a thread's stack and the call of another thread before it) that are kept.
+_MOST_ENTERED = 4096
 # Longest time (ns) that a sample stands for; a larger value is set to it, so that sums stay within 64 bits.
 _MOST_NS = 2.0**55
 
@@ -39,6 +41,9 @@ class SampleSums:
         self._sums, self._times = SecondSums(began_ns), SecondSums(began_ns)
         # Thousandths of waits in place of times: by their own samples, and by those of their time.
         self._counted, self._estimated = SecondSums(began_ns), SecondSums(began_ns)
+        # By thread and stack: how long (ns) its samples stand for behind a call (thread, function) of another thread.
+        self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
+        self._pairs = 0
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
         self._log = CallLog(began_ns)
@@ -108,6 +113,11 @@ class SampleSums:
             waits.update({each: total.samples * part / sum(parts.values()) for each, part in parts.items()})
         return waits
 
+    def entered_before(self, thread: int, stack: int) -> Mapping[tuple[int, int], int]:
+        """How long (ns) the samples of a thread with a stack stand for by the last call of another thread before them,
+        (thread, function). What a library's own thread works for entered the library so."""
+        return self._entered.get((thread, stack), {})
+
     def held_since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
         """Calls since a time that calls of other threads held up."""
         return self._held_calls.since(begin_ns)
@@ -132,7 +142,28 @@ class SampleSums:
         for owners, made in self._log.times():
             self._times.add(owners, made)
         if reading.samples:
+            self._note_entered(reading.samples, reading.calls)
             self._add_samples(reading.samples)
+
+    def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
+        if len(samples) < 2 and not (calls.threads[1:] != calls.threads[:-1]).any():
+            return
+        for thread, rows in samples.items():
+            others = np.flatnonzero(calls.threads != thread)
+            if not len(others):
+                continue
+            # Inside a call it works since the begin of that, between calls until the next one.
+            between = rows["sampled"] == int(SampledTime.BETWEEN)
+            times = int64s(np.where(between, rows["at_ns"], rows["since_ns"]))
+            places = np.searchsorted(calls.ends[others], times, "right") - 1
+            known = places >= 0
+            before = others[places[known]]
+            columns = (rows["stack"][known], calls.threads[before], calls.functions[before], rows["ns"][known])
+            for stack, caller, function, ns in zip(*(column.tolist() for column in columns), strict=True):
+                entered = self._entered.setdefault((thread, stack), Counter())
+                if (caller, function) in entered or self._pairs < _MOST_ENTERED:
+                    self._pairs += (caller, function) not in entered
+                    entered[caller, function] += int(ns)
 
     def _add_samples(self, samples: Mapping[int, Rows]) -> None:
         counts = [len(mine) for mine in samples.values()]
