@@ -17,9 +17,10 @@ from stallprobes.watch.division.instants import KERNEL
 from stallprobes.watch.reading.process import CallBatch, DriverCall, RecordBatch, WatchedProcess
 
 INSTANTIATE, POOL_ALLOC = "cuGraphInstantiateWithFlags", "cuMemAllocAsync"
+HOST_FUNCTION = "cuLaunchHostFunc"
 FUNCTIONS = (
     LAUNCH, SYNC, D2H, ALLOC, FREE, "cuGraphLaunch", "cuModuleLoadData", "cuCtxCreate_v4", INSTANTIATE, POOL_ALLOC,
-    "cuStreamCreate", "cuModuleGetFunction", "cuEventQuery",
+    "cuStreamCreate", "cuModuleGetFunction", "cuEventQuery", HOST_FUNCTION,
 )  # fmt: skip
 # An instant of the reference: a tenth of a second.
 UNIT = 100_000_000

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
+from factories.divided_calls import FUNCTIONS, HOST_FUNCTION, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, rows_of
 from factories.watch_calls import process as process_of
@@ -769,8 +769,11 @@ def test_from_a_launch_without_a_record_on_it_is_not_known_what_the_gpu_does() -
     window = np.zeros(1, dtype_of(Window))
     window["began_ns"] = window["settled_ns"] = BASE_NS
     window["records"] = 1
-    for windows, gpu in ((RecordWindows.of(window), 12 / 24), (NO_WINDOWS, 12 / 35)):
-        calls = [first, lost, *others]
+    # A host function never has a record.
+    host_function = Call(HOST_FUNCTION, 10, 11, 1, ())
+    on = RecordWindows.of(window)
+    for windows, missing, gpu in ((on, lost, 12 / 24), (NO_WINDOWS, lost, 12 / 35), (on, host_function, 12 / 35)):
+        calls = [first, missing, *others]
         ((read, records, batch, now),) = readings(calls, [45], windows=windows)
         divider = ProcessDivider(COARSE)
         divider.feed(read, records, batch, now, ended=True)

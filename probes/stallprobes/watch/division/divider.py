@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, StreamRole, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.binned_sums import since
@@ -344,7 +344,10 @@ class ProcessDivider:
         """
         if not len(process.windows) or not len(operations):
             return
-        launching = by_number(self._functions, lambda each: each.family is CallFamily.LAUNCH) != 0
+        launching = by_number(
+            self._functions, lambda each: each.family is CallFamily.LAUNCH and each.role is not StreamRole.HOLDS
+        )
+        launching = launching != 0
         calls = rows_where(self._calls, launching[self._calls["function"]] & (self._calls["correlation"] > 0))
         ends = column(calls, "end")
         place = spans.place(column(calls, "begin"))
