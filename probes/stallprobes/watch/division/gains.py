@@ -18,6 +18,8 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
+# Column of the time in copies beside no kernel.
+_COPIES = NUMBERS[Part.COPIES]
 # Smallest share of the time for which the host (or the GPU) must be busy to count as never waiting for the other:
 # all work that is taken off it then shortens the program. Below it, a gain (time that the program would save
 # without a cause) mostly leaves out the work that runs while the other one works: without that work, it would only
@@ -104,8 +106,8 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
     allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
     # A copy that blocks takes time of the host and of the GPU.
-    copying, own = share(instants.COPYING), share(instants.OWN_COPIES)
-    copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(NUMBERS[Part.COPIES]))
+    copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
+    copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
         Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
@@ -113,7 +115,8 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
-        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum(host, gpu - share(instants.APART)), 0.0),
+        # Copies that could run beside kernels take their own time then.
+        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum.reduce((host, gpu - apart, share(_COPIES))), 0.0),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }

@@ -123,7 +123,8 @@ class SequenceSums:
         limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
         least = 0.0 if limited_by_others else of_bins[Bound.WAIT]
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
-        beside = figure(works - sums[:, APART], whole, recorded, error)
+        copies, others = sums[:, NUMBERS[Part.COPIES]], works - sums[:, APART]
+        beside = figure(copies if copies.sum() > others.sum() else others, whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
         use = self._streams.use(times)
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
