@@ -15,6 +15,7 @@ from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, ca
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
@@ -76,6 +77,11 @@ _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or be
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
 # Remedy for waits in which the GPU works.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
+# Remedy for waits in which the GPU works in kernels of few blocks.
+_SMALL_REMEDY = (
+    "The GPU has work meanwhile, but most of it is unused: kernels of more blocks, as by larger batches, or kernels "
+    "beside each other on several streams make the program faster."
+)
 
 
 def place_text(line: ProgramLine, process: ProcessFindings) -> str:
@@ -193,7 +199,7 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         # The program is no faster without such a wait, but what comes behind it is.
         by_waits = line.waits.share > max(line.between.share, line.calls.share)
         staged = _of_cause(line, line.waits.function, process, (WaitCause.STAGED_COPY,)) if by_waits else ""
-        return f"{_GPU_REMEDY} {staged}".rstrip()
+        return f"{_gpu_remedy(sequence)} {staged}".rstrip()
     if sequence.verdict is Bound.COMMUNICATION and sequence.gpu.share >= sequence.host.share:
         blamed = sequence.blamed
         return (
@@ -209,8 +215,12 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence.divided and line.price < _LEAST_PRICE:
-        return _GPU_REMEDY
+        return _gpu_remedy(sequence)
     return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
+
+
+def _gpu_remedy(sequence: ProgramSequence) -> str:
+    return _SMALL_REMEDY if sequence.few_blocks >= LEAST_FEW else _GPU_REMEDY
 
 
 def _where(place: StackFrame | None, thread: int, process: ProcessFindings) -> str:

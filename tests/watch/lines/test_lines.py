@@ -817,6 +817,14 @@ def test_what_helps_a_line_fits_what_held_up_its_calls(cause: WaitCause, words: 
     assert remedy_text(made, process_with().changed(sites=(site,)), sequence).startswith(words)
 
 
+def test_a_gpu_that_is_mostly_unused_needs_larger_kernels() -> None:
+    small = remedy_text(line(), process_with(), divided(Bound.GPU).changed(few_blocks=0.9))
+    assert small.startswith("The GPU has work meanwhile, but most of it is unused: kernels of more blocks")
+    assert remedy_text(line(), process_with(), divided(Bound.GPU)).endswith(
+        "only less work for it makes the program faster."
+    )
+
+
 def test_where_the_program_waits_outside_calls_the_remedy_is_that_of_a_wait() -> None:
     made = line(between=LineTime(share=0.5, function=LAUNCH))
     outside = WaitShare(function=OUTSIDE_NAME, calls=9, ns=9, share=1.0)
