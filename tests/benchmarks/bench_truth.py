@@ -2,20 +2,25 @@
 
 python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds S] [--cost PERCENT]
     [--attached SHARE] [--pairs] [--model] [--gpus N] [--save FILE] [--from FILE ...] [--really N]
+    [--keep FOLDER] [--again FOLDER] [--minutes M]
 
 It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. --attached is the share
 of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
 slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
---really runs N programs, unwatched, with and without one of their causes, and prints what that gained beside what the
-replay says. Exits 1 if a program failed.
+--keep keeps each program's schedule, trace and report in a folder, which --again judges again, without running
+anything. --minutes begins no further program after so long. --really runs N programs, unwatched, with and without one
+of their causes, and prints what that gained beside what the replay says. Exits 1 if a program failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import lzma
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +30,11 @@ import msgspec
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 
-from truth import schedules  # noqa: E402
+from truth import reading, schedules  # noqa: E402
 from truth.judging import Result, tables  # noqa: E402
 from truth.programs import Programs, build  # noqa: E402
 from truth.schedules import Schedule  # noqa: E402
-from truth.truth import SIDES, SPECIFIC, truth_of  # noqa: E402
+from truth.truth import SIDES, SPECIFIC, Trace, truth_of  # noqa: E402
 
 # From this gain on, a cause is worth being removed really.
 _REAL_GAIN = 0.1
@@ -41,17 +46,47 @@ def watch(programs: Programs, schedule: Schedule, attached: bool, pairs: bool) -
     result = Result(schedule.seed, schedule.shape, attached, schedule.knowable, None, None)
     try:
         watched = programs.run(schedule, attached=attached)
-        report = watched.report
-        window = report.window_ns if report and report.window_ns[1] else None
         plain = 0.0
         if pairs:
             plain = truth_of(schedule, programs.run(schedule, watched=False).trace).step_ns
-        truth = truth_of(schedule, watched.trace, window)
-        has_phases = report is not None and report.phase_ns != report.window_ns
-        of_phase = truth_of(schedule, watched.trace, report.phase_ns) if report and has_phases else None
+        return judge(replace(result, report=watched.report, plain_step_ns=plain), schedule, watched.trace)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
         return replace(result, failure=repr(problem))
-    return Result(schedule.seed, schedule.shape, attached, schedule.knowable, truth, report, "", plain, of_phase)
+
+
+def judge(result: Result, schedule: Schedule, trace: Trace) -> Result:
+    """``result`` with the truth about its report."""
+    report = result.report
+    window = report.window_ns if report and report.window_ns[1] else None
+    has_phases = report is not None and report.phase_ns != report.window_ns
+    of_phase = truth_of(schedule, trace, report.phase_ns) if report and has_phases else None
+    return replace(result, truth=truth_of(schedule, trace, window), of_phase=of_phase)
+
+
+def keep(folder: Path, programs: Programs, seed: int) -> None:
+    """Keep what the last program has written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in programs.folder.glob("now.*"):
+        (folder / f"{seed}{file.suffix}.xz").write_bytes(lzma.compress(file.read_bytes(), preset=1))
+
+
+def judge_again(folder: Path) -> list[Result]:
+    """The results of a folder of ``keep``, by today's reading of reports and today's truth."""
+    results = []
+    for before in msgspec.json.decode((folder / "results.json").read_bytes(), type=list[Result]):
+        if before.report is None:
+            results.append(before)
+            continue
+        text, trace, document = (folder / f"{before.seed}.{ending}.xz" for ending in ("txt", "trace", "json"))
+        words = dict(line.split(" ", 1) for line in lzma.decompress(text.read_bytes()).decode().splitlines()[:4])
+        schedule = schedules.schedule(before.seed, float(words["seconds"]), int(words["gpus"]))
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(lzma.decompress(trace.read_bytes()))
+            file.flush()
+            made = Trace.read(Path(file.name), schedule)
+        report = reading.report_of(json.loads(lzma.decompress(document.read_bytes())), made.threads[0])
+        results.append(judge(replace(before, report=report), schedule, made))
+    return results
 
 
 def really(programs: Programs, schedule: Schedule) -> str | None:
@@ -90,15 +125,21 @@ def _run_really(programs: Programs, arguments: argparse.Namespace) -> int:
 
 def _run(programs: Programs, arguments: argparse.Namespace) -> list[Result]:
     results: list[Result] = []
+    until = time.monotonic() + 60 * arguments.minutes
     for number in range(arguments.programs):
+        if time.monotonic() > until:
+            break
         seed = arguments.first + number
         # Spread evenly over the seeds.
         attached = int((number + 1) * arguments.attached) > int(number * arguments.attached)
         schedule = schedules.schedule(seed, arguments.seconds, arguments.gpus)
         results.append(watch(programs, schedule, attached, arguments.pairs))
         print(f"{seed:5} {schedule.shape:22} {results[-1].outcome}", file=sys.stderr, flush=True)
-        if arguments.save:
-            arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        if arguments.keep:
+            keep(arguments.keep, programs, seed)
+        for file in (arguments.save, arguments.keep and arguments.keep / "results.json"):
+            if file:
+                file.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
     return results
 
 
@@ -116,8 +157,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--from", type=Path, nargs="+", dest="files", metavar="FILE")
     parser.add_argument("--really", type=int, default=0, metavar="N")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--again", type=Path, metavar="FOLDER")
+    parser.add_argument("--minutes", type=float, default=1e9, metavar="M")
     arguments = parser.parse_args(words)
-    if arguments.files:
+    if arguments.again:
+        results = judge_again(arguments.again)
+    elif arguments.files:
         results = [
             each for path in arguments.files for each in msgspec.json.decode(path.read_bytes(), type=list[Result])
         ]
