@@ -22,6 +22,7 @@ from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import (
+    awaited_text,
     children_text,
     cpus_text,
     end_text,
@@ -257,6 +258,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
     texts = (
         figures_text(sequence),
         interpreter_text(sequence),
+        awaited_text(sequence, process),
         children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),

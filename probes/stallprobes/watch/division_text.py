@@ -251,6 +251,15 @@ def interpreter_text(sequence: SequenceDivision) -> str:
     return waits if share >= _LEAST_OFF_CPU else ""
 
 
+def awaited_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """For whose work a sequence waits, beside its own: ``It waits for work of encoder 33 % of the time.``; "" where it
+    does not."""
+    names = {thread.id: thread.name for thread in process.threads}
+    awaited = ((names.get(each.thread, ""), each) for each in sequence.awaited[:_MOST_SHARERS])
+    named = [f"{name or thread_text(each.thread, name)} {percent(each.share)}" for name, each in awaited]
+    return f"It waits for work of {', of '.join(named)} of the time." if named else ""
+
+
 def children_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     """The child processes that a sequence waits for: ``Its child processes: pt_data_worker (4, the busiest on a CPU for
     98 % of the time).``; "" where it waits for none.

@@ -75,6 +75,9 @@ _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 # Remedy for waits in which the GPU goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
+# Functions that wait for all work on the GPU, and the remedy where that is work of other threads too.
+_DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
+_DEVICE_REMEDY = "It waits for the work of other threads too: wait for a stream or an event of its own instead."
 # Remedy for waits in which the GPU works.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
 # Remedy for waits in which the GPU works in kernels of few blocks.
@@ -216,6 +219,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence.divided and line.price < _LEAST_PRICE:
         return _gpu_remedy(sequence)
+    if sequence.awaited and line.waits.function in _DEVICE_WAITS:
+        return _DEVICE_REMEDY
     return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
 
 

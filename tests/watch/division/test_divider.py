@@ -781,3 +781,23 @@ def test_from_a_launch_without_a_record_on_it_is_not_known_what_the_gpu_does() -
         assert found is not None
         (sequence,) = found.sequences
         assert sequence.gpu.share == pytest.approx(gpu, abs=0.02)
+
+
+def test_a_wait_for_the_device_names_the_threads_whose_work_it_waits_for() -> None:
+    calls = []
+    for step in range(20):
+        begin = 30 * step
+        calls += [
+            Call(LAUNCH, begin, begin + 1, 2, ((begin + 1, begin + 20, KERNEL),)),
+            Call(SYNC, begin + 2, begin + 21, 2),
+            Call(LAUNCH, begin + 3, begin + 4, 1, ((begin + 4, begin + 6, KERNEL),)),
+            Call(SYNC, begin + 5, begin + 21, 1),
+        ]
+    found = divided(calls, [600])
+    assert found is not None
+    by_thread = {sequence.threads[0]: sequence for sequence in found.sequences}
+    (awaited,) = by_thread[1].awaited
+    assert awaited.thread == 2
+    assert awaited.share == pytest.approx(by_thread[1].share(Part.OTHER_WORK), abs=1e-6)
+    assert awaited.share > 0.3
+    assert by_thread[2].awaited == ()

@@ -26,7 +26,8 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, SequenceDivision, StepGrowth, WaitShare
+from stallprobes.watch.division.result import AwaitedThread, ProcessDivision, SequenceDivision, StepGrowth, WaitShare
+from stallprobes.watch.division_text import awaited_text
 from stallprobes.watch.line_text import (
     inner_text,
     line_text,
@@ -815,6 +816,16 @@ def test_what_helps_a_line_fits_what_held_up_its_calls(cause: WaitCause, words: 
     made = line(waits=LineTime(), calls=calls, between=LineTime(), price=0.0)
     sequence = divided(Bound.LOCK)
     assert remedy_text(made, process_with().changed(sites=(site,)), sequence).startswith(words)
+
+
+def test_a_wait_for_the_device_that_waits_for_other_threads_should_wait_for_its_own_work() -> None:
+    sequence = divided().changed(awaited=(AwaitedThread(thread=OTHER, share=0.3), AwaitedThread(thread=77, share=0.1)))
+    device = line(waits=LineTime(share=0.4, function="cuCtxSynchronize"))
+    assert remedy_text(device, process_with(), sequence).startswith("It waits for the work of other threads too")
+    assert remedy_text(line(), process_with(), sequence).startswith("Submit the next work before this wait")
+    text = awaited_text(sequence, process_with())
+    assert text == "It waits for work of loader 30 %, of thread 77 10 % of the time."
+    assert awaited_text(divided(), process_with()) == ""
 
 
 def test_a_gpu_that_is_mostly_unused_needs_larger_kernels() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallprobes.units import duration_ns
 from stallprobes.watch.division_text import (
+    awaited_text,
     children_text,
     cpus_text,
     figures_text,
@@ -54,6 +55,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
         verdict_text(sequence, process),
         figures_text(sequence),
         interpreter_text(sequence),
+        awaited_text(sequence, process),
         children_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),

@@ -95,6 +95,8 @@ _CREATES_NS = 1_000_000
 _FEW_SWITCHES = 64
 # Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
 MOST_SEQUENCES = 64
+# Largest number of other threads whose work is told apart.
+_MOST_OTHERS = 64
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
@@ -111,17 +113,30 @@ _DISPLACING_FACTOR = 1.25
 
 
 class _Beside(NamedTuple):
-    """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts."""
+    """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts,
+    and the thread that submitted it."""
 
     starts: Int64s
     ends: Int64s
+    owners: Int64s
     threads: Sequence[ThreadCalls]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
         """Times of the work between two times."""
+        return Spans.united(*self._during(begin_ns, end_ns)[:2])
+
+    def by_thread(self, begin_ns: int, end_ns: int) -> dict[int, Spans]:
+        """Times of the work of each thread between two times."""
+        starts, ends, owners = self._during(begin_ns, end_ns)
+        return {
+            thread: Spans.united(starts[owners == thread], ends[owners == thread])
+            for thread in distinct(owners[owners >= 0]).tolist()[:_MOST_OTHERS]
+        }
+
+    def _during(self, begin_ns: int, end_ns: int) -> tuple[Int64s, Int64s, Int64s]:
         before = int(self.starts.searchsorted(end_ns, "left"))
         kept = self.ends[:before] > begin_ns
-        return Spans.united(self.starts[:before][kept], self.ends[:before][kept])
+        return self.starts[:before][kept], self.ends[:before][kept], self.owners[:before][kept]
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
         """Calls between two times for which other threads may wait."""
@@ -436,7 +451,12 @@ class ProcessDivider:
                 until,
                 spans,
                 engine_use.tenures.get(device),
-                _Beside(starts[others], ends[others], [made for thread, made in threads.items() if thread not in own]),
+                _Beside(
+                    starts[others],
+                    ends[others],
+                    column(begun, "thread")[others],
+                    [made for thread, made in threads.items() if thread not in own],
+                ),
             )
         begun["seen"] = True
         # The return of a call in flight is unknown.
@@ -585,6 +605,7 @@ class ProcessDivider:
                 work=_work_of(chosen),
                 recorded=spans,
                 other_work=beside.work(first, last),
+                others=beside.by_thread(first, last),
                 holding=beside.holding(first, last),
                 away=elsewhere.within(first, last),
                 lost=self._lost,

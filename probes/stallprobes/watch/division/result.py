@@ -32,6 +32,8 @@ MOST_UNKNOWN = 0.05
 _WIDEST = 0.4
 # Width of an interval from which on it says nothing: its limits are those of all shares.
 _UNLIMITED = 0.95
+# Smallest share of the time in waits for the work of another thread with which that is named.
+LEAST_AWAITED = 0.05
 # Smallest share of the time of kernels that is in kernels of few blocks, from which kernels of different streams could
 # run beside each other.
 LEAST_FEW = 0.8
@@ -143,6 +145,13 @@ class StepGrowth(Document):
     ] = None
 
 
+class AwaitedThread(Document):
+    """Another thread of the process, whose work on the GPU a sequence waited for."""
+
+    thread: Unsigned
+    share: Annotated[Share, about("Share of the time of the sequence.")]
+
+
 class SequenceDivision(BoundTime, kw_only=True):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
     or in the whole run without one. Of a sequence without a GPU, no figure is known."""
@@ -213,6 +222,10 @@ class SequenceDivision(BoundTime, kw_only=True):
         bool, about("Whether times in which others had the GPU are known; else it may seem to work in them.")
     ] = False
     late_ns: Annotated[Unsigned, about("Work that became known too late to be counted.")] = 0
+    awaited: Annotated[
+        tuple[AwaitedThread, ...],
+        about("Other threads whose work it waits for, as in a wait for the whole device; the longest waits first."),
+    ] = ()
     few_blocks: Annotated[
         Share,
         about(

@@ -18,14 +18,26 @@ from stallprobes.watch.division.instants import (
     QUEUE_FULL,
     SUBMITS,
     WAITING,
+    CoveredTime,
+    Instants,
     SequenceTimes,
+    Spans,
     instants_of,
     sums_of,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.phases import phases_of
-from stallprobes.watch.division.result import CAUSE_LIMIT, SequenceDivision, bounds_of, hides_waits, is_vague, price_of
+from stallprobes.watch.division.result import (
+    CAUSE_LIMIT,
+    LEAST_AWAITED,
+    AwaitedThread,
+    SequenceDivision,
+    bounds_of,
+    hides_waits,
+    is_vague,
+    price_of,
+)
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
@@ -55,6 +67,8 @@ class SequenceSums:
         self.cpu = CpuSums(origin_ns)
         self.collectives = CollectiveLog()
         self._streams = StreamSums(origin_ns)
+        # By other threads: for how long the GPU worked for them while it was waited for.
+        self._others: dict[int, BinnedSums] = {}
         self._late, self._operations = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
@@ -72,12 +86,23 @@ class SequenceSums:
         instants = instants_of(times, begin, until, borders)
         self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
+        self._add_others(instants, times.others)
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
         # An operation that ends where a bin begins is in the bin before.
         ended = (ends > begin) & (ends <= until)
         add_at(self._operations, ends[ended] - 1)
         self._streams.add(rows, ended)
+
+    def _add_others(self, instants: Instants, others: Mapping[int, Spans]) -> None:
+        waits = instants.parts == NUMBERS[Part.OTHER_WORK]
+        if not waits.any():
+            return
+        begins, ends = instants.begins[waits], instants.ends[waits]
+        for thread, spans in others.items():
+            covered = CoveredTime(spans)
+            ns = covered.before(ends) - covered.before(begins)
+            add_at(self._others.setdefault(thread, BinnedSums(self._sums.origin_ns, columns=1)), begins, ns)
 
     def advance(self, rows: Rows, until: int) -> None:
         """Everything until a time is done; ``rows`` are its operations (OPERATION) in the order of their starts."""
@@ -169,10 +194,16 @@ class SequenceSums:
             interpreter=min(sleeps.interpreter, 1.0),
             late_ns=late_ns,
             few_blocks=use.few_blocks,
+            awaited=self._awaited(times, max(int(whole.sum()), 1)),
             verdict=verdict,
             second=second,
             waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),
         )
+
+    def _awaited(self, times: Times, whole_ns: int) -> tuple[AwaitedThread, ...]:
+        shares = {thread: int(sums.during(times).sum()) / whole_ns for thread, sums in self._others.items()}
+        named = sorted(((share, thread) for thread, share in shares.items() if share >= LEAST_AWAITED), reverse=True)
+        return tuple(AwaitedThread(thread=thread, share=min(share, 1.0)) for share, thread in named)
 
     def phases(self, times: Times, steps: BinnedSums | None) -> tuple[Times, ...]:
         """The times of each phase in ``times``; ``steps`` are the begins of its steps, None without regular ones."""
