@@ -605,7 +605,7 @@ class ProcessDivider:
                 work=_work_of(chosen),
                 recorded=spans,
                 other_work=beside.work(first, last),
-                others=beside.by_thread(first, last),
+                others=partial(beside.by_thread, first, last),
                 holding=beside.holding(first, last),
                 away=elsewhere.within(first, last),
                 lost=self._lost,

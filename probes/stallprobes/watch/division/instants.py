@@ -6,7 +6,7 @@ defines the rules; ``tests/factories/divided_instants.py`` states them again, in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -287,7 +287,7 @@ class SequenceTimes:
     - ``threads``: the calls by thread id.
     - ``work``: the sequence's own.
     - ``recorded``: all work is recorded.
-    - ``other_work``: the times in which the GPU works for other threads of the process; ``others`` by thread.
+    - ``other_work``: the times in which the GPU works for other threads of the process; ``others`` says by thread.
     - ``holding``: the calls of other threads that may hold a lock.
     - ``away``: none of the sequence's contexts has the graphics engine.
     - ``lost``: records or calls are missing.
@@ -299,7 +299,7 @@ class SequenceTimes:
     work: Operations
     recorded: Spans
     other_work: Spans = NO_SPANS
-    others: Mapping[int, Spans] = field(default_factory=dict)
+    others: Callable[[], Mapping[int, Spans]] = dict
     holding: Holding = NO_HOLDING
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS

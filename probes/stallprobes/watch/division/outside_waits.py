@@ -134,7 +134,7 @@ class OutsideWaits:
             inside = calls.spans.within(begin_ns, end_ns)
             outside = end_ns - begin_ns - int((inside.ends - inside.begins).sum())
             slept = None if passed is None else (max(outside - sum(passed), 0.0), min(float(outside), sum(passed)))
-            found[thread] = self._with_waits(thread, calls, operations, slept, begin_ns)
+            found[thread] = self._with_waits(thread, calls, operations, slept, begin_ns, end_ns)
         return found
 
     def _with_waits(
@@ -144,15 +144,18 @@ class OutsideWaits:
         operations: Rows,
         slept: tuple[float, float] | None,
         begin_ns: int,
+        end_ns: int,
     ) -> ThreadCalls:
-        if not len(calls.functions):
+        # A call in flight may have begun later, behind calls that are not known yet.
+        begun = int(calls.spans.begins.searchsorted(end_ns, "left"))
+        if not begun:
             return calls
         last_end, last_function = self._last.get(thread, (int(calls.spans.begins[0]), OUTSIDE))
-        self._last[thread] = int(calls.spans.ends[-1]), int(calls.functions[-1])
+        self._last[thread] = int(calls.spans.ends[begun - 1]), int(calls.functions[begun - 1])
         before = np.concatenate(([min(last_end, int(calls.spans.begins[0]))], calls.spans.ends[:-1]))
         functions = np.concatenate(([last_function], calls.functions[:-1]))
         least_ns = np.where(np.isin(functions, self._wakes), _LEAST_WORK_NS, _LEAST_GAP_NS)
-        gaps = np.flatnonzero(calls.spans.begins - before >= least_ns)
+        gaps = np.flatnonzero((calls.spans.begins - before >= least_ns)[:begun])
         if not len(gaps):
             return calls
         functions = functions[gaps]
@@ -163,7 +166,8 @@ class OutsideWaits:
         took, after = ends - before[gaps], calls.spans.begins[gaps] - ends
         pending, new = took >= _LEAST_WORK_NS, calls.spans.begins[gaps] >= begin_ns
         waits = np.zeros(len(gaps), dtype=np.bool_)
-        pairs = functions << 32 | calls.functions[gaps]
+        # The function of a call in flight is not known, and its number negative.
+        pairs = functions << 32 | calls.functions[gaps] & 0xFFFFFFFF
         for pair in np.unique(pairs[pending | np.isin(functions, self._wakes)]).tolist():
             names = pair >> 32, pair & 0xFFFFFFFF
             known = self._gaps.setdefault(names, _Gaps(wakes=names[0] in self._wakes))

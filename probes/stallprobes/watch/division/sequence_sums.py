@@ -19,7 +19,6 @@ from stallprobes.watch.division.instants import (
     SUBMITS,
     WAITING,
     CoveredTime,
-    Instants,
     SequenceTimes,
     Spans,
     instants_of,
@@ -86,7 +85,8 @@ class SequenceSums:
         instants = instants_of(times, begin, until, borders)
         self.collectives.add(rows, instants, times.recorded, begin, until)
         sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
-        self._add_others(instants, times.others)
+        if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
+            self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
         # An operation that ends where a bin begins is in the bin before.
@@ -94,11 +94,7 @@ class SequenceSums:
         add_at(self._operations, ends[ended] - 1)
         self._streams.add(rows, ended)
 
-    def _add_others(self, instants: Instants, others: Mapping[int, Spans]) -> None:
-        waits = instants.parts == NUMBERS[Part.OTHER_WORK]
-        if not waits.any():
-            return
-        begins, ends = instants.begins[waits], instants.ends[waits]
+    def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():
             covered = CoveredTime(spans)
             ns = covered.before(ends) - covered.before(begins)
@@ -162,7 +158,7 @@ class SequenceSums:
         verdict, second = bounds_of(
             parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
         )
-        spins, asleep = (ns / max(int(whole.sum()), 1) for ns in possible_ns(times))
+        spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
         may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
