@@ -95,9 +95,9 @@ class OutsideWaits:
 
     def __init__(self) -> None:
         self._gaps: dict[tuple[int, int], _Gaps] = {}
-        # How long (ns) work ran in the gaps of each thread, by the functions before and behind; behind a call by which
-        # the GPU wakes a thread, how long the gaps were.
-        self._work: dict[int, dict[tuple[int, int], BinnedSums]] = {}
+        # How long (ns) work ran in the gaps of each thread, by the functions before and behind; and how much longer the
+        # gaps were, where the GPU wakes the thread.
+        self._work: dict[int, dict[tuple[int, int], tuple[BinnedSums, BinnedSums]]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
         self._wakes = NONE
@@ -110,9 +110,10 @@ class OutsideWaits:
         """
         spins = sleeps = 0
         for names, sums in self._work.get(thread, {}).items():
-            wait, lasted = self._gaps[names].wait, int(sums.during(times).sum())
-            spins += lasted if wait is None else 0
-            sleeps += lasted if self._gaps[names].wakes and not wait else 0
+            gaps, (work_ns, rest_ns) = self._gaps[names], (int(each.during(times).sum()) for each in sums)
+            spins += work_ns + rest_ns if gaps.wait is None else 0
+            # What passes after the work may be a wait too.
+            sleeps += rest_ns + (0 if gaps.wait else work_ns) if gaps.wakes else 0
         return spins, sleeps
 
     def with_waits(
@@ -179,11 +180,13 @@ class OutsideWaits:
                 known.pending_ns += float(took[counted].mean()) * int((same & new).sum())
                 known.asleep_ns += slept[0]
                 known.awake_ns += slept[1]
-            sums = self._work.setdefault(thread, {}).setdefault(names, BinnedSums(self._origin_ns, columns=1))
-            # A thread may be woken long after the work, and all of the gap be a wait.
+            none = BinnedSums(self._origin_ns, columns=1), BinnedSums(self._origin_ns, columns=1)
+            worked, rest = self._work.setdefault(thread, {}).setdefault(names, none)
             chosen = same & new if known.wakes else counted & (after >= 0)
-            lasted = took + after if known.wakes else took
-            add_at(sums, calls.spans.begins[gaps][chosen], lasted[chosen])
+            ran = np.clip(took, 0, took + after)
+            add_at(worked, calls.spans.begins[gaps][chosen], ran[chosen])
+            if known.wakes:
+                add_at(rest, calls.spans.begins[gaps][chosen], (took + after - ran)[chosen])
             if known.wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
