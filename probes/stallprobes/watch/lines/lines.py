@@ -141,8 +141,8 @@ def _with_grown_line(sequence: ProgramSequence, late: _Read) -> ProgramSequence:
         if line.place not in (None, PACKAGES, UNKNOWN_PYTHON)
     }
     whole = late_step - early_step
-    place = max(changes, key=lambda each: changes[each] / whole, default=None)
-    if place is None or changes[place] / whole < _LEAST_OF_GROWTH:
+    place = max(changes, key=lambda each: changes[each] * whole, default=None)
+    if place is None or changes[place] * whole < _LEAST_OF_GROWTH * whole**2:
         return sequence
     return sequence.changed(growth=growth.changed(place=place))
 
@@ -266,7 +266,7 @@ class _Read:
         for call, ns in self._entered_before(key.thread, key.stack).items():
             lines = places.get(call, Counter())
             for place, time_ns in lines.items():
-                found.setdefault(place, Counter())[call[0]] += round(ns * time_ns / lines.total())
+                found.setdefault(place, Counter())[call[0]] += round(ns * time_ns / max(lines.total(), 1))
         whole = sum(times.total() for times in found.values())
         return [
             _Caller(place, times.most_common(1)[0][0], times.total() / whole)

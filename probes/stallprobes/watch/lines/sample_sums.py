@@ -160,10 +160,11 @@ class SampleSums:
             before = others[places[known]]
             columns = (rows["stack"][known], calls.threads[before], calls.functions[before], rows["ns"][known])
             for stack, caller, function, ns in zip(*(column.tolist() for column in columns), strict=True):
-                entered = self._entered.setdefault((thread, stack), Counter())
+                entered = self._entered.get((thread, stack), Counter())
                 if (caller, function) in entered or self._pairs < _MOST_ENTERED:
                     self._pairs += (caller, function) not in entered
                     entered[caller, function] += int(ns)
+                    self._entered[thread, stack] = entered
 
     def _add_samples(self, samples: Mapping[int, Rows]) -> None:
         counts = [len(mine) for mine in samples.values()]
