@@ -763,16 +763,18 @@ def test_before_records_are_on_the_time_is_unknown() -> None:
 
 def test_from_a_launch_without_a_record_on_it_is_not_known_what_the_gpu_does() -> None:
     """As in the first graphs that are launched once records are on again."""
-    first = Call(LAUNCH, 0, 1, 1, ((1, 5, KERNEL),))
-    others = [Call(LAUNCH, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)) for begin in (20, 30, 40)]
-    lost = Call(LAUNCH, 10, 11, 1, ())
+    graph = "cuGraphLaunch"
+    first = Call(graph, 0, 1, 1, ((1, 5, KERNEL),))
+    others = [Call(graph, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)) for begin in (20, 30, 40)]
+    lost = Call(graph, 10, 11, 1, ())
     window = np.zeros(1, dtype_of(Window))
     window["began_ns"] = window["settled_ns"] = BASE_NS
     window["records"] = 1
-    # A host function never has a record.
-    host_function = Call(HOST_FUNCTION, 10, 11, 1, ())
+    # A host function never has a record, and a launch that is captured has none either.
+    never = [Call(function, 10, 11, 1, ()) for function in (HOST_FUNCTION, LAUNCH)]
     on = RecordWindows.of(window)
-    for windows, missing, gpu in ((on, lost, 12 / 24), (NO_WINDOWS, lost, 12 / 35), (on, host_function, 12 / 35)):
+    expected = ((on, lost, 12 / 24), (NO_WINDOWS, lost, 12 / 35), *((on, call, 12 / 35) for call in never))
+    for windows, missing, gpu in expected:
         calls = [first, missing, *others]
         ((read, records, batch, now),) = readings(calls, [45], windows=windows)
         divider = ProcessDivider(COARSE)

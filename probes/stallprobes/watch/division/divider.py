@@ -104,9 +104,9 @@ _CALL_LOSSES = (LossKind.NO_BLOCK,)
 # Longest time (ns) from the return of a call to the start of its work on a GPU that does nothing else. Work that starts
 # later ran behind other work.
 _QUEUED_NS = 100_000
-# Largest share of the launches in a slice of time that may have no record because CUPTI made none. With more, launches
-# of the program may have no work, as those of graphs without kernels.
-_MOST_WITHOUT = 0.3
+# Largest share of the launches of graphs in a slice of time that may have no record because CUPTI made none. With more,
+# they may have no work, as those of graphs without kernels.
+_MOST_WITHOUT = 0.5
 # Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
 # before it.
 _DISPLACING_FACTOR = 1.25
@@ -353,17 +353,14 @@ class ProcessDivider:
         self._lost = united((self._lost, Spans(int64s([begin_ns]), int64s([end_ns]))))
 
     def _note_silence(self, process: WatchedProcess, operations: Rows, spans: Spans) -> None:
-        """Note the times without records in ``spans``: from a launch without one until the next work with one.
+        """Note the times without records in ``spans``: from a graph's launch without one until the next work with one.
 
         Of the first graphs that a program launches once kernels are recorded again, CUPTI (13.5) makes no records.
         """
         if not len(process.windows) or not len(operations):
             return
-        launching = by_number(
-            self._functions, lambda each: each.family is CallFamily.LAUNCH and each.role is not StreamRole.HOLDS
-        )
-        launching = launching != 0
-        calls = rows_where(self._calls, launching[self._calls["function"]] & (self._calls["correlation"] > 0))
+        graphs = by_number(self._functions, lambda each: each.role is StreamRole.LAUNCHES) != 0
+        calls = rows_where(self._calls, graphs[self._calls["function"]] & (self._calls["correlation"] > 0))
         ends = column(calls, "end")
         place = spans.place(column(calls, "begin"))
         calls = rows_where(calls, (place >= 0) & (place == spans.place(ends)))
