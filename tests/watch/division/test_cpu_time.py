@@ -86,6 +86,18 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     assert CpuSums(0).sleeps(since(0)) == Sleeps()
 
 
+@pytest.mark.parametrize(("until", "busy"), [(0.3, 0.9), (0.1, 0.0)])
+def test_children_are_known_by_a_part_of_the_time(until: float, busy: float) -> None:
+    """They are looked at less often than threads, whose samples count in full."""
+    sums = CpuSums(0)
+    samples = {1: int64s(np.array([(0, 0, 0, 0, 0, 0), (1, 0, 0.4, 0, 0, 0.5)]) * SECOND)}
+    samples[CHILDREN] = int64s(np.array([(0, 0, 0), (until, 0, 0.9 * until)]) * SECOND)
+    sums.add({1: calls(CallKind.SUBMITS, (0, 100))}, samples, 0, SECOND)
+    found = sums.sleeps(since(0))
+    assert found.outside > 0.4
+    assert found.children == pytest.approx(busy)
+
+
 @pytest.mark.parametrize(("cpu", "slept"), [(0.5, 0.5), (0.42, 0.58), (0.56, 0.44), (0, 0.625), (0.9, 0.4)])
 def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, slept: float) -> None:
     sums = CpuSums(0)

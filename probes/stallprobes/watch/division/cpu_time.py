@@ -40,6 +40,8 @@ _MOST_SCALED = 1.25
 # Smallest share of a slice of time that the samples of all threads must cover. A slice that they cover less is left
 # out of the sums.
 _LEAST_COVERED = 0.5
+# The same for the samples of child processes, which are looked at less often: a part shows how busy they are.
+_LEAST_OF_CHILDREN = 0.2
 
 
 class Sleeps(NamedTuple):
@@ -72,9 +74,7 @@ class CpuSums:
         known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
         width_ns = end_ns - begin_ns
         begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
-        # Child processes are looked at less often than threads.
-        last = known if CHILDREN not in samples else [*known, samples[CHILDREN]]
-        end_ns = min([end_ns, *(int(each[-1, 0]) for each in last)])
+        end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
         if end_ns - begin_ns < _LEAST_COVERED * width_ns:
             return
         used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
@@ -170,7 +170,7 @@ def _busy_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> float:
     if samples is None or not len(samples):
         return 0.0
     begin, end = max(begin_ns, int(samples[0, 0])), min(end_ns, int(samples[-1, 0]))
-    passed = passed_ns(samples, begin, end) if end - begin >= _LEAST_COVERED * (end_ns - begin_ns) else None
+    passed = passed_ns(samples, begin, end) if end - begin >= _LEAST_OF_CHILDREN * (end_ns - begin_ns) else None
     return passed[1] * (end_ns - begin_ns) / (end - begin) if passed else 0.0
 
 
