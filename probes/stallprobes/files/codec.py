@@ -203,6 +203,9 @@ def decoded(text: bytes | mmap | msgspec.Raw, kind: type[Value], where: str = ""
     except msgspec.ValidationError as error:
         raise MalformedJson(_sentence(str(error), where)) from None
     except msgspec.DecodeError as error:
+        # One of the two errors that msgspec has for this.
+        if "UTF-8" in str(error):
+            raise MalformedJson("it is not UTF-8") from None
         # A number that ends early is malformed to msgspec, at the end of the text.
         place = re.search(r"\(byte (\d+)\)", str(error))
         if "truncated" in str(error) or (place is not None and int(place[1]) >= len(text)):
