@@ -13,7 +13,7 @@ from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import distinct
 
-# Largest number of streams that are told apart; the others count as one.
+# Largest number of streams of which each has sums of its own; all others have common ones.
 _MOST_STREAMS = 64
 
 
