@@ -7,21 +7,24 @@ python tests/benchmarks/bench_truth.py [--programs N] [--first SEED] [--seconds 
 It needs gcc, and a GPU; with --model the programs run beside a model of two GPUs, without one. --attached is the share
 of programs that are attached. With --pairs each program also runs unwatched, and the table has by how much it was
 slower. --save writes the results as JSON, from which --from prints the tables again, of several files together.
---keep keeps each program's schedule, trace and report in a folder, which --again judges again, without running
-anything. --minutes begins no further program after so long. --really runs N programs, unwatched, with and without one
-of their causes, and prints what that gained beside what the replay says. Exits 1 if a program failed.
+--keep keeps each program's schedule, trace, report and readings in a folder, which --again judges by today's rules,
+without running anything. --minutes begins no further program after so long. --really runs N programs, unwatched, with
+and without one of their causes, and prints what that gained beside what the replay says. Exits 1 if a program failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import lzma
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +33,10 @@ import msgspec
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "probes"), str(ROOT / "tests")]
 
+from stallprobes.watch.report import document  # noqa: E402
 from truth import reading, schedules  # noqa: E402
 from truth.judging import Result, tables  # noqa: E402
+from truth.kept_readings import analyzed  # noqa: E402
 from truth.programs import Programs, build  # noqa: E402
 from truth.schedules import Schedule  # noqa: E402
 from truth.truth import SIDES, SPECIFIC, Trace, truth_of  # noqa: E402
@@ -39,6 +44,9 @@ from truth.truth import SIDES, SPECIFIC, Trace, truth_of  # noqa: E402
 # From this gain on, a cause is worth being removed really.
 _REAL_GAIN = 0.1
 _ATTEMPTS = 100
+# What is kept of each program, and of programs with so much of it nothing.
+_KEPT = (".txt", ".trace", ".json", ".readings")
+_MOST_KEPT_BYTES = 200_000_000
 
 
 def watch(programs: Programs, schedule: Schedule, attached: bool, pairs: bool) -> Result:
@@ -67,7 +75,28 @@ def keep(folder: Path, programs: Programs, seed: int) -> None:
     """Keep what the last program has written."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in programs.folder.glob("now.*"):
-        (folder / f"{seed}{file.suffix}.xz").write_bytes(lzma.compress(file.read_bytes(), preset=1))
+        if file.stat().st_size <= _MOST_KEPT_BYTES:
+            shutil.move(file, folder / f"{seed}{file.suffix}")
+
+
+def compress(file: Path) -> None:
+    """Replace a kept file by a compressed one."""
+    file.with_name(f"{file.name}.xz").write_bytes(lzma.compress(file.read_bytes(), preset=1))
+    file.unlink()
+
+
+def _compress_all(folder: Path) -> None:
+    with ProcessPoolExecutor() as pool:
+        list(pool.map(compress, [file for file in folder.glob("[0-9]*.*") if file.suffix in _KEPT]))
+
+
+def report_again(folder: Path, seed: int, thread: int) -> reading.Report:
+    """What today's rules say about a program: of its readings, where these were kept, else what was said."""
+    readings = folder / f"{seed}.readings.xz"
+    if readings.exists():
+        with lzma.open(readings) as file:
+            return reading.report_of(document(analyzed(io.BufferedReader(file))), thread)
+    return reading.report_of(json.loads(lzma.decompress((folder / f"{seed}.json.xz").read_bytes())), thread)
 
 
 def judge_again(folder: Path) -> list[Result]:
@@ -77,14 +106,14 @@ def judge_again(folder: Path) -> list[Result]:
         if before.report is None:
             results.append(before)
             continue
-        text, trace, document = (folder / f"{before.seed}.{ending}.xz" for ending in ("txt", "trace", "json"))
+        text, trace = (folder / f"{before.seed}.{ending}.xz" for ending in ("txt", "trace"))
         words = dict(line.split(" ", 1) for line in lzma.decompress(text.read_bytes()).decode().splitlines()[:4])
         schedule = schedules.schedule(before.seed, float(words["seconds"]), int(words["gpus"]))
         with tempfile.NamedTemporaryFile() as file:
             file.write(lzma.decompress(trace.read_bytes()))
             file.flush()
             made = Trace.read(Path(file.name), schedule)
-        report = reading.report_of(json.loads(lzma.decompress(document.read_bytes())), made.threads[0])
+        report = report_again(folder, before.seed, made.threads[0])
         results.append(judge(replace(before, report=report), schedule, made))
     return results
 
@@ -170,10 +199,13 @@ def main(words: Sequence[str] | None = None) -> int:
     else:
         with tempfile.TemporaryDirectory() as folder:
             build(Path(folder), arguments.model)
-            programs = Programs(Path(folder), arguments.model, ("--cost", f"{arguments.cost:g}"))
+            readings = "now.readings" if arguments.keep else ""
+            programs = Programs(Path(folder), arguments.model, ("--cost", f"{arguments.cost:g}"), readings=readings)
             if arguments.really:
                 return _run_really(programs, arguments)
             results = _run(programs, arguments)
+            if arguments.keep:
+                _compress_all(arguments.keep)
     print("\n".join(tables(results)))
     return int(any(result.outcome == "failed" for result in results))
 

@@ -56,10 +56,9 @@ class Result:
         right = self.judged.bounds
         if not self.report.verdict:
             return "right" if not self.knowable else "not known"
-        if self.report.verdict in right:
-            return "right"
-        if self.report.second in right:
-            return "second"
+        for said, outcome in ((self.report.verdict, "right"), (self.report.second, "second")):
+            if set(said.split(" or ")) & set(right):
+                return outcome
         return "side" if any(_SIDE_OF.get(cause) == self.report.verdict for cause in right) else "wrong"
 
     @property
@@ -72,7 +71,8 @@ class Result:
             return self.judged.idle < 0.5 - EXCLUDED
         group = SIDES if said in SIDES else SPECIFIC
         best = max(gains.get(cause, 0.0) for cause in (*group, *SPECIFIC))
-        return self.outcome in ("wrong", "side") and gains.get(said, 0.0) < best - EXCLUDED
+        gain = max(gains.get(cause, 0.0) for cause in said.split(" or "))
+        return self.outcome in ("wrong", "side") and gain < best - EXCLUDED
 
     def truths(self) -> Iterator[tuple[str, float, Figure]]:
         """Each figure of the report whose truth is known, with that."""

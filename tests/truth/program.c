@@ -92,7 +92,8 @@ static const char *const WORDS[] = {
 #undef WORD
 };
 
-/* One operation that was executed. ``gpu_begin`` is the CPU time of one on the host. */
+/* One operation that was executed. ``gpu_begin`` is the CPU time of one on the host, and of a copy that blocks when it was
+ * submitted: then it waits. */
 struct entry {
     uint32_t operation, flags;
     uint64_t begin, end, gpu_begin, gpu_end;
@@ -261,7 +262,7 @@ static void receive(int64_t number)
         fail("an item of another size");
 }
 
-static void copy(struct actor *actor, const struct operation *operation)
+static void copy(struct actor *actor, const struct operation *operation, struct entry *entry)
 {
     const int64_t *number = operation->numbers;
     char *memory = number[2] ? actor->pageable : actor->pinned;
@@ -271,8 +272,10 @@ static void copy(struct actor *actor, const struct operation *operation)
         DO(cuMemcpyDtoHAsync_v2(memory, actor->device_memory, bytes, stream));
     else
         DO(cuMemcpyHtoDAsync_v2(actor->device_memory, memory, bytes, stream));
-    if (number[2])
-        DO(cuStreamSynchronize(stream));
+    if (!number[2])
+        return;
+    entry->gpu_begin = now();
+    DO(cuStreamSynchronize(stream));
 }
 
 static void execute(struct actor *actor, struct operation *operation, struct entry *entry)
@@ -295,7 +298,7 @@ static void execute(struct actor *actor, struct operation *operation, struct ent
         use_gpu(actor, number[3]);
         DO(cuGraphLaunch(operation->graph, streams[actor->gpu][number[2]]));
         break;
-    case COPY: use_gpu(actor, 0), copy(actor, operation); break;
+    case COPY: use_gpu(actor, 0), copy(actor, operation, entry); break;
     case RECORD: use_gpu(actor, number[2]), DO(cuEventRecord(events[number[0]], streams[number[2]][number[1]])); break;
     case AWAIT:
         use_gpu(actor, number[2]);

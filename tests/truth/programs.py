@@ -60,12 +60,17 @@ class Watched:
 
 @dataclass(frozen=True)
 class Programs:
-    """A folder with the built program. ``model``: beside the model of a GPU, not on one."""
+    """A folder with the built program.
+
+    ``model``: beside the model of a GPU, not on one. ``readings``: the file of the folder in which the readings of the
+    program that is watched are kept, "" for none.
+    """
 
     folder: Path
     model: bool
     options: Sequence[str] = ("--cost", "5")
     settings: Mapping[str, str] = field(default_factory=dict)
+    readings: str = ""
 
     def run(self, schedule: Schedule, watched: bool = True, attached: bool = False) -> Watched:
         """Run a schedule, watched from its start, attached, or not at all.
@@ -76,7 +81,7 @@ class Programs:
         text.write_text(schedule.text)
         report.unlink(missing_ok=True)
         line = [str(self.folder / "program"), str(text), str(trace)]
-        watch = [sys.executable, "-m", "stallscope", "watch", "--headless", *self.options, "--json", str(report)]
+        watch = [*self._stallscope(), "watch", "--headless", *self.options, "--json", str(report)]
         if attached:
             pid = self._attach(line, watch, schedule.seconds)
         elif watched:
@@ -104,6 +109,10 @@ class Programs:
         self._start([*watch, "--", "sh", "-e", "-c", "; ".join(lines)])
         traces = [Trace.read(trace, schedule) for schedule, (_, trace) in zip(schedules, files, strict=True)]
         return tuple(Watched(trace, reading.read(report, trace.threads[0])) for trace in traces)
+
+    def _stallscope(self) -> list[str]:
+        module = ["truth.kept_readings", str(self.folder / self.readings)] if self.readings else ["stallscope"]
+        return [sys.executable, "-m", *module]
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([*ROOTS, os.environ.get("PYTHONPATH", "")])

@@ -13,7 +13,7 @@ CAUSES = {
     "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
     "own-sleep": "own sleep", "child": "compiling",
     # Which of its causes it is, it does not say.
-    "asleep": "host",
+    "asleep": "host", "thread": "input or locks",
 }  # fmt: skip
 _NO_VERDICT = ""
 

@@ -201,7 +201,8 @@ class Replay:
         duration = 0.0 if "copies" in self._removed else float(row.gpu_ns)
         stream.awaited = max(stream.awaited, self._engines.get(direction, 0.0))
         if pageable and "waits" in self._removed:
-            return now + duration
+            self._place(number, stream, now - LATENCY_NS, duration)
+            return now + min(row.own_ns, duration)
         _, end = self._place(number, stream, now + (0 if pageable else row.own_ns) - LATENCY_NS, duration)
         self._engines[direction] = end
         return end + (0 if "CPUs" in self._removed else row.delay_ns) if pageable else now + row.own_ns

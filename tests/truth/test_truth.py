@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import shutil
 import subprocess
@@ -11,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from factories import watch_calls as by_hand
 from factories.shared_folder import shared_folder
+from stallprobes.files import codec
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
-from truth import reading, schedules
+from stallprobes.watch import folder_analysis
+from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
+from stallprobes.watch.reading.process import NOTHING_READ
+from stallprobes.watch.report import document
+from truth import kept_readings, reading, schedules
 from truth.judging import Result, tables
 from truth.programs import Programs, build
 from truth.reading import Figure, Report
@@ -30,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program and its model of GPUs, compiled once."""
     if shutil.which("gcc") is None:
         pytest.skip("no gcc")
-    return shared_folder(tmp_path_factory, "truth", lambda made: build(made, model=True))
+    return shared_folder(tmp_path_factory, "truth", lambda place: build(place, model=True))
 
 
 def row(kind: str, *numbers: int, own_ms: float = 0, gpu_ms: float = 0, delay_ms: float = 0) -> Row:
@@ -219,3 +226,20 @@ def test_schedules_are_watched(folder: Path, tmp_path: Path, first: int, gpus: i
         assert all(0 <= figure.low <= figure.share <= figure.high <= 1 for figure in report.figures.values())
         assert truth.shares["copies"] is not None
         assert not math.isnan(sum(truth.gains.values()))
+
+
+def test_readings_that_were_kept_are_analyzed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name in ((ProcessAnalysis, "feed"), (folder_analysis, "_findings")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    kept, analysis = io.BytesIO(), ProcessAnalysis()
+    kept_readings.keep(kept)
+    calls = by_hand.call_batch([by_hand.slow(by_hand.LAUNCH, 1, 2), by_hand.slow(by_hand.SYNC, 2, 9_000)])
+    read = (
+        by_hand.process(by_hand.thread(), now=10_000),
+        by_hand.batch([by_hand.kernel(3, 8_000)]),
+        by_hand.at_ns(10_000),
+    )
+    analysis.feed(*read, {}, {}, NOTHING_READ, calls)
+    kept.seek(0)
+    found = kept_readings.analyzed(kept)
+    assert codec.encoded(document(found)) == codec.encoded(document(watch_findings([analysis.findings()], 0)))

@@ -42,6 +42,10 @@ SIDES = ("kernels", "host", "submission")
 IDLE = "idle"
 # From this share on, "idle" is the verdict.
 _IDLE_FIRST = 0.5
+# From this share of the host's time on, it may be called submission: half of it, or nearly.
+_SUBMITS = 0.45
+# What a launch takes longer (ns) that waits for room in a queue.
+_BLOCKED_NS = 200_000
 # Kernels shorter than this (ns) have no times of their own, only spans with the gaps between them.
 SHORT_KERNEL_NS = 10_000
 # Largest share of the time in copies of pageable memory with which the GPU's share is known.
@@ -78,7 +82,8 @@ class Truth:
     ``shares``: "host" (in no wait for the GPU, idle time included; None where several threads submit), "gpu" (kernels
     with the gaps within launches and graphs, and copies; None where much of the time is copies of pageable memory, of
     which the program does not know how long the GPU works and how long the host copies into a buffer of the driver),
-    "kernels" (without gaps; None where they are short), "copies" (beside no kernel). ``idle`` is the share of idle
+    "kernels" (without gaps; None where they are short), "copies" (beside no kernel), "submits" (of the host's time).
+    ``idle`` is the share of idle
     time, the gains are of the other time. ``error``: of the replay; None where it cannot be told.
     """
 
@@ -98,30 +103,33 @@ class Truth:
     @property
     def bounds(self) -> tuple[str, ...]:
         """The causes that are right as a verdict."""
-        return bounds_of(self.gains, self.idle)
+        return bounds_of(self.gains, self.idle, self.shares.get("submits") or 0.0)
 
 
-def bounds_of(gains: Mapping[str, float], idle: float = 0.0) -> tuple[str, ...]:
-    """The causes that are right as a verdict, by their gains: specific ones first."""
+def bounds_of(gains: Mapping[str, float], idle: float = 0.0, submits: float = 0.0) -> tuple[str, ...]:
+    """The causes that are right as a verdict, by their gains: specific ones first. The host may be called by what it
+    does for ``submits`` of its time."""
     best = max(gains.get(cause, 0.0) for cause in SPECIFIC)
     group = SPECIFIC if best >= SPECIFIC_GAIN else SIDES
     best = max(gains.get(cause, 0.0) for cause in group)
     right = tuple(cause for cause in group if gains.get(cause, 0.0) >= best - CLOSE_GAIN)
+    if "host" in right and submits >= _SUBMITS and "submission" not in right:
+        right = *right, "submission"
     return (IDLE,) if idle >= _IDLE_FIRST else right
 
 
 def truth_of(schedule: Schedule, trace: Trace, window: tuple[int, int] | None = None) -> Truth:
     """The truth in a window of the steady part (ns of CLOCK_MONOTONIC)."""
     begin, end = window or (trace.begin_ns, trace.end_ns)
-    begin, end = max(begin, trace.begin_ns), min(end, trace.end_ns)
     recorded, finished = _recorded(schedule, trace)
+    begin, end = max(begin, trace.begin_ns), min(end, max(trace.end_ns, *finished[-1:]))
     actors = [
         (_rows_of(*each, actor, not number), actor.role)
         for number, (actor, each) in enumerate(zip(schedule.actors, recorded, strict=True))
     ]
     times = np.array([entry.begin for entry in recorded[0][0] if entry.operation.kind == "step"])
     chosen = np.flatnonzero((times >= begin) & (times <= end))
-    shares = _shares(schedule, recorded, begin, end)
+    shares = _shares(schedule, recorded, begin, end, trace.end_ns)
     delay = trace.run_delays_ns[0] / max(trace.end_ns - trace.begin_ns, 1)
     if len(chosen) < MIN_STEPS:
         return Truth(shares, {}, 0.0, len(chosen), 0.0, delay, None)
@@ -135,7 +143,7 @@ def truth_of(schedule: Schedule, trace: Trace, window: tuple[int, int] | None = 
     whole = duration()
     base = (IDLE,) if any(actor.role == "client" for actor in schedule.actors) else ()
     busy = duration(*base) if base else whole
-    gains = {cause: 1 - duration(cause, *base) / busy for cause in _possible(schedule)}
+    gains = {cause: max(1 - duration(cause, *base) / busy, 0.0) for cause in _possible(schedule)}
     step_ns = lasted / (high - low)
     if np.isnan([whole, busy, *gains.values()]).any():
         return Truth(shares, {}, 0.0, high - low, step_ns, delay, None)
@@ -218,7 +226,7 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
             queue = pending.setdefault(stream, [])
             queue.append((entry.gpu_begin, entry.gpu_end, operation[1] if kind == "launch" else 1))
             # No room for its kernels beside those that had not ended when it began.
-            entry.full = _pending(queue[-QUEUE:], begin) > QUEUE
+            entry.full = _pending(queue[-QUEUE:], begin) > QUEUE or _blocks(entry, own[at], queue[:-1])
         elif kind == "copy":
             stream = 0, operation[3]
             start = max(begin + LATENCY_NS, ends.get(stream, 0) + GAP_NS)
@@ -258,6 +266,12 @@ def _pending(launches: Sequence[tuple[int, int, int]], now: int) -> float:
             break
         left += count * min(1.0, (end - now) / max(end - begin, 1))
     return left
+
+
+def _blocks(entry: _Entry, own: Mapping[int, _Own], before: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether a launch waited for room, which nodes of graphs and events take too: for as long, work was pending."""
+    alone = own[entry.number].submit_ns if entry.number in own else 0
+    return bool(before) and entry.end - entry.begin > 2 * alone + _BLOCKED_NS and before[-1][1] > entry.end
 
 
 def _find_items(calls: Sequence[list[_Entry]]) -> None:
@@ -321,7 +335,10 @@ def _row(entry: _Entry, own: _Own, gap_ns: int) -> Row:
         return Row(operation, submit, gap_ns, 0, whole, min(whole, operation[0] * count))
     if kind == "copy":
         copied = min(after, own.gpu_ns)
-        return Row(operation, min(took, own.submit_ns), gap_ns, after - copied, copied if operation[2] else own.gpu_ns)
+        # What it copies into a buffer of the driver, before it waits.
+        submits = max(min(entry.gpu_begin - max(entry.begin, entry.awaited_ns), took), 0) if entry.gpu_begin else took
+        own_ns = min(submits, own.submit_ns)
+        return Row(operation, own_ns, gap_ns, after - copied, copied if operation[2] else own.gpu_ns)
     if kind in WAITS or kind in _HANDS_OVER:
         return Row(operation, min(after, MAX_WAKE_UP_NS), gap_ns, max(after - MAX_WAKE_UP_NS, 0))
     if kind == "free":
@@ -331,10 +348,11 @@ def _row(entry: _Entry, own: _Own, gap_ns: int) -> Row:
 
 # Shares ---------------------------------------------------------------------------------------------------------------
 def _shares(
-    schedule: Schedule, recorded: Sequence[tuple[list[_Entry], dict[int, _Own]]], begin: int, end: int
+    schedule: Schedule, recorded: Sequence[tuple[list[_Entry], dict[int, _Own]]], begin: int, end: int, last: int
 ) -> dict[str, float | None]:
+    """The shares of the time from ``begin`` to ``end``, of which the program waits for its work from ``last`` on."""
     spans: dict[str, list[tuple[int, int]]] = {"kernels": [], "copies": [], "pageable": []}
-    short, waited = False, 0
+    short, waited, submitting = False, max(end - max(last, begin), 0), 0
     of_program = [each for actor, each in zip(schedule.actors, recorded, strict=True) if actor.role == MAIN]
     for calls, own in of_program:
         for entry in calls:
@@ -356,9 +374,13 @@ def _shares(
             waited += max(min(entry.end, end) - max(entry.begin, begin), 0)
         elif entry.operation.kind == "copy" and entry.operation[2]:
             waited += max(min(entry.awaited_ns, end) - max(entry.begin, begin), 0)
-        elif entry.full:
-            low, high = max(entry.begin, begin), min(entry.end, end)
-            waited += max(high - low - recorded[0][1][entry.number].submit_ns, 0)
+            submitted = max(entry.gpu_begin, entry.awaited_ns) if entry.gpu_begin else entry.end
+            waited += max(min(entry.end, end) - max(submitted, begin), 0)
+        elif entry.operation.kind in _TIMED:
+            took, alone = max(min(entry.end, end) - max(entry.begin, begin), 0), recorded[0][1].get(entry.number)
+            waits = max(took - alone.submit_ns, 0) if entry.full and alone else 0
+            waited += waits
+            submitting += took - waits
     whole = max(end - begin, 1)
     kernels, both = _covered(spans["kernels"], begin, end), _covered([*spans["kernels"], *spans["copies"]], begin, end)
     several = sum(actor.submits for actor in schedule.actors if actor.role == MAIN) > 1
@@ -368,6 +390,7 @@ def _shares(
         "gpu": both / whole if _covered(spans["pageable"], begin, end) <= _MOST_PAGEABLE * whole else None,
         "kernels": None if short else kernels / whole,
         "copies": (both - kernels) / whole,
+        "submits": submitting / max(whole - waited, 1),
     }
 
 
