@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from factories.watch_calls import process, rows_of
+from factories.watch_calls import LAUNCH, SYNC, call_batch, process, rows_of, slow
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.watch_file import Window
 from stallprobes.records.rows import DRIVER_CALL
-from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, ClockPair, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, RecordWindows
 from stallprobes.watch.reading.settled_windows import LOOKED_AT, WindowSettler
 
@@ -34,9 +34,14 @@ def calls(*begins: int) -> CallBatch:
     return CallBatch(rows, {}, 0)
 
 
-def work(*times: tuple[int, int], kind: RecordKind = RecordKind.KERNEL) -> RecordBatch:
+def work(*times: tuple[int, int], kind: RecordKind = RecordKind.KERNEL, stream: int = 7) -> RecordBatch:
     """Work by the number of its call and its start."""
-    rows = rows_of([{"kind": kind, "start": start, "end": start + 1, "correlation": number} for number, start in times])
+    rows = rows_of(
+        [
+            {"kind": kind, "start": start, "end": start + 1, "correlation": number, "stream": stream}
+            for number, start in times
+        ]
+    )
     return RecordBatch(rows, {}, len(rows), 0)
 
 
@@ -75,3 +80,24 @@ def test_records_may_come_after_their_calls() -> None:
     settler = WindowSettler()
     settler.feed(watched(2), work(), calls(105))
     assert settled(settler.feed(watched(3), work((105, 120)), calls())) == [None, 120, None]
+
+
+def test_each_stream_of_the_window_before_has_to_have_work_in_it() -> None:
+    settler = WindowSettler()
+    settler.feed(watched(2), work((105, 120)), calls(105))
+    settler.feed(watched(2), work((106, 130), stream=8), calls(106))
+    # In the stream 8, what was submitted before the window may still run.
+    assert settled(settler.feed(watched(4), work((305, 320)), calls(305)))[3] is None
+    assert settled(settler.feed(watched(4), work((310, 350), stream=8), calls(310)))[3] == 350
+
+
+def test_a_window_that_begins_without_work_is_settled() -> None:
+    settler = WindowSettler()
+    before = call_batch(
+        [
+            slow(LAUNCH, 0, 0, stream=7).changed(begin_ns=40, duration_ns=1),
+            slow(SYNC, 0, 0, stream=7).changed(begin_ns=60, duration_ns=5),
+        ]
+    )
+    running = process().changed(windows=watched(2).windows, started=ClockPair(1, 0))
+    assert settled(settler.feed(running, work(), before)) == [None, 101]
