@@ -56,9 +56,11 @@ class Instant(NamedTuple):
     own_copies: bool
     awaited_copies: bool
     apart: bool
+    beside: bool
 
 
 FLAGS = Instant._fields[1:]
+_ALLOCATION = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)
 
 
 def divided_one_by_one(times: SequenceTimes, begin: int, end: int) -> dict[int, Instant]:
@@ -94,14 +96,16 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     counts = part is not Part.END
     waiting = counts and bool(every) and all(one in every for one in calls)
     submits = any(one.kind in (CallKind.SUBMITS, CallKind.QUEUES) for one in calls) and counts and not waiting
-    allocates = [one for one in calls if _CAUSES.get(one.kind) in (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)]
-    frees = [one for one in calls if counts and running and one.kind is CallKind.FREES]
-    late = any(_waits_next(times, one) for one in frees)
+    allocates = [one for one in calls if _CAUSES.get(one.kind) in _ALLOCATION]
+    before_waits = [one for one in allocates if counts and running and _waits_next(times, one)]
+    frees = [one for one in calls if counts and running and one.kind is CallKind.FREES] + before_waits
     copying = counts and any(one not in waits for one in copies)
     only = part is Part.COPIES
     kernels = {one.stream for one in _operations(times) if one.kind != COPY}
     apart = only and (copying or any(one.stream not in kernels for one in running))
-    flags = counts and bool(allocates), bool(frees), late, copying, copying and only, waiting and only, apart
+    beside = not only and any(one.kind == COPY for one in running)
+    allocating = counts and bool(allocates), bool(frees), bool(before_waits)
+    flags = *allocating, copying, copying and only, waiting and only, apart, beside
     return Instant(part, waiting, submits, waiting and bool(full), *flags)
 
 
@@ -113,9 +117,13 @@ def _started(times: SequenceTimes, one: Call) -> int:
 
 
 def _waits_next(times: SequenceTimes, one: Call) -> bool:
-    """Whether the thread's next call waits, or is a copy that blocks."""
+    """Whether the thread's next call that does not allocate or free waits, or is a copy that blocks, soon."""
     later = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
-    return bool(later) and min(later, key=lambda each: each.begin).kind in (CallKind.WAITS, CallKind.COPIES)
+    later = [each for each in later if _CAUSES.get(each.kind) not in _ALLOCATION]
+    following = min(later, key=lambda each: each.begin, default=None)
+    if following is None or following.kind not in (CallKind.WAITS, CallKind.COPIES):
+        return False
+    return following.begin - one.end < one.end - one.begin
 
 
 def _of_running(running: list[Operation], away: bool) -> Part:

@@ -50,6 +50,7 @@ _HOST_REMEDIES = {
     Bound.OWN_SLEEP: "The host sleeps here for a time that it sets: sleep less, or wait for what is needed.",
     Bound.CHILD: "The host waits here for a child process: start it ahead, or keep what it makes.",
     Bound.INPUT: "The host waits here for data: have more or faster processes prepare it.",
+    Bound.THREAD: "The host waits here for another thread: make that one faster, or have it prepare more ahead.",
     Bound.IDLE: "The host waits here for data or requests from outside: it has time to spare.",
     Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
 }

@@ -14,6 +14,7 @@ from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
 from stallprobes.watch.division.instants import (
     COLUMNS,
+    LEAST_GAPS,
     NO_SPANS,
     WAITING,
     Holding,
@@ -116,7 +117,7 @@ def counted(times: SequenceTimes, begin: int, end: int, width: int = 1000) -> Co
     assert sums.shape[1] == COLUMNS
     total = sums.sum(axis=0).tolist()
     found = Counter({part.value: total[NUMBERS[part]] for part in ORDER})
-    return +(found + Counter(dict(zip(FLAGS, total[WAITING:], strict=True))))
+    return +(found + Counter(dict(zip(FLAGS, total[WAITING:LEAST_GAPS], strict=True))))
 
 
 @settings(max_examples=100, deadline=None)

@@ -47,7 +47,7 @@ from stallprobes.watch.reading.words import ProcessState
 # Those that are no event of the start-up.
 STEADY = [name for name in FUNCTIONS if not (function_of(name).loads or function_of(name).creates)]
 LENGTH = 60
-COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT, launch_ns=2 * UNIT)
+COARSE = Limits(blocked_ns=6 * UNIT, wake_up_ns=4 * UNIT, launch_ns=2 * UNIT, staged_ns=6 * UNIT)
 
 
 def at(units: float) -> int:
@@ -348,8 +348,8 @@ def test_a_loop_that_waits_for_each_kernel() -> None:
     assert (one.verdict, one.alone, one.threads) == (Bound.WAIT, True, (1,))
     # A wait of 27 µs lies before a gap of 72 µs.
     assert one.waits == (WaitShare(function=SYNC, calls=200, ns=200 * 26_000, share=1.0),)
-    # Recording may add 2 µs to each of them.
-    error = 2 / 92
+    # The clocks of each differ.
+    error = 0.01
     assert (one.gpu.low, one.gpu.high) == pytest.approx((one.gpu.share - error, one.gpu.share + error), abs=0.001)
 
 

@@ -1,4 +1,4 @@
-"""Calls that are not divided yet: what overheads of CUPTI say of them."""
+"""Calls that are not divided yet: what overheads of CUPTI and records of copies say of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.native.layouts.watch_file import WatchRecord
-from stallprobes.watch.division.pending import CALL, with_overheads
+from stallprobes.watch.division.instants import COPY, Limits
+from stallprobes.watch.division.pending import CALL, OPERATION, with_copies_that_block, with_overheads
 
 SUBMITS, QUEUES, LOADS = int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.LOADS)
 FULL, LOADING = OverheadKind.COMMAND_BUFFER_FULL, OverheadKind.MODULE_LOADING
@@ -37,3 +38,25 @@ def test_the_time_in_which_a_call_finds_the_queue_full_is_a_call_of_its_own(
         record["start"], record["end"] = start, end
     found = with_overheads(calls, records)
     assert found[["begin", "end", "kind"]].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("took_us", "pageable", "ended", "kind"),
+    [
+        # Its memory was allocated before the recording began.
+        (50, True, False, CallKind.COPIES),
+        (5, True, False, CallKind.SUBMITS),
+        (50, False, False, CallKind.SUBMITS),
+        (50, False, True, CallKind.SUBMITS),
+        (150, False, True, CallKind.COPIES),
+    ],
+)
+def test_a_record_says_whether_a_copy_is_of_pageable_memory(
+    took_us: int, pageable: bool, ended: bool, kind: CallKind
+) -> None:
+    calls, operations = np.zeros(1, CALL), np.zeros(1, OPERATION)
+    calls["end"], calls["correlation"] = took_us * 1000, 7
+    operations["correlation"], operations["kind"], operations["pageable"] = 7, COPY, pageable
+    operations["end"] = calls["end"] - 1 if ended else calls["end"] + 1
+    with_copies_that_block(calls, operations, Limits())
+    assert calls["kind"][0] == kind

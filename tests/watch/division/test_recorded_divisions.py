@@ -149,7 +149,7 @@ def test_nearly_all_of_the_time_is_in_a_named_part(name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_figures_are_those_of_a_plain_sum(name: str) -> None:
-    """The GPU's part is the union of its work, the host's the time outside calls that wait and only wait.
+    """The GPU's part is the union of its work with the least gaps, the host's the time outside calls that only wait.
 
     Copies that block take the host's time where nothing runs beside them.
     """
@@ -171,12 +171,15 @@ def test_the_figures_are_those_of_a_plain_sum(name: str) -> None:
         for kept in (waits, copies, ~waits & ~copies)
     )
     waiting = ((inside | (copying & computes)) & ~other).mean()
-    assert sequence.gpu.share == pytest.approx(runs.mean(), abs=0.01)
+    # The least gaps: 1 to 2 us between two operations that do not overlap.
+    low, high = (runs.mean() + ns * sequence.operations / sequence.covered_ns for ns in (0, _MOST_GAP_NS))
+    assert low - 0.01 <= sequence.gpu.share <= high + 0.01
     assert sequence.host.share == pytest.approx(1 - waiting, abs=0.01)
     own = (copying & ~other & runs & ~computes).mean()
-    assert sequence.price.share == pytest.approx(1 - max(1 - waiting, runs.mean() - own), abs=0.01)
+    assert sequence.price.share == pytest.approx(1 - max(1 - waiting, sequence.gpu.share - own), abs=0.01)
 
 
+_MOST_GAP_NS = 2_000
 # An instant of the plain sum.
 TICK_NS = 500
 

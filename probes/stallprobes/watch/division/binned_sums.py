@@ -43,6 +43,11 @@ class BinnedSums:
         self._most = most
         self._sums = np.zeros((0, columns), dtype=np.int64)
 
+    @property
+    def columns(self) -> int:
+        """The number of columns."""
+        return self._sums.shape[1]
+
     def borders(self, begin_ns: int, end_ns: int) -> Int64s:
         """The borders of bins between two times, the first at or before ``begin_ns``.
 
@@ -96,14 +101,17 @@ def since(begin_ns: int) -> Times:
     return ((begin_ns, FOREVER),)
 
 
-def add_at(sums: BinnedSums, times: Int64s, values: NDArray[Any] | None = None) -> None:
+def add_at(sums: BinnedSums, times: Int64s, values: NDArray[Any] | None = None, column: int = 0) -> None:
     """Add a value to the bin of each of some times, or 1 without ``values``."""
     if len(times):
         times = np.maximum(times, sums.origin_ns)
         sums.borders(int(times.min()), int(times.max()) + 1)
         places = (times - sums.origin_ns) // sums.width_ns
         first = int(places.min())
-        sums.add(first, np.bincount(places - first, values).round().astype(np.int64)[:, None])
+        added = np.bincount(places - first, values).round().astype(np.int64)
+        columns = np.zeros((len(added), sums.columns), dtype=np.int64)
+        columns[:, column] = added
+        sums.add(first, columns)
 
 
 def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> Figure:

@@ -31,6 +31,8 @@ _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(Ca
 # that can be ready to run without one; all time; the time asleep for each of five reasons, from _SLEEPS on; the
 # time on a CPU of the busiest child process. Then the number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 11, 12
+# Of the times asleep: for another thread.
+_THREAD = 3
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
 # time counts as known.
 _WIDEST = 0.3
@@ -96,6 +98,9 @@ class CpuSums:
         ready, cpu = (sum(each) for each in zip(*measured, strict=True))
         slept = [_slept_ns(samples[thread], calls, begin_ns, end_ns) for thread, calls in threads.items()]
         sleeps = np.minimum(np.min(slept, axis=0), between)
+        # Threads that call by turns sleep for each other, but not at the same time.
+        asleep = sum(each[_THREAD] for each in slept) - (len(slept) - 1) * (end_ns - begin_ns)
+        sleeps[_THREAD] = min(sleeps[_THREAD], max(asleep, 0))
         most = min(max(cpu - working, 0), between)
         least = min(max(cpu - working - waiting, 0), between)
         # A thread may be ready inside a call too, and several of them at once.

@@ -69,6 +69,7 @@ from stallprobes.watch.division.recorded_times import (
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
+from stallprobes.watch.division.slowdown import SlowdownSums
 from stallprobes.watch.division.start_up import StartUp
 from stallprobes.watch.division.steps import StepBook
 from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
@@ -223,6 +224,7 @@ class ProcessDivider:
         self._placed: set[int] = set()
         self._cpu: CpuSamples = NO_SAMPLES
         self._steps = StepBook()
+        self._slowdown = SlowdownSums()
         self._ended = False
 
     @property
@@ -305,6 +307,7 @@ class ProcessDivider:
             self._divide(process, until, now_ns, engine_use(), beside)
         self._fed_ns = now_ns
         self._steps.add(calls, process.ranges, self.steady_ns or 0)
+        self._slowdown.add(process, calls, self.steady_ns, now_ns)
 
     def division(self) -> DividedProcess | None:
         """The division so far; None where no work was recorded."""
@@ -422,7 +425,7 @@ class ProcessDivider:
         begun = operations[: np.searchsorted(operations["start"], until, "right")]
         every = joined(CALL, (rows_where(calls, calls["begin"] < until), flying))
         every = with_overheads(every, overheads)
-        with_copies_that_block(every, operations, self._limits.blocked_ns)
+        with_copies_that_block(every, operations, self._limits)
         self._submitted.note_callers(begun)
         made = by_thread(every)
         threads = self._outside.with_waits(made, begun, self._functions, self._cpu, begin, until)
@@ -663,6 +666,7 @@ class ProcessDivider:
             possible_ns=lambda times: max(
                 (self._outside.possible_ns(each, times) for each in sequence.threads), key=sum, default=(0, 0)
             ),
+            slowdown=self._slowdown.of(sequence.threads),
         )
         division = divide(since(begin_ns))
         step = self._steps.step_of(division.threads)

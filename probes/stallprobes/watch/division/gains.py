@@ -18,8 +18,9 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# Column of the time in copies beside no kernel.
+# Columns of the time in copies: beside no kernel, and beside some.
 _COPIES = NUMBERS[Part.COPIES]
+_EVERY_COPY = _COPIES, instants.BESIDE
 # Smallest share of the time for which the host (or the GPU) must be busy to count as never waiting for the other:
 # all work that is taken off it then shortens the program. Below it, a gain (time that the program would save
 # without a cause) mostly leaves out the work that runs while the other one works: without that work, it would only
@@ -81,6 +82,7 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
         Bound.OWN_SLEEP: min(gain(sleeps.own), limit),
         Bound.CHILD: gain(sleeps.child),
         Bound.INPUT: gain(sleeps.outside) if prepares else 0.0,
+        Bound.THREAD: min(gain(sleeps.thread), limit),
         Bound.IDLE: 0.0 if prepares else sleeps.outside,
     }
 
@@ -100,7 +102,8 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     def share(*columns: int) -> NDArray[np.float64]:
         return np.asarray(sums[:, list(columns)].sum(axis=1) / whole, dtype=np.float64)
 
-    host, gpu = 1 - share(instants.WAITING), share(*(NUMBERS[part] for part in GPU_PARTS))
+    between = share(NUMBERS[Part.BETWEEN], instants.LEAST_GAPS)
+    host, gpu = 1 - share(instants.WAITING), share(*(NUMBERS[part] for part in GPU_PARTS), instants.LEAST_GAPS)
     # A free waits for all work: without waits before it, it would be as much longer, and so a wait behind it.
     late, frees = share(instants.LATE_FREES), share(instants.FREE_WAITS) - share(instants.LATE_FREES)
     alone = share(*(NUMBERS[part] for part in ALLOCATION_PARTS))
@@ -114,9 +117,9 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
         # The time that the host takes meanwhile remains.
-        Bound.GAPS: np.minimum(share(NUMBERS[Part.BETWEEN]), gpu - host),
+        Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then.
-        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum.reduce((host, gpu - apart, share(_COPIES))), 0.0),
+        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }

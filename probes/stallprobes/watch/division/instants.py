@@ -28,14 +28,18 @@ _NEVER = 2**62
 _PARTS = len(ORDER)
 # Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
 # that submit, and time in which these found the launch queue full. Then, whether the GPU works or not: time inside
-# calls that allocate or free, inside frees while the GPU works, inside such frees before the thread's next wait,
-# and inside copies that block, without what these wait for. Then time in which the GPU only copies: for such a copy,
-# while the sequence waits, and beside which kernels could run once the host waits no more.
-WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART = range(
-    _PARTS, _PARTS + 10
+# calls that allocate or free; while the GPU works, inside frees and inside calls that allocate or free before the
+# thread's next wait; and inside copies that block, without what these wait for. Then time in which the GPU only copies:
+# for such a copy, while the sequence waits, and beside which kernels could run once the host waits no more. Then time
+# in which it copies beside kernels.
+WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
+    range(_PARTS, _PARTS + 11)
 )
+# Two columns that are no flags of instants: the time between operations that the GPU takes at least, where the host
+# submits them late; and the longer of the host's and the GPU's time, by groups of waits.
+LEAST_GAPS, LONGER = _PARTS + 11, _PARTS + 12
 # Number of columns of a sequence's sums: the time in each part, and those above.
-COLUMNS = _PARTS + 10
+COLUMNS = _PARTS + 13
 
 # Part of the time by the kind of GPU work that runs. If several kinds run at once, the first of them in this table
 # counts.
@@ -76,12 +80,14 @@ class Limits:
     """Times (ns) by which parts are distinguished.
 
     A call that submits has blocked if it took ``blocked_ns``. A wait has woken up ``wake_up_ns`` after its work ended.
-    An operation that was submitted ``launch_ns`` before the GPU was free could have started then.
+    An operation that was submitted ``launch_ns`` before the GPU was free could have started then. A copy of pageable
+    memory that took ``staged_ns`` copied into a buffer of the driver.
     """
 
     blocked_ns: int = 100_000
     wake_up_ns: int = 500_000
     launch_ns: int = 5_000
+    staged_ns: int = 20_000
 
 
 # Default limits (ns) by which parts of the time are distinguished, such as how long a blocked call that submits takes.
@@ -320,9 +326,9 @@ class Instants(NamedTuple):
 class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    ``long``: the call submits, and blocked. ``late``: it frees, and the thread waits next: without it, that wait would
-    be as much longer. ``started`` (ns): when its own work starts; when it returns without any. ``holding``: when others
-    may hold up the long ones of each context.
+    ``long``: the call submits, and blocked. ``late``: it allocates or frees, and the thread waits next: without it,
+    that wait would be as much longer. ``started`` (ns): when its own work starts; when it returns without any.
+    ``holding``: when others may hold up the long ones of each context.
     """
 
     begins: Int64s
@@ -344,10 +350,14 @@ class _CallTable(NamedTuple):
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
-        late = kinds == int(CallKind.FREES)
+        late = _ALLOCATES[kinds]
         if late.any():
-            # A copy that blocks would wait as long, too.
-            late[:-1] &= np.isin(kinds[1:], _WAITS) & (owners[1:] == owners[:-1])
+            # The next other call of its thread. A copy that blocks would wait as long, too.
+            following = np.minimum.accumulate(np.where(late, len(kinds), np.arange(len(kinds)))[::-1])[::-1]
+            following = np.minimum(following, len(kinds) - 1)
+            # What the thread does in between, it would do meanwhile.
+            between = begins[following] - ends < ends - begins
+            late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & between
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
@@ -433,14 +443,16 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     submits = (kinds == int(CallKind.SUBMITS)) | (kinds == int(CallKind.QUEUES))
     allocates = free_waits = late_frees = copying = np.zeros(len(begins), dtype=np.bool_)
     if blocks.any():
-        frees = counts & works & (kinds == int(CallKind.FREES))
-        free_waits, late_frees = frees.any(axis=0), (frees & calls.late[active]).any(axis=0)
+        late = calls.late[active]
+        frees = counts & works & ((kinds == int(CallKind.FREES)) | late)
+        free_waits, late_frees = frees.any(axis=0), (frees & late).any(axis=0)
         allocates = counts & _ALLOCATES[kinds].any(axis=0)
         copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
     only_copies = parts == NUMBERS[Part.COPIES]
     beside = only_copies & (copying | apart.contain_ascending(begins)) if only_copies.any() else only_copies
     submitting = submits.any(axis=0) & ~waiting & counts
-    of_copies = copying, copying & only_copies, waiting & only_copies, beside
+    overlapping = dict(unions)[Part.COPIES].contain_ascending(begins) & ~only_copies if copies.any() else only_copies
+    of_copies = copying, copying & only_copies, waiting & only_copies, beside, overlapping
     flags = (waiting, submitting, full.any(axis=0) & waiting, allocates, free_waits, late_frees, *of_copies)
     return Instants(begins, ends, parts, flags)
 

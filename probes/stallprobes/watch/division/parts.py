@@ -112,6 +112,7 @@ class Bound(StrEnum):
     OWN_SLEEP = "own-sleep"
     CHILD = "child"
     INPUT = "input"
+    THREAD = "thread"
     IDLE = "idle"
     ASLEEP = "asleep"
     CPUS = "cpus"
@@ -145,6 +146,7 @@ BOUNDS = {
     Bound.OWN_SLEEP: Traits("bound by its own sleep", "it sleeps for a time that it sets itself", "warn"),
     Bound.CHILD: Traits("bound by child processes", "it waits for the end of processes that it has started", "warn"),
     Bound.INPUT: Traits("input-bound", "it waits for data that a child process of its own prepares, probably", "warn"),
+    Bound.THREAD: Traits("bound by another thread", "it waits for a thread of its process, for data or a lock", "warn"),
     Bound.IDLE: Traits("idle", "it waits for data or requests from outside, and no process of its own works", "dim"),
     Bound.ASLEEP: Traits(
         "asleep", "the GPU waits for the host, and the host for input, a lock, a timer or a request", "warn"

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, OverheadKind, RecordKind
+from stallprobes.native.layouts.cupti import GPU_WORK, CopyKind, MemoryKind, OverheadKind, RecordKind
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask, function_of
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
-from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Spans, ThreadCalls
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, coded, expanded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
@@ -76,7 +76,7 @@ OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
         ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("kind", "i1"), ("engine", "?"), ("few", "?"),
-        ("seen", "?"),
+        ("pageable", "?"), ("seen", "?"),
     ]
 )  # fmt: skip
 
@@ -194,6 +194,8 @@ def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     operations["engine"] = needs_engine(rows)
     # 0 is not known.
     operations["few"] = kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS)
+    pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
+    operations["pageable"] = (operations["kind"] == COPY) & pageable
     operations["returned"] = operations["thread"] = -1
     return operations
 
@@ -297,14 +299,17 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
     return np.concatenate((calls, waits))
 
 
-def with_copies_that_block(calls: Rows, operations: Rows, blocked_ns: int) -> None:
+def with_copies_that_block(calls: Rows, operations: Rows, limits: Limits) -> None:
     """Change the kinds of calls by whether they wait for their own copy, which the kind of memory alone does not say.
 
-    A copy from pageable memory did not block that returned before its work ended, or at once; one whose memory is not
-    known did block that took long and returned after its work. ``operations`` are those that are known.
+    A copy of pageable memory did not block that returned at once and before its work ended; one whose memory is not
+    known did block that took long and returned after its work. ``operations`` are those that are known, which know
+    their memory.
     """
-    long = calls["end"] - calls["begin"] >= blocked_ns
-    copies = np.flatnonzero(calls["kind"] == np.where(long, int(CallKind.SUBMITS), int(CallKind.COPIES)))
+    took = calls["end"] - calls["begin"]
+    long, staged = took >= limits.blocked_ns, took >= limits.staged_ns
+    submits, blocks = (calls["kind"] == int(kind) for kind in (CallKind.SUBMITS, CallKind.COPIES))
+    copies = np.flatnonzero((submits & staged) | (blocks & ~staged))
     if not len(copies):
         return
     mine = np.isin(operations["correlation"], calls["correlation"][copies]) & (operations["kind"] == COPY)
@@ -317,7 +322,9 @@ def with_copies_that_block(calls: Rows, operations: Rows, blocked_ns: int) -> No
     has_work = (places >= 0) & (numbers[at] == calls["correlation"][copies]) if len(numbers) else places >= 0
     waited = np.zeros(len(copies), dtype=np.bool_)
     waited[has_work] = ends[at[has_work]] <= calls["end"][copies[has_work]]
-    returned = copies[~waited & ~long[copies]]
+    waited &= long[copies] | blocks[copies]
+    waited[has_work] |= operations["pageable"][order[at[has_work]]] & staged[copies[has_work]]
+    returned = copies[~waited & ~staged[copies]]
     calls["kind"][copies[waited]] = int(CallKind.COPIES)
     calls["kind"][returned], calls["holds"][returned] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
 

@@ -43,8 +43,8 @@ PRICE_ERROR = 0.02
 # Causes that are compared by their gains (the time that the program would save without them): if the first verdict
 # that holds is one of these, the one with the largest gain replaces it.
 _COMPARED = (
-    Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.GAPS,
-    Bound.WAIT,
+    Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD,
+    Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
 # Verdicts that are tried after that of waits.
@@ -54,17 +54,17 @@ _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
     "loading, allocation, lock, copy: without it the program would take 15 % less time at most, by the longer of the "
-    "host's and the GPU's time that remains. own-sleep, child, input: so without its sleep for a time that it sets, "
-    "for the end of a child process, or for data while a child process is busy for half of that. Of these, gaps and "
-    "wait, it is the one that gains most. communication: kernels that communicate take 30 %. gaps: the time between "
-    "kernels takes 15 %, and the GPU that much longer than the host. gpu: the GPU works 90 % beside them, or launches "
-    "find the queue full 15 %. idle: the sequence sleeps half of the time or more for data from outside its process. "
-    "asleep: the GPU waits for the host half of the time or more while the host sleeps, and is not ready to run. "
-    "cpus: so it does 15 % while the host is ready to run and has no CPU. wait: the price of waiting is 15 % or more. "
-    "Else gpu, or communication where most of it is that, where the GPU works for more of the time than the host does "
-    "not wait; submission: more than half of the time in which the host does not wait is inside calls that submit; "
-    "asleep: half of it or more the host sleeps; host. unknown: more than 5 % of the time is not known, or the "
-    "interval of the host's or the GPU's share spans more than 0.4."
+    "host's and the GPU's time that remains. own-sleep, child, input, thread: so without its sleep for a time that it "
+    "sets, for the end of a child process, for data while a child process is busy for half of that, or for another "
+    "thread of its process. Of these, gaps and wait, it is the one that gains most. communication: kernels that "
+    "communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that much longer than the host. "
+    "gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. idle: the sequence sleeps half of the "
+    "time or more for data from outside its process. asleep: the GPU waits for the host half of the time or more "
+    "while the host sleeps, and is not ready to run. cpus: so it does 15 % while the host is ready to run and has no "
+    "CPU. wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, where the "
+    "GPU works for more of the time than the host does not wait; submission: more than half of the time in which the "
+    "host does not wait is inside calls that submit; asleep: half of it or more the host sleeps; host. unknown: more "
+    "than 5 % of the time is not known, or the interval of the host's or the GPU's share spans more than 0.4."
 )
 
 
@@ -100,13 +100,18 @@ class BoundTime(Document, kw_only=True):
         ),
     ] = NOT_KNOWN
     gpu: Annotated[
-        Figure, about("Share of the time in which the GPU worked for the sequence, or communicated (g).")
+        Figure,
+        about(
+            "Share of the time in which the GPU worked for the sequence, or communicated (g), with the least time that "
+            "it takes from one operation of a stream to the next."
+        ),
     ] = NOT_KNOWN
     price: Annotated[
         Figure,
         about(
             "What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of "
-            "their own; the mean of the program's phases, and 0 where frees wait all the same."
+            "their own; the mean of the program's phases, and 0 where frees wait all the same. The interval begins "
+            "with what is gained where the host runs eight waits ahead at most."
         ),
     ] = NOT_KNOWN
 
@@ -336,7 +341,7 @@ def bounds_of(
     asleep = 0.0 if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
-        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:7]),
+        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:8]),
         # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
         (Bound.GAPS, gains[Bound.GAPS], CAUSE_LIMIT),

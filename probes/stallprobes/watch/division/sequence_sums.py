@@ -13,7 +13,10 @@ from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, keeps_busy, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
     APART,
+    BESIDE,
     COLUMNS,
+    LEAST_GAPS,
+    LONGER,
     NO_END,
     QUEUE_FULL,
     SUBMITS,
@@ -24,6 +27,7 @@ from stallprobes.watch.division.instants import (
     instants_of,
     sums_of,
 )
+from stallprobes.watch.division.least_gaps import LeastGaps
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.phases import phases_of
@@ -37,14 +41,18 @@ from stallprobes.watch.division.result import (
     is_vague,
     price_of,
 )
+from stallprobes.watch.division.short_gains import longer_times
+from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Error (ns) that each GPU operation adds to the host's and the GPU's time: recording lengthens the call that
-# submits it, and the clocks of both differ.
-_RECORDING_NS = 2_000
+# Error (ns) that each call with work adds to the host's and the GPU's time, since the clocks of both differ; and that
+# each operation adds where work was recorded for a part of the time and it is not known what recording adds.
+_CLOCKS_NS, _RECORDING_NS = 500, 2_000
+# Error of what records add to the time of calls, as a share of it.
+_SLOWDOWN_ERROR = 0.25
 
 
 class SequenceSums:
@@ -66,9 +74,10 @@ class SequenceSums:
         self.cpu = CpuSums(origin_ns)
         self.collectives = CollectiveLog()
         self._streams = StreamSums(origin_ns)
+        self._gaps = LeastGaps()
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
-        self._late, self._operations = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
+        self._late, self._operations, self._submitted = (BinnedSums(origin_ns, columns=1) for _ in range(3))
 
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
         """Add ``inside_ns`` to the time that a thread spent inside calls that submit work or wait for it."""
@@ -84,7 +93,12 @@ class SequenceSums:
         borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(rows, begin, until)))
         instants = instants_of(times, begin, until, borders)
         self.collectives.add(rows, instants, times.recorded, begin, until)
-        sums.add(*sums_of(instants, sums.origin_ns, sums.width_ns))
+        first, columns = sums_of(instants, sums.origin_ns, sums.width_ns)
+        sums.add(first, columns)
+        if len(columns):
+            gaps = self._gaps.of(times, begin, until)
+            add_at(sums, np.minimum(gaps.starts, until - 1), gaps.times, LEAST_GAPS)
+            add_at(sums, *longer_times(times, instants), LONGER)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(wait_weights(times, begin, until), begin, until)
@@ -92,6 +106,9 @@ class SequenceSums:
         # An operation that ends where a bin begins is in the bin before.
         ended = (ends > begin) & (ends <= until)
         add_at(self._operations, ends[ended] - 1)
+        # The nodes of a graph have one call.
+        called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
+        add_at(self._submitted, ends[ended & called] - 1)
         self._streams.add(rows, ended)
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
@@ -116,23 +133,30 @@ class SequenceSums:
         engine_known: bool,
         left: Set[int] = frozenset(),
         possible_ns: Callable[[Times], tuple[int, int]] = lambda _: (0, 0),
+        slowdown: Slowdown = NO_SLOWDOWN,
     ) -> SequenceDivision:
         """The division of ``times``.
 
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
         ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
         how long in some times a thread may have waited for the GPU outside calls, where it is on a CPU, and asleep.
+        ``slowdown`` is what records add.
         """
         sums = self._sums.during(times)
+        recorded_ns = int(sums[:, : len(ORDER)].sum())
+        sums = without_slowdown(sums, steady_ns(sums), slowdown)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
         parts = {part: int(totals[NUMBERS[part]]) for part in ORDER if totals[NUMBERS[part]]}
         covered = sum(parts.values())
         whole = steady_ns(sums)
         span_ns = sum(max(min(end, self.done_ns) - max(begin, self.began_ns), 0) for begin, end in times)
-        recorded = min(covered / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
-        works = sums[:, [NUMBERS[part] for part in GPU_PARTS]].sum(axis=1)
+        recorded = min(recorded_ns / span_ns, 1.0) if sampled and span_ns > 0 else 1.0
+        works = sums[:, [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]].sum(axis=1)
         operations = int(self._operations.during(times).sum())
-        error = _RECORDING_NS * operations / covered if covered else 0.0
+        error_ns = _CLOCKS_NS * int(self._submitted.during(times).sum())
+        if sampled and not slowdown.known:
+            error_ns = _RECORDING_NS * operations
+        error = error_ns / covered + _SLOWDOWN_ERROR * slowdown.added if covered else 0.0
         host, gpu = figure(whole - sums[:, WAITING], whole, recorded, error), figure(works, whole, recorded, error)
         submits, full = (figure(sums[:, name], whole, recorded).share for name in (SUBMITS, QUEUE_FULL))
         waits = self._waits.shares(times, functions)
@@ -142,9 +166,10 @@ class SequenceSums:
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
         # Who prepares what it sleeps for may limit it.
         limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
-        least = 0.0 if limited_by_others else of_bins[Bound.WAIT]
+        in_groups = max(1 - int(sums[:, LONGER].sum()) / max(int(whole.sum()), 1), 0.0)
+        least = 0.0 if limited_by_others else min(of_bins[Bound.WAIT], in_groups)
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
-        copies, others = sums[:, NUMBERS[Part.COPIES]], works - sums[:, APART]
+        copies, others = sums[:, [NUMBERS[Part.COPIES], BESIDE]].sum(axis=1), works - sums[:, APART]
         beside = figure(copies if copies.sum() > others.sum() else others, whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
         use = self._streams.use(times)

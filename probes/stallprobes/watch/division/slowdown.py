@@ -1,0 +1,221 @@
+"""Slowdown by records: what a program does differently while work of the GPU is recorded.
+
+A program whose records are on for a part of the time is divided in that part, in which it is slower: each call that
+submits work takes longer, and so do the nodes of graphs. By its calls with and without records, its division becomes
+that of the whole time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.records.rows import Rows, rows_where
+from stallprobes.watch.division.call_columns import columns_of
+from stallprobes.watch.division.instants import LEAST_GAPS, SUBMITS, WAITING
+from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
+from stallprobes.watch.division.pending import threads_of
+from stallprobes.watch.intervals import Int64s, distinct, int64s
+from stallprobes.watch.reading.process import CallBatch, WatchedProcess
+from stallprobes.watch.reading.record_windows import NEVER
+
+# With and without records.
+_ON, _OFF = True, False
+# Smallest number of calls of a function on each side from which their durations are compared, and the largest number of
+# a window whose durations are kept.
+_LEAST_CALLS, _MOST_CALLS = 30, 256
+# Number of windows of which durations are kept.
+_KEPT_WINDOWS = 64
+# A function whose rate without records is below this share of that with records was not followed for some of the time.
+_LEAST_FOLLOWED = 0.5
+# What CUPTI takes for the two callbacks of a call (ns).
+_DISPATCH_NS = 200
+# Smallest share of the time inside calls that wait, from which it is compared; and the most by which the time in which
+# a sequence waits may differ from it, as a factor.
+_LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
+# Most by which a program is slower than its calls are longer, as a factor: records make the nodes of graphs longer,
+# too, with the gaps between them, by 8.5 % of 2 us (H200).
+_MOST_SLOWER = 1.4
+# Parts in which the GPU does nothing while the host submits, in the order in which what records add is taken off.
+_SUBMITTING = (Part.SUBMITTING, Part.QUEUED, Part.BLOCKED)
+
+
+class Slowdown(NamedTuple):
+    """How a sequence differs with records, as shares (0 to 1) of its time with them.
+
+    ``added`` is by how much its calls took longer, ``slower`` how much of its time it would not have taken without
+    records. ``waits`` are the shares of its time inside calls that wait, with records and without, None where that is
+    not known. ``off`` is the share of all time without records. ``known``: it was measured.
+    """
+
+    added: float = 0.0
+    slower: float = 0.0
+    waits: tuple[float, float] | None = None
+    off: float = 0.0
+    known: bool = False
+
+
+# Where nothing is known.
+NO_SLOWDOWN = Slowdown()
+
+
+class SlowdownSums:
+    """Numbers and durations of calls with and without records, of the windows that have ended."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Rows, Int64s]] = []
+        # From when on all calls are here, and until when they are counted.
+        self._since_ns = self._done_ns = 0
+        self._ns = {_ON: 0, _OFF: 0}
+        # By thread and function.
+        self._counts: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
+        self._waited: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
+        self._durations: dict[tuple[bool, int], list[Int64s]] = defaultdict(list)
+        self._callback_ns = 0.0
+
+    def add(self, process: WatchedProcess, calls: CallBatch, steady_ns: int | None, now_ns: int) -> None:
+        """Add a reading's calls at ``now_ns``; ``steady_ns`` is when the steady state began, None before that is
+        known."""
+        windows = process.windows
+        if not len(windows) or windows.on.all():
+            self._since_ns = now_ns
+            return
+        self._calls.append((calls.rows, columns_of(calls.rows, calls.functions).kinds))
+        self._callback_ns = process.callback_ns
+        if steady_ns is None:
+            return
+        begins = np.maximum(windows.begins, max(steady_ns, self._since_ns))
+        for at in np.flatnonzero((windows.ends < NEVER) & (windows.ends > self._done_ns)).tolist():
+            begin, end = int(begins[at]), int(windows.ends[at])
+            if begin < end:
+                # What passes between two windows belongs to none.
+                self._ns[bool(windows.on[at])] += end - begin
+                for rows, kinds in self._calls:
+                    self._count(rows, kinds, bool(windows.on[at]), begin, end)
+            self._done_ns = end
+        # The last rows are in the order of their ends.
+        self._calls = [each for each in self._calls if len(each[0]) and each[0]["returned_ns"].max() > self._done_ns]
+
+    def _count(self, rows: Rows, kinds: Int64s, on: bool, begin_ns: int, end_ns: int) -> None:
+        """Count what calls do in a window."""
+        begins, ends = rows["began_ns"], rows["returned_ns"]
+        waits = (
+            ((kinds == int(CallKind.WAITS)) | (kinds == int(CallKind.COPIES))) & (begins < end_ns) & (ends > begin_ns)
+        )
+        if waits.any():
+            inside = np.minimum(ends[waits], end_ns) - np.maximum(begins[waits], begin_ns)
+            for key, ns in _by_function(rows_where(rows, waits), inside):
+                self._waited[on][key] += ns
+        inside = (begins >= begin_ns) & (begins < end_ns)
+        rows, kinds = rows_where(rows, inside), kinds[inside]
+        for key, count in _by_function(rows):
+            self._counts[on][key] += count
+        submits = rows_where(rows, kinds == int(CallKind.SUBMITS))
+        for function in distinct(int64s(submits["function"])).tolist():
+            own = rows_where(submits, submits["function"] == function)
+            kept = self._durations[on, function]
+            kept.append((own["returned_ns"] - own["began_ns"])[:: -(-len(own) // _MOST_CALLS)])
+            del kept[:-_KEPT_WINDOWS]
+
+    def of(self, threads: Iterable[int]) -> Slowdown:
+        """The slowdown of the sequence of some threads; NO_SLOWDOWN before it can be measured."""
+        chosen = set(threads)
+        if not all(self._ns.values()):
+            return NO_SLOWDOWN
+        rates = {on: self._rates(self._counts[on], on, chosen) for on in (_ON, _OFF)}
+        waits = {on: self._rates(self._waited[on], on, chosen) for on in (_ON, _OFF)}
+        followed = {name for name, rate in rates[_ON].items() if rates[_OFF].get(name, 0) >= _LEAST_FOLLOWED * rate}
+        added = 0.0
+        for function, rate in rates[_ON].items():
+            added += rate * self._longer_ns(function)
+            if function not in followed:
+                added += rate * (2 * self._callback_ns + _DISPATCH_NS)
+        added = min(added, 0.9)
+        with_records, without = (sum(rates[on].get(function, 0) for function in followed) for on in (_ON, _OFF))
+        # Without a measure of it: as if the program never waited.
+        slower = min(max(1 - with_records / without, 0.0), added * _MOST_SLOWER, 0.9) if without else added
+        known = waits[_ON].keys() <= followed and sum(waits[_ON].values()) >= _LEAST_WAITS
+        return Slowdown(
+            added,
+            slower,
+            (sum(waits[_ON].values()), sum(waits[_OFF].values())) if known else None,
+            self._ns[_OFF] / sum(self._ns.values()),
+            known=True,
+        )
+
+    def _rates(self, values: Mapping[tuple[int, int], int], on: bool, threads: set[int]) -> dict[int, float]:
+        """Values of ``threads`` by function, in a nanosecond."""
+        rates: dict[int, float] = defaultdict(float)
+        for (thread, function), value in values.items():
+            if thread in threads:
+                rates[function] += value / self._ns[on]
+        return dict(rates)
+
+    def _longer_ns(self, function: int) -> float:
+        """By how much (ns) a call of a function takes longer with records, by the medians."""
+        on, off = (self._durations.get((each, function), []) for each in (_ON, _OFF))
+        if min(sum(map(len, on)), sum(map(len, off))) < _LEAST_CALLS:
+            return 0.0
+        return max(float(np.median(np.concatenate(on)) - np.median(np.concatenate(off))), 0.0)
+
+
+def _by_function(rows: Rows, values: Int64s | None = None) -> Iterator[tuple[tuple[int, int], int]]:
+    """The number of rows, or the sum of their values, by thread and function."""
+    threads = threads_of(rows)
+    for thread in distinct(threads).tolist():
+        own = threads == thread
+        sums = np.bincount(rows["function"][own], None if values is None else values[own])
+        for function in np.flatnonzero(sums).tolist():
+            yield (thread, function), int(sums[function])
+
+
+def without_slowdown(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
+    """``sums`` (int64[bins][COLUMNS]) as they are in all time, with and without records; ``whole`` is the time of each
+    bin (ns), which stays.
+
+    What made the program slower is taken off the time in which it submitted work and the GPU had none, and off its
+    kernels as far as these were longer. The host waits for as much as it did without records, where that is known; else
+    for what its calls took longer without making the program slower.
+    """
+    if not slowdown.added or not whole.any():
+        return sums
+    total = sums.sum(axis=0)
+    whole_ns, waiting_ns = int(whole.sum()), int(total[WAITING])
+    waits = _waits_without(waiting_ns / whole_ns, slowdown)
+    changed = sums.astype(np.float64)
+    left = whole * slowdown.slower
+    gaps = changed[:, LEAST_GAPS].copy()
+    for part in _SUBMITTING:
+        column = changed[:, NUMBERS[part]]
+        kept = np.minimum(gaps, column)
+        gaps -= kept
+        taken = np.minimum(np.minimum(left, whole * slowdown.added), column - kept)
+        column -= taken
+        left -= taken
+    works = [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]
+    working = changed[:, works].sum(axis=1)
+    longer = np.minimum(left, whole * slowdown.added * (_MOST_SLOWER - 1))
+    changed[:, works] *= 1 - np.minimum(longer / np.maximum(working, 1), 1)[:, None]
+    rest = changed[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+    if waits is None:
+        waits_ns = changed[:, WAITING] + np.maximum(whole * slowdown.added - (whole - rest), 0)
+    else:
+        waits_ns = changed[:, WAITING] * (waits * rest.sum() / max(waiting_ns, 1))
+    changed[:, WAITING] = np.minimum(waits_ns, changed[:, works].sum(axis=1))
+    changed[:, SUBMITS] = np.maximum(changed[:, SUBMITS] - whole * slowdown.added, 0)
+    changed *= (whole / np.maximum(rest, 1))[:, None]
+    changed[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]
+    return np.rint(sums + (changed - sums) * slowdown.off).astype(np.int64)
+
+
+def _waits_without(waiting: float, slowdown: Slowdown) -> float | None:
+    """The share of the time without records in which the sequence waits, by that with records; None if not known."""
+    if slowdown.waits is None:
+        return None
+    with_records, without = slowdown.waits
+    factor = waiting / with_records
+    return min(without * factor, 1.0) if 1 / _MOST_FACTOR <= factor <= _MOST_FACTOR else None

@@ -1,0 +1,121 @@
+"""What records add is measured by calls with and without them, and taken off what was divided with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories.watch_calls import BASE_NS, LAUNCH, SYNC, US, call_batch, process, slow
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import Window
+from stallprobes.watch.division.instants import COLUMNS, LEAST_GAPS, SUBMITS, WAITING
+from stallprobes.watch.division.parts import NUMBERS, Part
+from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, SlowdownSums, without_slowdown
+from stallprobes.watch.reading.process import FinishedCall, WatchedProcess
+from stallprobes.watch.reading.record_windows import RecordWindows
+
+THREAD = 100
+WINDOW_US = 10_000
+
+
+def windows(count: int) -> WatchedProcess:
+    """A process with windows, of which those with odd numbers have records."""
+    rows = np.zeros(count, dtype_of(Window))
+    for number, row in enumerate(rows):
+        row["began_ns"] = BASE_NS + number * WINDOW_US * US
+        row["ended_ns"] = row["began_ns"] + WINDOW_US * US
+        row["records"] = number % 2
+    return process(now=count * WINDOW_US).changed(windows=RecordWindows.of(rows))
+
+
+def steps(begin: int, launch: int, wait: int, host: int) -> list[FinishedCall]:
+    """The calls of a window, each step of which takes ``launch + wait + host`` us."""
+    begins = range(begin, begin + WINDOW_US - launch - wait - host, launch + wait + host)
+    return [
+        call
+        for at in begins
+        for call in (
+            slow(LAUNCH, at, at + launch, thread=THREAD),
+            slow(SYNC, at + launch, at + launch + wait, thread=THREAD),
+        )
+    ]
+
+
+def measured(with_records: tuple[int, int, int], without: tuple[int, int, int], count: int = 4) -> Slowdown:
+    sums = SlowdownSums()
+    each = (steps(number * WINDOW_US, *(with_records if number % 2 else without)) for number in range(count))
+    calls = call_batch(call for window in each for call in window)
+    sums.add(windows(count), calls, BASE_NS, BASE_NS + count * WINDOW_US * US)
+    return sums.of([THREAD])
+
+
+def test_launches_that_take_longer_make_the_program_slower() -> None:
+    found = measured((40, 30, 30), (20, 30, 30))
+    assert found.known
+    assert found.added == pytest.approx(0.2, abs=0.01)
+    assert found.slower == pytest.approx(0.2, abs=0.01)
+    assert found.waits == pytest.approx((0.3, 30 / 80), abs=0.01)
+    assert found.off == 0.5
+
+
+def test_it_is_no_slower_where_it_waits_for_less_instead() -> None:
+    found = measured((40, 30, 30), (20, 50, 30))
+    assert found.added == pytest.approx(0.2, abs=0.01)
+    assert found.slower == pytest.approx(0, abs=0.01)
+    assert found.waits == pytest.approx((0.3, 0.5), abs=0.01)
+
+
+def test_a_program_that_does_something_else_meanwhile_is_not_slower_by_records() -> None:
+    found = measured((20, 30, 130), (20, 30, 30))
+    assert (found.added, found.slower) == (0, 0)
+
+
+def test_nothing_is_known_without_windows_of_both_kinds() -> None:
+    assert measured((40, 30, 30), (20, 30, 30), count=1) == NO_SLOWDOWN
+    sums = SlowdownSums()
+    sums.add(process(), call_batch(), BASE_NS, BASE_NS)
+    assert sums.of([THREAD]) == NO_SLOWDOWN
+
+
+def bins(**parts: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    sums = np.zeros((1, COLUMNS), dtype=np.int64)
+    for name, value in parts.items():
+        column = {"waiting": WAITING, "submits": SUBMITS, "least_gaps": LEAST_GAPS}.get(name)
+        sums[0, NUMBERS[Part[name]] if column is None else column] = value
+    return sums
+
+
+def share(sums: np.ndarray[tuple[int, int], np.dtype[np.int64]], column: int) -> float:
+    return float(sums[0, column] / 1000)
+
+
+def test_what_made_it_slower_is_taken_off_the_time_in_which_it_submits() -> None:
+    sums = bins(KERNELS=600, SUBMITTING=300, HOST=100, submits=300)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 1.0, known=True))
+    assert share(found, NUMBERS[Part.KERNELS]) == pytest.approx(0.75, abs=0.002)
+    assert share(found, NUMBERS[Part.SUBMITTING]) == pytest.approx(0.125, abs=0.002)
+    assert share(found, WAITING) == 0
+    # Where half of the time has records, half of that.
+    half = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 0.5, known=True))
+    assert share(half, NUMBERS[Part.KERNELS]) == pytest.approx(0.675, abs=0.002)
+
+
+def test_the_least_gaps_stay() -> None:
+    sums = bins(KERNELS=600, SUBMITTING=200, QUEUED=200, least_gaps=300)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 1.0, known=True))
+    assert share(found, NUMBERS[Part.SUBMITTING]) + share(found, NUMBERS[Part.QUEUED]) >= 0.3
+
+
+def test_the_host_waits_for_what_its_calls_took_longer() -> None:
+    sums = bins(KERNELS=900, HOST=100, waiting=200, submits=500)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.0, None, 1.0, known=True))
+    assert share(found, NUMBERS[Part.KERNELS]) == 0.9
+    assert share(found, WAITING) == pytest.approx(0.4, abs=0.002)
+    # Or for as much as it did.
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.0, (0.2, 0.3), 1.0, known=True))
+    assert share(found, WAITING) == pytest.approx(0.3, abs=0.002)
+
+
+def test_nothing_changes_where_records_add_nothing() -> None:
+    sums = bins(KERNELS=900, HOST=100, waiting=200)
+    assert without_slowdown(sums, np.array([1000]), NO_SLOWDOWN) is sums
