@@ -94,6 +94,13 @@ class RecordedDivision:
             started=first, clocks=last, ended_ns=last.monotonic_ns, windows=RecordWindows.of(self.windows)
         )
 
+    def _windows(self, until_ns: int) -> RecordWindows:
+        """The windows that have begun until a time, as they are then."""
+        windows = self.windows[self.windows["began_ns"] < until_ns].copy()
+        for name in ("ended_ns", "settled_ns"):
+            windows[name][windows[name] > until_ns] = 0
+        return RecordWindows.of(windows)
+
     def _slow_calls(self) -> list[SlowDriverCall]:
         """The calls that took as long as one that the library keeps, but for those in others."""
         slow = self.calls[self.calls["returned_ns"] - self.calls["began_ns"] >= DEFAULT_SLOW_NS]
@@ -143,7 +150,7 @@ class RecordedDivision:
             records = self.records[(arrived > before) & (arrived <= until)]
             ended = number == READINGS
             analysis.feed(
-                process if ended else process.changed(ended_ns=None),
+                process if ended else process.changed(ended_ns=None, windows=self._windows(until)),
                 RecordBatch(records, self.names, 0, 0),
                 until,
                 calls=CallBatch(calls, self.functions, 0),

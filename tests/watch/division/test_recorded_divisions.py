@@ -29,7 +29,6 @@ TRUTHS = {
     "logged_training": {"MainThread": Bound.HOST},
     "one_of_two_ranks": {"MainThread": Bound.SHARED},
     "ranks_in_step": {"MainThread": Bound.SHARED},
-    "reader_and_worker": {"worker": Bound.UNKNOWN, "reader": Bound.UNKNOWN},
     "text_generation": {"MainThread": Bound.HOST},
     # Of tests/programs/stream_orders.cu, whose whole run this is.
     "copy_in_default_stream": {"orders": Bound.WAIT},
@@ -37,6 +36,11 @@ TRUTHS = {
     "through_default_stream": {"orders": Bound.WAIT},
     # Of tests/truth.
     "spin_on_memory": {"program": Bound.HOST},
+    "small_graph": {"program": Bound.WAIT},
+    "streams_ahead": {"program": Bound.GPU},
+    "copies_over_kernels": {"program": Bound.COPY},
+    "rare_slow_steps": {"program": Bound.WAIT},
+    "pageable_memory_of_before": {"program": Bound.COPY},
     # Of tests/programs/unseen: as truths.toml says.
     "asnumpy_pending": {"MainThread": Bound.GPU},
     "flax_numpy_data": {"MainThread": Bound.HOST},
@@ -56,6 +60,14 @@ TRUTHS = {
     "slow_loader": {"MainThread": Bound.HOST},
     "stop_criteria": {"MainThread": Bound.HOST},
     "sync_each_op": {"MainThread": Bound.WAIT},
+}
+# Of programs of tests/truth, whose whole run these are: the host's and the GPU's share by their own clocks. What is not
+# here is not known: how long the GPU works in copies of pageable memory.
+SHARES = {
+    "small_graph": (0.205, 0.802),
+    "streams_ahead": (0.866, 0.997),
+    "copies_over_kernels": (0.211, 1.0),
+    "rare_slow_steps": (0.590, 0.408),
 }
 # What the slow calls of a function waited for, and how much of their time has that cause.
 CAUSES = {
@@ -145,6 +157,15 @@ def test_launches_that_find_the_queue_full_for_a_part_of_their_time_wait_for_tha
 @pytest.mark.parametrize("name", TRUTHS)
 def test_nearly_all_of_the_time_is_in_a_named_part(name: str) -> None:
     assert all(one.share(Part.UNKNOWN) < 0.05 for one in found(name).sequences)
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_the_shares_are_those_of_the_whole_run(name: str) -> None:
+    """Also where work was recorded for a part of the time, in which the program was slower."""
+    (sequence,) = found(name).sequences
+    host, gpu = SHARES[name]
+    assert sequence.host.share == pytest.approx(host, abs=0.03)
+    assert sequence.gpu.share == pytest.approx(gpu, abs=0.03)
 
 
 @pytest.mark.parametrize("name", WHOLE)
