@@ -26,7 +26,7 @@ def keep(file: BinaryIO) -> None:
 
     def kept_findings(*arguments: Any) -> ProcessFindings:
         made = findings(*arguments)
-        beside = {name: getattr(made, name) for name in ("cpus", "settings", "children", "ended")}
+        beside = {name: getattr(made, name) for name in ("cpus", "settings", "children", "others", "ended")}
         pickle.dump((made.pid, "beside", beside), file)
         return made
 

@@ -124,6 +124,21 @@ def test_children_of_one_name_have_the_time_of_the_busiest(tmp_path: Path) -> No
     assert found == {"worker": (2, 0.5), "ptxas\N{REPLACEMENT CHARACTER}": (1, 0.75)}
 
 
+def test_threads_without_calls_have_the_time_of_the_busiest_by_name(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    for second in (1, 2, 3):
+        write(tmp_path, PID, "futex_do_wait", 5)
+        for number, name in enumerate(("prefetch", "prefetch", "stallscope-read"), 1):
+            folder = tmp_path / str(PID) / "task" / str(1000 + number)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "schedstat").write_text(f"{second * number * 250_000_000} 0 1\n")
+            (folder / "comm").write_text(f"{name}\n")
+        look_at(samples, source, second * 1_000_000_000)
+        # They are looked at once a second.
+        look_at(samples, source, second * 1_000_000_000 + 1)
+    assert [(other.name, other.most, other.busy) for other in samples.others()] == [("prefetch", 2, 0.5)]
+
+
 def test_a_thread_that_is_not_known_has_no_samples(tmp_path: Path) -> None:
     samples = ThreadSamples()
     samples.look(process(thread(PID)), FolderSource(tmp_path, tmp_path))

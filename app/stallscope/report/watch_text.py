@@ -23,7 +23,6 @@ from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.division_text import (
     awaited_text,
-    children_text,
     cpus_text,
     end_text,
     figures_text,
@@ -35,6 +34,7 @@ from stallprobes.watch.division_text import (
     start_up_text,
     step_text,
     verdict_text,
+    workers_text,
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
 from stallprobes.watch.line_text import (
@@ -259,7 +259,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
         figures_text(sequence),
         interpreter_text(sequence),
         awaited_text(sequence, process),
-        children_text(sequence, process),
+        workers_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),
         step_text(sequence),

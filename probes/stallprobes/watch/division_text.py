@@ -21,7 +21,7 @@ from stallprobes.watch.division.result import (
 )
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
-from stallprobes.watch.reading.cpu_supply import ChildProcesses
+from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.sentences import frame_text
 
 # Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
@@ -260,23 +260,28 @@ def awaited_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     return f"It waits for work of {', of '.join(named)} of the time." if named else ""
 
 
-def children_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
-    """The child processes that a sequence waits for: ``Its child processes: pt_data_worker (4, the busiest on a CPU for
-    98 % of the time).``; "" where it waits for none.
+def workers_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
+    """The child processes or threads that a sequence waits for: ``Its child processes: pt_data_worker (4, the busiest
+    on a CPU for 98 % of the time).``; "" where it waits for none.
 
-    Those whose end it waits for live for moments, and are seen too rarely for a share.
+    Processes whose end it waits for live for moments, and are seen too rarely for a share.
     """
-    if not {sequence.verdict, sequence.second} & {Bound.CHILD, Bound.INPUT}:
+    verdicts = {sequence.verdict, sequence.second}
+    if verdicts & {Bound.CHILD, Bound.INPUT}:
+        named, who = process.children, "child processes"
+    elif Bound.THREAD in verdicts:
+        named, who = process.others, "other threads"
+    else:
         return ""
-    named = [child for child in process.children if child.name and child.busy >= _LEAST_TAKEN]
-    lives = sequence.verdict is Bound.INPUT
-    words = (f"{child.name} ({_busy(child)})" if lives else child.name for child in named)
-    return f"Its child processes: {', '.join(words)}." if named else ""
+    named = tuple(worker for worker in named if worker.name and worker.busy >= _LEAST_TAKEN)
+    lives = Bound.CHILD not in verdicts or sequence.verdict is Bound.INPUT
+    words = (f"{worker.name} ({_busy(worker)})" if lives else worker.name for worker in named)
+    return f"Its {who}: {', '.join(words)}." if named else ""
 
 
-def _busy(child: ChildProcesses) -> str:
-    several = f"{child.most}, the busiest " if child.most > 1 else ""
-    return f"{several}on a CPU for {percent(child.busy)} of the time"
+def _busy(worker: Workers) -> str:
+    several = f"{worker.most}, the busiest " if worker.most > 1 else ""
+    return f"{several}on a CPU for {percent(worker.busy)} of the time"
 
 
 def step_text(sequence: SequenceDivision) -> str:

@@ -245,8 +245,9 @@ class FolderAnalysis:
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     cpus = reading.cpus.found
     settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed))
+    samples = reading.samples_of_threads
     findings = reading.analysis.findings().changed(
-        cpus=cpus, settings=settings, children=reading.samples_of_threads.children()
+        cpus=cpus, settings=settings, children=samples.children(), others=samples.others()
     )
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings

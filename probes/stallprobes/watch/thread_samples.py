@@ -1,15 +1,16 @@
 """Samples of threads from outside: how long each ran, was ready without a CPU, or slept, and how busy child processes
-were meanwhile."""
+and other threads were meanwhile."""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy as np
 from stallprobes.foreign_text import printable
 from stallprobes.watch.division.cpu_time import CHILDREN, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
-from stallprobes.watch.reading.cpu_supply import ChildProcesses, times_of
+from stallprobes.watch.reading.cpu_supply import Workers, times_of
 from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
@@ -29,8 +30,12 @@ MOST_SAMPLES = 1024
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
 # Largest number of threads that are sampled between the looks, the first ones.
 _OFTEN = 4
-# Largest number of names of child processes that are reported.
+# Largest number of names of child processes, or of other threads, that are reported.
 _MOST_NAMED = 4
+# How the names of the library's own threads begin.
+_OWN_THREADS = "stallscope-"
+# Other threads are looked at once in this time (ns), the first ones of so many.
+_WORKERS_NS, _MOST_TASKS = 1_000_000_000, 1024
 # Mean time (s) between two samples of these threads, which is longer where it would be less than _REST times the CPU
 # time that a sample takes.
 _PERIOD_S, _REST = 0.02, 60
@@ -68,17 +73,45 @@ class _Samples:
         return np.roll(self._rows, -self._count, axis=0)[-min(self._count, MOST_SAMPLES) :]
 
 
+class _BusyWorkers:
+    """How busy child processes or threads are, by their names: the busiest of each, and how many there were at once."""
+
+    def __init__(self) -> None:
+        self._times: dict[Path, int] = {}
+        self._names: dict[Path, str] = {}
+        self._busy: Counter[str] = Counter()
+        self._most: dict[str, int] = {}
+        self._looked_ns = self._passed_ns = 0
+
+    def add(self, times: dict[Path, int], now_ns: int) -> int:
+        """Add how long each was busy since it began; how long (ns) the busiest was so since the last time."""
+        # What one that began since the last look has done was all since then.
+        worked = {folder: ns - self._times.get(folder, 0) for folder, ns in times.items()} if self._looked_ns else {}
+        self._names = {folder: self._names.get(folder) or _name_of(folder) for folder in times}
+        named = sorted((self._names[folder], ns) for folder, ns in worked.items())
+        for name, group in groupby(named, key=itemgetter(0)):
+            every = [ns for _, ns in group]
+            self._busy[name] += max(*every, 0)
+            self._most[name] = max(self._most.get(name, 0), len(every))
+        self._passed_ns += now_ns - self._looked_ns if self._looked_ns else 0
+        self._looked_ns = now_ns
+        passed = max((ns for folder, ns in worked.items() if folder in self._times), default=0)
+        self._times = times
+        return max(passed, 0)
+
+    def found(self) -> tuple[Workers, ...]:
+        """The workers by name, the busiest ones first."""
+        busy = [(name, ns / max(self._passed_ns, 1)) for name, ns in self._busy.most_common(_MOST_NAMED)]
+        return tuple(Workers(name=name, most=self._most[name], busy=min(share, 1.0)) for name, share in busy)
+
+
 class ThreadSamples:
     """The samples of the threads of one process."""
 
     def __init__(self) -> None:
         self._samples: dict[int, _Samples] = {}
-        self._children: dict[Path, int] = {}
-        # By the name of child processes: how long (ns) the busiest of them was busy, and how many ran at once.
-        self._names: dict[Path, str] = {}
-        self._busy: Counter[str] = Counter()
-        self._most: dict[str, int] = {}
-        self._looked_ns = self._passed_ns = 0
+        self._children, self._others = _BusyWorkers(), _BusyWorkers()
+        self._others_ns = 0
         # The threads that are sampled between the looks, and their folders in /proc.
         self._often: list[tuple[int, Path]] = []
         # Whether the kernel tells in which of its functions a thread sleeps.
@@ -104,6 +137,9 @@ class ThreadSamples:
                 self._add(thread, folder, clock())
             if children or CHILDREN in self._samples:
                 self._look_at_children(children, clock())
+            if folders and (now_ns := clock()) - self._others_ns >= _WORKERS_NS:
+                self._others_ns = now_ns
+                self._others.add(_other_times(folders[0][1].parent, {thread.id for thread in process.threads}), now_ns)
 
     def sample(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take one more sample of the first threads of the last look. Any thread may call this."""
@@ -117,11 +153,15 @@ class ThreadSamples:
         with self._lock:
             return {thread: samples.array() for thread, samples in self._samples.items()}
 
-    def children(self) -> tuple[ChildProcesses, ...]:
+    def children(self) -> tuple[Workers, ...]:
         """The child processes by name, the busiest ones first."""
         with self._lock:
-            busy = [(name, ns / max(self._passed_ns, 1)) for name, ns in self._busy.most_common(_MOST_NAMED)]
-            return tuple(ChildProcesses(name=name, most=self._most[name], busy=min(share, 1.0)) for name, share in busy)
+            return self._children.found()
+
+    def others(self) -> tuple[Workers, ...]:
+        """The threads that make no calls by name, the busiest ones first; without those of the library."""
+        with self._lock:
+            return tuple(worker for worker in self._others.found() if not worker.name.startswith(_OWN_THREADS))
 
     def _add(self, thread: int, folder: Path, now_ns: int, place: int = -1) -> None:
         """Add a sample of a thread that sleeps at a place (-1: it does not, or that is not known)."""
@@ -148,20 +188,9 @@ class ThreadSamples:
             if times is not None:
                 busy[child] = sum(times)
                 children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
-        # What a process that began since the last look has done was all since then.
-        worked = {child: ns - self._children.get(child, 0) for child, ns in busy.items()} if self._looked_ns else {}
-        self._names = {child: self._names.get(child) or _name_of(child) for child in busy}
-        named = sorted((self._names[child], ns) for child, ns in worked.items())
-        for name, group in groupby(named, key=itemgetter(0)):
-            every = [ns for _, ns in group]
-            self._busy[name] += max(*every, 0)
-            self._most[name] = max(self._most.get(name, 0), len(every))
-        self._passed_ns += now_ns - self._looked_ns if self._looked_ns else 0
-        self._looked_ns = now_ns
-        passed = max((ns for child, ns in worked.items() if child in self._children), default=0)
-        self._children = busy
+        passed = self._children.add(busy, now_ns)
         samples = self._samples.setdefault(CHILDREN, _Samples())
-        samples.add((now_ns, 0, samples.last[2] + max(passed, 0), *(0,) * (SAMPLE_COLUMNS - 3)))
+        samples.add((now_ns, 0, samples.last[2] + passed, *(0,) * (SAMPLE_COLUMNS - 3)))
 
 
 class Sampler:
@@ -203,8 +232,20 @@ def _take_samples(reference: weakref.ref[Sampler]) -> None:
         time.sleep(rest_s * random.uniform(0.5, 1.5))
 
 
+def _other_times(tasks: Path, known: set[int]) -> dict[Path, int]:
+    """How long (ns) threads of a process that are not ``known`` were busy, by their folders below ``tasks``."""
+    try:
+        with os.scandir(tasks) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_TASKS)]
+    except OSError:
+        return {}
+    others = [tasks / name for name in names if name.isdecimal() and int(name) not in known]
+    times = ((folder, times_of(folder)) for folder in others[:_MOST_CHILDREN])
+    return {folder: sum(passed) for folder, passed in times if passed is not None}
+
+
 def _name_of(process: Path) -> str:
-    """The name of a process, in text that can be printed."""
+    """The name of a process or a thread, in text that can be printed."""
     try:
         return printable((process / "comm").read_bytes().decode("utf-8", "replace").strip())
     except OSError:

@@ -16,7 +16,6 @@ from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
-    children_text,
     cpus_text,
     end_text,
     figure_text,
@@ -29,9 +28,10 @@ from stallprobes.watch.division_text import (
     step_text,
     verdict_text,
     verdict_texts,
+    workers_text,
 )
 from stallprobes.watch.lines.result import ProgramSequence
-from stallprobes.watch.reading.cpu_supply import ChildProcesses, CpuSupply
+from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
 from stallprobes.watch.report import document
 from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
@@ -116,20 +116,28 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
 
 def test_child_processes_are_named_where_it_waits_for_them() -> None:
     children = (
-        ChildProcesses(name="pt_data_worker", most=4, busy=0.98),
-        ChildProcesses(name="ptxas", most=1, busy=0.3),
-        ChildProcesses(name="cat", most=1, busy=0.001),
+        Workers(name="pt_data_worker", most=4, busy=0.98),
+        Workers(name="ptxas", most=1, busy=0.3),
+        Workers(name="cat", most=1, busy=0.001),
     )
     waits = sequence(verdict=Bound.INPUT)
-    assert children_text(waits, process_of(waits).changed(children=children)) == (
+    assert workers_text(waits, process_of(waits).changed(children=children)) == (
         "Its child processes: pt_data_worker (4, the busiest on a CPU for 98 % of the time), ptxas (on a CPU for 30 % "
         "of the time)."
     )
     ends = sequence(verdict=Bound.CHILD)
-    named = children_text(ends, process_of(ends).changed(children=children))
+    named = workers_text(ends, process_of(ends).changed(children=children))
     assert named == "Its child processes: pt_data_worker, ptxas."
-    assert children_text(sequence(), process_of(waits).changed(children=children)) == ""
-    assert children_text(waits, process_of(waits)) == ""
+    assert workers_text(sequence(), process_of(waits).changed(children=children)) == ""
+    assert workers_text(waits, process_of(waits)) == ""
+
+
+def test_other_threads_are_named_where_it_waits_for_one() -> None:
+    others = (Workers(name="prefetch", most=2, busy=0.98), Workers(name="logger", most=1, busy=0.001))
+    said = "Its other threads: prefetch (2, the busiest on a CPU for 98 % of the time)."
+    for verdicts in ({"verdict": Bound.THREAD}, {"verdict": Bound.WAIT, "second": Bound.THREAD}):
+        waits = sequence(**verdicts)
+        assert workers_text(waits, process_of(waits).changed(others=others)) == said
 
 
 def test_a_step_has_its_parts_in_time() -> None:

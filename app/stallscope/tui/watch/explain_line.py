@@ -5,7 +5,6 @@ from __future__ import annotations
 from stallprobes.units import duration_ns
 from stallprobes.watch.division_text import (
     awaited_text,
-    children_text,
     cpus_text,
     figures_text,
     interpreter_text,
@@ -14,6 +13,7 @@ from stallprobes.watch.division_text import (
     ranks_text,
     step_text,
     verdict_text,
+    workers_text,
 )
 from stallprobes.watch.line_text import (
     inner_place_text,
@@ -56,7 +56,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
         figures_text(sequence),
         interpreter_text(sequence),
         awaited_text(sequence, process),
-        children_text(sequence, process),
+        workers_text(sequence, process),
         cpus_text(sequence, process),
         ranks_text(sequence, process),
         f"Its time is: {parts}.",

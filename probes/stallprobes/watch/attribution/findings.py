@@ -31,7 +31,7 @@ from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame, StackFrames
-from stallprobes.watch.reading.cpu_supply import ChildProcesses, CpuSupply
+from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
 from stallprobes.watch.reading.process import CallFigures, DriverCall, FinishedCall, ProcessHead
 from stallprobes.watch.reading.process_rank import Rank
 from stallprobes.watch.reading.words import Direction, GpuWork
@@ -333,7 +333,10 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
     ] = ()
     cpus: Annotated[CpuSupply | None, about("Null where /proc does not have it, and for recordings.")] = None
     children: Annotated[
-        tuple[ChildProcesses, ...], about("Processes that it has started, by name, and theirs, the busiest ones first.")
+        tuple[Workers, ...], about("Processes that it has started, by name, and theirs, the busiest ones first.")
+    ] = ()
+    others: Annotated[
+        tuple[Workers, ...], about("Its threads that make no calls of the driver, by name, the busiest ones first.")
     ] = ()
     settings: Annotated[
         tuple[String, ...], about("Sentences on variables of its environment, at its start, that can cost it time.")

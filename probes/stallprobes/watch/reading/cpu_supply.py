@@ -28,8 +28,8 @@ class CpuSupply(Document, kw_only=True):
     stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
 
 
-class ChildProcesses(Document, kw_only=True):
-    """Child processes of one name that a process has started, and theirs."""
+class Workers(Document, kw_only=True):
+    """Child processes of one name that a process has started, and theirs, or its threads of one name."""
 
     name: String
     most: Annotated[Unsigned, about("The largest number of them at once.")]
