@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from stallprobes.foreign_text import printable
-from stallprobes.watch.division.cpu_time import CHILDREN, SAMPLE_COLUMNS
+from stallprobes.watch.division.cpu_time import CHILDREN, OTHERS, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.cpu_supply import Workers, times_of
 from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
@@ -139,7 +139,8 @@ class ThreadSamples:
                 self._look_at_children(children, clock())
             if folders and (now_ns := clock()) - self._others_ns >= _WORKERS_NS:
                 self._others_ns = now_ns
-                self._others.add(_other_times(folders[0][1].parent, {thread.id for thread in process.threads}), now_ns)
+                known = {thread.id for thread in process.threads}
+                self._add_busy(OTHERS, self._others.add(_other_times(folders[0][1].parent, known), now_ns), now_ns)
 
     def sample(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take one more sample of the first threads of the last look. Any thread may call this."""
@@ -188,9 +189,12 @@ class ThreadSamples:
             if times is not None:
                 busy[child] = sum(times)
                 children += [child.parent / str(number) for number in _children(child / "task" / child.name)]
-        passed = self._children.add(busy, now_ns)
-        samples = self._samples.setdefault(CHILDREN, _Samples())
-        samples.add((now_ns, 0, samples.last[2] + passed, *(0,) * (SAMPLE_COLUMNS - 3)))
+        self._add_busy(CHILDREN, self._children.add(busy, now_ns), now_ns)
+
+    def _add_busy(self, key: int, passed_ns: int, now_ns: int) -> None:
+        """Add how long the busiest of some workers was busy since the last sample."""
+        samples = self._samples.setdefault(key, _Samples())
+        samples.add((now_ns, 0, samples.last[2] + passed_ns, *(0,) * (SAMPLE_COLUMNS - 3)))
 
 
 class Sampler:

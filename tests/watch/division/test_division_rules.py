@@ -124,8 +124,16 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         (verdict({Part.KERNELS: 20}, 0.8, 0.2, own=0.42), (Bound.OWN_SLEEP, Bound.WAIT)),
         (verdict({Part.KERNELS: 12}, 0.88, 0.12, child=0.8, children=0.9), (Bound.CHILD, Bound.WAIT)),
         # A loop that another thread feeds, and one that sleeps for a lock, but waits for more.
-        (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3), (Bound.THREAD, None)),
-        (verdict({Part.KERNELS: 54}, 0.55, 0.54, thread=0.2), (Bound.WAIT, Bound.THREAD)),
+        (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, others=0.9), (Bound.THREAD, None)),
+        (verdict({Part.KERNELS: 54}, 0.55, 0.54, thread=0.2, others=0.4), (Bound.WAIT, Bound.THREAD)),
+        # One whose thread only hands over what a child process prepares, and one whose other threads do nothing.
+        (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, children=0.9), (Bound.INPUT, None)),
+        (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3), (Bound.HOST, None)),
+        # Threads that have too few CPUs.
+        (
+            verdict({Part.KERNELS: 20}, 0.95, 0.2, thread=0.4, others=0.9, off_cpu=0.95, ready=0.4),
+            (Bound.CPUS, Bound.THREAD),
+        ),
         # More busy processes than CPUs.
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.95, ready=0.8), (Bound.CPUS, None)),
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, None)),

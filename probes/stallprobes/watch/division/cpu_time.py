@@ -19,9 +19,9 @@ from stallprobes.watch.intervals import Int64s
 CpuSamples = Mapping[int, Int64s]
 # Number of columns of a thread's samples: those that CpuSamples lists.
 SAMPLE_COLUMNS = 8
-# Key in CpuSamples, in place of a thread id, of the samples of child processes. Their time on a CPU is that of the
-# busiest child process.
-CHILDREN = 0
+# Keys in CpuSamples, in place of a thread id, of the samples of child processes, and of threads that make no calls.
+# Their time on a CPU is that of the busiest one.
+CHILDREN, OTHERS = 0, -1
 # Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
@@ -29,8 +29,16 @@ NO_SAMPLES: CpuSamples = MappingProxyType({})
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 # Columns of the sums (ns): the time between calls; the smallest and largest part of it that can be on a CPU, and
 # that can be ready to run without one; all time; the time asleep for each of five reasons, from _SLEEPS on; the
-# time on a CPU of the busiest child process. Then the number of columns.
-_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _COLUMNS = 0, 1, 2, 3, 4, 5, 6, 11, 12
+# time on a CPU of the busiest child process, and of the busiest thread that is not of the sequence. Then the number of
+# columns.
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLUMNS = (
+    *range(7),
+    11,
+    12,
+    13,
+)
+# Largest number of other threads that are looked at, the first ones.
+_MOST_OTHERS = 64
 # Of the times asleep: for another thread.
 _THREAD = 3
 # Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
@@ -49,7 +57,7 @@ _LEAST_OF_CHILDREN = 0.2
 class Sleeps(NamedTuple):
     """Shares of the time in which all threads of a sequence slept: for a time that they set, for the end of a child
     process, for data from outside the process, for another thread, and for the lock of Python's interpreter; and the
-    share in which the busiest child worked.
+    shares in which the busiest child worked, and the busiest other thread of the process.
     """
 
     own: float = 0.0
@@ -58,6 +66,7 @@ class Sleeps(NamedTuple):
     thread: float = 0.0
     interpreter: float = 0.0
     children: float = 0.0
+    others: float = 0.0
 
 
 class CpuSums:
@@ -106,6 +115,7 @@ class CpuSums:
         # A thread may be ready inside a call too, and several of them at once.
         ready_most = min(ready, between - least)
         ready_least = min(max(ready - working - waiting, 0) / len(measured), ready_most)
+        others = [each for each in samples if each != CHILDREN and each not in threads][:_MOST_OTHERS]
         self._sums.borders(begin_ns, end_ns)
         first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
         row = [
@@ -117,6 +127,7 @@ class CpuSums:
             end_ns - begin_ns,
             *sleeps,
             _busy_ns(samples.get(CHILDREN), begin_ns, end_ns),
+            max(_busy_ns(samples[each], begin_ns, end_ns) for each in others) if others else 0,
         ]
         self._sums.add(max(first, 0), np.array([row], dtype=np.int64))
 
@@ -158,7 +169,7 @@ class CpuSums:
         if between and most - least <= _WIDEST * between and self._most_threads == 1:
             low, high = max(between - most - ready_most, 0), max(between - least - ready_least, 0)
             factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALED), _MOST_SCALED)
-        slept = [*(factor * ns for ns in slept), float(sums[_CHILDREN])]
+        slept = [*(factor * ns for ns in slept), *(float(ns) for ns in sums[[_CHILDREN, _OTHERS]])]
         return Sleeps(*(ns / max(whole, 1) for ns in slept))
 
 

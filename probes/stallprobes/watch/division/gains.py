@@ -68,10 +68,13 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
     """``gains`` with those of sleeps, by the shares of time in which the host did not wait, in which the GPU worked,
     and in which it did nothing while the host was between calls.
 
-    A child process is what prepares the data if it works for half of the time for which the sequence waits for data.
-    It limits every gain but its own.
+    A child process is what prepares the data if it works for half of the time for which the sequence waits for data,
+    also by a thread that hands them over. It limits every gain but its own. Another thread is what the sequence waits
+    for if it works for half of that time.
     """
-    prepares = sleeps.outside >= LEAST_OUTSIDE and sleeps.children >= _LEAST_BUSY * sleeps.outside
+    others = sleeps.others >= _LEAST_BUSY * sleeps.thread
+    data = sleeps.outside + (0.0 if others else sleeps.thread)
+    prepares = data >= LEAST_OUTSIDE and sleeps.children >= _LEAST_BUSY * data
     limit = 1 - sleeps.children if prepares else 1.0
 
     def gain(share: float) -> float:
@@ -81,15 +84,16 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
     return {cause: max(min(gain, limit), 0.0) for cause, gain in gains.items()} | {
         Bound.OWN_SLEEP: min(gain(sleeps.own), limit),
         Bound.CHILD: gain(sleeps.child),
-        Bound.INPUT: gain(sleeps.outside) if prepares else 0.0,
-        Bound.THREAD: min(gain(sleeps.thread), limit),
+        Bound.INPUT: gain(data) if prepares else 0.0,
+        Bound.THREAD: min(gain(sleeps.thread), limit) if others else 0.0,
         Bound.IDLE: 0.0 if prepares else sleeps.outside,
     }
 
 
 def keeps_busy(sleeps: Sleeps) -> bool:
-    """True if a child process works nearly all the time, and the program sleeps for data now and then."""
-    return sleeps.outside > 0 and sleeps.children >= _KEPT_BUSY
+    """True if a child process or another thread works nearly all the time, and the program sleeps for it now and
+    then."""
+    return (sleeps.outside > 0 and sleeps.children >= _KEPT_BUSY) or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
 
 
 def steady_ns(sums: Int64s) -> Int64s:

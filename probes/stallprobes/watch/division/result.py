@@ -361,6 +361,9 @@ def bounds_of(
     if holding and holding[0][0] in _COMPARED:
         holding.sort(key=lambda item: -item[1] if item[0] in _COMPARED else 1)
     verdict, margin = holding[0] if holding else (otherwise, CLOSE)
+    if verdict is Bound.THREAD and any(bound is Bound.CPUS for bound, _ in holding):
+        # Threads that share too few CPUs wait for each other.
+        return Bound.CPUS, Bound.THREAD
     close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]
     close.sort(key=lambda bound: -gains[bound] if bound in _COMPARED else 0)
     # A verdict that barely holds names the one that holds without it.
