@@ -143,7 +143,7 @@ def test_a_spin_on_memory_may_be_a_wait() -> None:
     (sequence,) = found("spin_on_memory").sequences
     assert (sequence.verdict, sequence.second) == (Bound.HOST, Bound.WAIT)
     assert sequence.host.low == pytest.approx(0.55, abs=0.02)
-    assert sequence.price.high == pytest.approx(0.45, abs=0.02)
+    assert sequence.price.high == pytest.approx(0.47, abs=0.02)
 
 
 def test_launches_that_find_the_queue_full_for_a_part_of_their_time_wait_for_that_part() -> None:

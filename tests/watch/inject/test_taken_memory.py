@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -110,10 +111,19 @@ def preloaded(folder: Path, text: str) -> dict[str, str]:
 
 
 def taken(program: RunningProgram) -> dict[str, int]:
-    """What a program has: memory (KiB), descriptors, threads."""
+    """What a program has: memory (KiB), descriptors that stay, threads."""
     names = ("VmSize", "VmLck", "RssAnon", "RssShmem", "Threads")
-    descriptors = len(os.listdir(f"/proc/{program.pid}/fd"))
+    descriptors = len(_lasting(program.pid))
     return {name: figure_of(program.pid, name) for name in names} | {"descriptors": descriptors}
+
+
+def _lasting(pid: int) -> set[str]:
+    """The descriptors that a process still has a while later: it reads files now and then."""
+    found = set(os.listdir(f"/proc/{pid}/fd"))
+    for _ in range(10):
+        time.sleep(0.005)
+        found &= set(os.listdir(f"/proc/{pid}/fd"))
+    return found
 
 
 STATES = ("not watched", "asleep", "recording", "rings are full", "asleep again")

@@ -34,6 +34,7 @@ from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
     LEAST_AWAITED,
+    PRICE_ERROR,
     AwaitedThread,
     SequenceDivision,
     bounds_of,
@@ -175,6 +176,9 @@ class SequenceSums:
         use = self._streams.use(times)
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
         overlapping = 1 - max(host.share, gpu.share * use.busiest) if use.could_overlap and most > 0 else 0.0
+        # What it sleeps for another thread, it may sleep less without them.
+        if sleeps.thread >= LEAST_OUTSIDE:
+            most = max(most, 1 - max(host.share - sleeps.thread, beside.share))
         most = max(most, overlapping)
         price = price_of(host, beside, gains[Bound.WAIT], least, most)
         late_ns = int(self._late.during(times).sum())
@@ -194,7 +198,7 @@ class SequenceSums:
             second = Bound.WAIT
         if may_wait:
             host = Figure(host.share, max(host.low - may_wait, 0.0), host.high)
-            price = Figure(price.share, price.low, max(price.high, possible))
+            price = Figure(price.share, price.low, max(price.high, min(possible + PRICE_ERROR, 1.0)))
         return SequenceDivision(
             threads=self._threads_without(left),
             device=device,
