@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from textual.app import App
 from textual.events import Key, MouseDown, MouseUp
 from textual.pilot import Pilot
 
@@ -299,3 +300,16 @@ def test_a_key_behind_one_that_opens_a_screen_takes_effect(
     since = screen.press(keys)
     screen.wait_for(words, since=since)
     assert screen.quit() == 0
+
+
+@module
+async def test_keys_behind_the_end_of_the_screen_go_nowhere() -> None:
+    handled: list[key_order.Ordered] = []
+
+    async def handle(event: key_order.Ordered) -> None:
+        handled.append(event)
+
+    # An app that has no screen any more.
+    order = key_order.KeyOrder(App[None](), handle)
+    await order.put(Key("w", "w"))
+    assert (handled, len(order)) == ([], 0)

@@ -88,10 +88,14 @@ class KeyOrder:
         try:
             while self._waiting and self._target is None:
                 top = self._screen()
+                if top is None:
+                    # The app has ended: nothing takes them.
+                    self._waiting.clear()
+                    break
                 if self._is_held(self._waiting[0], top):
                     break
                 event = self._waiting.popleft()
-                target = None if top is None else self._target_of(event, top)
+                target = self._target_of(event, top)
                 await self._handle(event)
                 if event.is_forwarded:
                     self._begin(target, top)
