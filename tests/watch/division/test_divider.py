@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from factories.divided_calls import FUNCTIONS, HOST_FUNCTION, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
+from factories.divided_calls import FUNCTIONS, INSTANTIATE, POOL_ALLOC, UNIT, Call, readings
 from factories.divided_instants import FLAGS, divided_one_by_one, totals
 from factories.watch_calls import BASE_NS, D2H, LAUNCH, SYNC, rows_of
 from factories.watch_calls import process as process_of
@@ -41,7 +41,7 @@ from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse
 from stallprobes.watch.division.result import DividedProcess, WaitShare
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch
-from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
+from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import ProcessState
 
 # Those that are no event of the start-up.
@@ -759,30 +759,6 @@ def test_before_records_are_on_the_time_is_unknown() -> None:
     found = divider.division()
     assert found is not None
     assert found.sequences[0].gpu.share == pytest.approx(0.9)
-
-
-def test_from_a_launch_without_a_record_on_it_is_not_known_what_the_gpu_does() -> None:
-    """As in the first graphs that are launched once records are on again."""
-    graph = "cuGraphLaunch"
-    first = Call(graph, 0, 1, 1, ((1, 5, KERNEL),))
-    others = [Call(graph, begin, begin + 1, 1, ((begin + 1, begin + 5, KERNEL),)) for begin in (20, 30, 40)]
-    lost = Call(graph, 10, 11, 1, ())
-    window = np.zeros(1, dtype_of(Window))
-    window["began_ns"] = window["settled_ns"] = BASE_NS
-    window["records"] = 1
-    # A host function never has a record, and a launch that is captured has none either.
-    never = [Call(function, 10, 11, 1, ()) for function in (HOST_FUNCTION, LAUNCH)]
-    on = RecordWindows.of(window)
-    expected = ((on, lost, 12 / 24), (NO_WINDOWS, lost, 12 / 35), *((on, call, 12 / 35) for call in never))
-    for windows, missing, gpu in expected:
-        calls = [first, missing, *others]
-        ((read, records, batch, now),) = readings(calls, [45], windows=windows)
-        divider = ProcessDivider(COARSE)
-        divider.feed(read, records, batch, now, ended=True)
-        found = divider.division()
-        assert found is not None
-        (sequence,) = found.sequences
-        assert sequence.gpu.share == pytest.approx(gpu, abs=0.02)
 
 
 def test_a_wait_for_the_device_names_the_threads_whose_work_it_waits_for() -> None:

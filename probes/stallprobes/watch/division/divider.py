@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.cupti import RecordKind
-from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, StreamRole, function_of
+from stallprobes.native.layouts.driver_calls import CallFamily, CallKind, function_of
 from stallprobes.native.layouts.watch_file import LossKind, WatchRecord
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
 from stallprobes.watch.division.binned_sums import since
@@ -64,7 +64,6 @@ from stallprobes.watch.division.recorded_times import (
     away,
     recorded,
     unfollowed,
-    without,
 )
 from stallprobes.watch.division.result import DividedProcess, ProcessDivision, SequenceDivision
 from stallprobes.watch.division.sequence_sums import SequenceSums
@@ -105,9 +104,6 @@ _CALL_LOSSES = (LossKind.NO_BLOCK,)
 # Longest time (ns) from the return of a call to the start of its work on a GPU that does nothing else. Work that starts
 # later ran behind other work.
 _QUEUED_NS = 100_000
-# Largest share of the launches of graphs in a slice of time that may have no record because CUPTI made none. With more,
-# they may have no work, as those of graphs without kernels.
-_MOST_WITHOUT = 0.5
 # Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
 # before it.
 _DISPLACING_FACTOR = 1.25
@@ -216,8 +212,6 @@ class ProcessDivider:
         self._kernels: Int64s = NONE
         self._losses: tuple[int, ...] = ()
         self._lost = NO_SPANS
-        # Times with records in which CUPTI made none of some work.
-        self._silent = NO_SPANS
         self._done_ns = self._fed_ns = 0
         self._settled_ns: int | None = None
         self._switches = 0
@@ -355,27 +349,6 @@ class ProcessDivider:
     def _note_lost(self, begin_ns: int, end_ns: int) -> None:
         self._lost = united((self._lost, Spans(int64s([begin_ns]), int64s([end_ns]))))
 
-    def _note_silence(self, process: WatchedProcess, operations: Rows, spans: Spans) -> None:
-        """Note the times without records in ``spans``: from a graph's launch without one until the next work with one.
-
-        Of the first graphs that a program launches once kernels are recorded again, CUPTI (13.5) makes no records.
-        """
-        if not len(process.windows) or not len(operations):
-            return
-        graphs = by_number(self._functions, lambda each: each.role is StreamRole.LAUNCHES) != 0
-        calls = rows_where(self._calls, graphs[self._calls["function"]] & (self._calls["correlation"] > 0))
-        ends = column(calls, "end")
-        place = spans.place(column(calls, "begin"))
-        calls = rows_where(calls, (place >= 0) & (place == spans.place(ends)))
-        unseen = ~np.isin(calls["correlation"], operations["correlation"])
-        if not 0 < np.count_nonzero(unseen) <= _MOST_WITHOUT * len(calls):
-            return
-        begins, starts = column(calls, "begin")[unseen], column(operations, "start")
-        following = starts.searchsorted(column(calls, "end")[unseen], "left")
-        known = following < len(starts)
-        begins, ends = begins[known], starts[following[known]]
-        self._silent = united((self._silent, Spans.united(begins, np.minimum(ends, spans.ends[spans.place(begins)]))))
-
     def _note_start_up(
         self, start_up: StartUp, process: WatchedProcess, records: NDArray[Any], calls: CallBatch
     ) -> None:
@@ -436,8 +409,6 @@ class ProcessDivider:
         self._switches = engine_use.switches
         self._placed = {device for device, tenures in engine_use.tenures.items() if len(tenures.contexts)}
         spans = self._recorded(process, begun, every)
-        self._note_silence(process, begun, spans)
-        spans = without(spans, self._silent)
         leaders, devices = self._leaders_of(begun), column(begun, "device")
         starts, ends = column(begun, "start"), column(begun, "end")
         for leader, device in self._keys(leaders, devices):
@@ -648,9 +619,7 @@ class ProcessDivider:
         self._calls, self._operations = rows_where(calls, kept), rows_where(operations, kept_operations)
         self._overheads = rows_where(overheads, int64s(overheads["end"]) > oldest)
         self._time.drop_before(self.done_ns)
-        self._lost, self._silent = (
-            _ending_after(min(oldest, self.done_ns), each) for each in (self._lost, self._silent)
-        )
+        self._lost = _ending_after(min(oldest, self.done_ns), self._lost)
 
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None

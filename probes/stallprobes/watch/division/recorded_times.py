@@ -50,15 +50,6 @@ def recorded(process: WatchedProcess) -> Spans:
     return Spans(begins[kept], ends[kept])
 
 
-def without(spans: Spans, parts: Spans) -> Spans:
-    """``spans`` without ``parts`` of them."""
-    begins, ends = np.concatenate((spans.begins, parts.ends)), np.concatenate((parts.begins, spans.ends))
-    begins.sort(kind="stable")
-    ends.sort(kind="stable")
-    kept = begins < ends
-    return Spans(begins[kept], ends[kept])
-
-
 def unfollowed(process: WatchedProcess) -> Spans:
     """The times in which frequent calls are in no log."""
     windows = process.windows
