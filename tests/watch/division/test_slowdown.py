@@ -15,6 +15,7 @@ from stallprobes.watch.reading.process import FinishedCall, WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
 THREAD = 100
+GRAPH = "cuGraphLaunch"
 WINDOW_US = 10_000
 
 
@@ -28,34 +29,43 @@ def windows(count: int) -> WatchedProcess:
     return process(now=count * WINDOW_US).changed(windows=RecordWindows.of(rows))
 
 
-def steps(begin: int, launch: int, wait: int, host: int) -> list[FinishedCall]:
+def steps(begin: int, launch: int, wait: int, host: int, function: str) -> list[FinishedCall]:
     """The calls of a window, each step of which takes ``launch + wait + host`` us."""
     begins = range(begin, begin + WINDOW_US - launch - wait - host, launch + wait + host)
     return [
         call
         for at in begins
         for call in (
-            slow(LAUNCH, at, at + launch, thread=THREAD),
+            slow(function, at, at + launch, thread=THREAD),
             slow(SYNC, at + launch, at + launch + wait, thread=THREAD),
         )
     ]
 
 
-def measured(with_records: tuple[int, int, int], without: tuple[int, int, int], count: int = 4) -> Slowdown:
+def measured(
+    with_records: tuple[int, int, int], without: tuple[int, int, int], count: int = 4, function: str = GRAPH
+) -> Slowdown:
     sums = SlowdownSums()
-    each = (steps(number * WINDOW_US, *(with_records if number % 2 else without)) for number in range(count))
+    each = (steps(number * WINDOW_US, *(with_records if number % 2 else without), function) for number in range(count))
     calls = call_batch(call for window in each for call in window)
     sums.add(windows(count), calls, BASE_NS, BASE_NS + count * WINDOW_US * US)
     return sums.of([THREAD])
 
 
-def test_launches_that_take_longer_make_the_program_slower() -> None:
+def test_launches_of_graphs_that_take_longer_make_the_program_slower() -> None:
     found = measured((40, 30, 30), (20, 30, 30))
     assert found.known
     assert found.added == pytest.approx(0.2, abs=0.01)
     assert found.slower == pytest.approx(0.2, abs=0.01)
     assert found.waits == pytest.approx((0.3, 30 / 80), abs=0.01)
     assert found.off == 0.5
+
+
+def test_no_launch_of_a_kernel_takes_longer_by_more_than_a_record_does() -> None:
+    # In a queue that is full meanwhile, it does.
+    found = measured((40, 30, 30), (20, 30, 30), function=LAUNCH)
+    assert found.added == pytest.approx(5 / 100, abs=0.01)
+    assert found.slower <= 1.4 * found.added
 
 
 def test_it_is_no_slower_where_it_waits_for_less_instead() -> None:
