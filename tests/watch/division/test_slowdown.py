@@ -8,6 +8,7 @@ import pytest
 from factories.watch_calls import BASE_NS, LAUNCH, SYNC, US, call_batch, process, slow
 from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
+from stallprobes.watch.division import slowdown
 from stallprobes.watch.division.instants import COLUMNS, LEAST_GAPS, SUBMITS, WAITING
 from stallprobes.watch.division.parts import NUMBERS, Part
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, SlowdownSums, without_slowdown
@@ -85,6 +86,15 @@ def test_nothing_is_known_without_windows_of_both_kinds() -> None:
     sums = SlowdownSums()
     sums.add(process(), call_batch(), BASE_NS, BASE_NS)
     assert sums.of([THREAD]) == NO_SLOWDOWN
+
+
+def test_calls_of_a_program_that_never_becomes_steady_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slowdown, "_MOST_KEPT", 1000)
+    sums = SlowdownSums()
+    for number in range(20):
+        calls = call_batch(steps(number * WINDOW_US, 40, 30, 30, GRAPH))
+        sums.add(windows(4), calls, None, BASE_NS + (number + 1) * WINDOW_US * US)
+    assert sum(len(rows) for rows, _ in sums._calls) <= 1000
 
 
 def bins(**parts: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

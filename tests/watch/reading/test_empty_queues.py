@@ -55,3 +55,9 @@ def test_older_readings_are_remembered() -> None:
     assert not queues.are_empty(BASE_NS + 10**9, 0, every=True)
     queues.add(call_batch([slow(SYNC, 5, 6, stream=8)]))
     assert queues.are_empty(BASE_NS + 10**9, 0, every=True)
+
+
+def test_nothing_is_known_of_very_many_streams() -> None:
+    launches = [slow(LAUNCH, number, number + 1, stream=number) for number in range(1, 100)]
+    assert not empty([*launches, slow(CONTEXT_SYNC, 200, 201)], 300)
+    assert empty([*launches[:60], slow(CONTEXT_SYNC, 200, 201)], 300)

@@ -28,8 +28,9 @@ _ON, _OFF = True, False
 # Smallest number of calls of a function on each side from which their durations are compared, and the largest number of
 # a window whose durations are kept.
 _LEAST_CALLS, _MOST_CALLS = 30, 256
-# Number of windows of which durations are kept.
-_KEPT_WINDOWS = 64
+# Largest numbers that are kept: of windows with the durations of their calls, of calls whose window has not ended, and
+# of pairs of a thread and a function.
+_KEPT_WINDOWS, _MOST_KEPT, _MOST_KEYS = 64, 500_000, 4096
 # A function whose rate without records is below this share of that with records was not followed for some of the time.
 _LEAST_FOLLOWED = 0.5
 # What CUPTI takes for the two callbacks of a call (ns).
@@ -91,7 +92,8 @@ class SlowdownSums:
             return
         self._calls.append((calls.rows, columns_of(calls.rows, calls.functions).kinds))
         self._callback_ns = process.callback_ns
-        self._graphs = frozenset(of for of, name in calls.functions.items() if name.startswith(_GRAPH_LAUNCH))
+        self._graphs = frozenset(number for number, name in calls.functions.items() if name.startswith(_GRAPH_LAUNCH))
+        self._drop_oldest()
         if steady_ns is None:
             return
         begins = np.maximum(windows.begins, max(steady_ns, self._since_ns))
@@ -106,6 +108,12 @@ class SlowdownSums:
         # The last rows are in the order of their ends.
         self._calls = [each for each in self._calls if len(each[0]) and each[0]["returned_ns"].max() > self._done_ns]
 
+    def _drop_oldest(self) -> None:
+        """Keep no more calls than the limit: of a program that never becomes steady, or of a long window."""
+        while len(self._calls) > 1 and sum(len(rows) for rows, _ in self._calls) > _MOST_KEPT:
+            rows, _ = self._calls.pop(0)
+            self._since_ns = max(self._since_ns, int(rows["returned_ns"].max(initial=0)))
+
     def _count(self, rows: Rows, kinds: Int64s, on: bool, begin_ns: int, end_ns: int) -> None:
         """Count what calls do in a window."""
         begins, ends = rows["began_ns"], rows["returned_ns"]
@@ -114,12 +122,10 @@ class SlowdownSums:
         )
         if waits.any():
             inside = np.minimum(ends[waits], end_ns) - np.maximum(begins[waits], begin_ns)
-            for key, ns in _by_function(rows_where(rows, waits), inside):
-                self._waited[on][key] += ns
+            _add(self._waited[on], _by_function(rows_where(rows, waits), inside))
         inside = (begins >= begin_ns) & (begins < end_ns)
         rows, kinds = rows_where(rows, inside), kinds[inside]
-        for key, count in _by_function(rows):
-            self._counts[on][key] += count
+        _add(self._counts[on], _by_function(rows))
         submits = rows_where(rows, kinds == int(CallKind.SUBMITS))
         for function in distinct(int64s(submits["function"])).tolist():
             own = rows_where(submits, submits["function"] == function)
@@ -168,6 +174,13 @@ class SlowdownSums:
             return 0.0
         longer = max(float(np.median(np.concatenate(on)) - np.median(np.concatenate(off))), 0.0)
         return longer if function in self._graphs else min(longer, _MOST_LONGER_NS)
+
+
+def _add(sums: dict[tuple[int, int], int], values: Iterable[tuple[tuple[int, int], int]]) -> None:
+    for key, value in values:
+        # Of more threads than the limit nothing is known.
+        if key in sums or len(sums) < _MOST_KEYS:
+            sums[key] += value
 
 
 def _by_function(rows: Rows, values: Int64s | None = None) -> Iterator[tuple[tuple[int, int], int]]:

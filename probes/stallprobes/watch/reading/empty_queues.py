@@ -14,6 +14,8 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.reading.process import CallBatch
 
+# Largest number of streams of which the last submission is known.
+_MOST_STREAMS = 64
 # Number of readings whose calls are kept one by one: a window is read after it has begun, by then the second one.
 _READINGS = 3
 
@@ -38,9 +40,13 @@ class EmptyQueues:
         self._submitted: dict[Stream, int] = defaultdict(int)
         self._waited: dict[Stream, int] = defaultdict(int)
         self._of_contexts: dict[int, int] = defaultdict(int)
+        # More streams are used than the limit.
+        self._gave_up = False
 
     def add(self, calls: CallBatch) -> None:
         """Add the calls of a reading."""
+        if self._gave_up:
+            return
         size = max(calls.functions, default=0) + 1
         submits, waits, contexts, copies = np.zeros((4, size), dtype=np.bool_)
         for number, name in calls.functions.items():
@@ -53,6 +59,10 @@ class EmptyQueues:
         copied = copies[functions] & (calls.rows["target"] == int(MemoryKind.PAGEABLE))
         chosen = submits[functions] | waits[functions] | contexts[functions]
         rows = rows_where(calls.rows, chosen)
+        if len(self._submitted) + len(_handles(rows)) > _MOST_STREAMS:
+            self._gave_up = True
+            self._recent.clear()
+            return
         self._recent.append(_QueueCalls(rows, (waits[functions] | copied)[chosen], contexts[functions][chosen]))
         if len(self._recent) > _READINGS:
             self._submitted, self._waited, self._of_contexts = self._until(None)
@@ -63,6 +73,8 @@ class EmptyQueues:
 
         Submissions are known from ``followed_ns`` on, or ``every`` one is; streams of which none is known are empty.
         """
+        if self._gave_up:
+            return False
         submitted, waited, of_contexts = self._until(at_ns)
         return bool(submitted) and all(
             max(ns, 0 if every else followed_ns) <= max(waited.get(stream, 0), of_contexts.get(stream[0], 0))
@@ -85,9 +97,15 @@ class EmptyQueues:
         return submitted, waited, of_contexts
 
 
+def _handles(rows: Rows) -> list[Stream]:
+    """The streams of calls."""
+    contexts, handles = rows["context"], rows["stream"]
+    # Most calls name the stream of the one before.
+    other = np.append(True, (handles[1:] != handles[:-1]) | (contexts[1:] != contexts[:-1]))[: len(rows)]
+    return list(dict.fromkeys(zip(contexts[other].tolist(), handles[other].tolist(), strict=True)))
+
+
 def _latest(rows: Rows, name: str) -> Iterator[tuple[Stream, int]]:
     """The latest time of the calls of each stream."""
-    for context in np.unique(rows["context"]).tolist():
-        own = rows_where(rows, rows["context"] == context)
-        for handle in np.unique(own["stream"]).tolist():
-            yield (context, handle), int(own[name][own["stream"] == handle].max())
+    for context, handle in _handles(rows):
+        yield (context, handle), int(rows[name][(rows["context"] == context) & (rows["stream"] == handle)].max())
