@@ -39,6 +39,7 @@ from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.environment import WatchOptions, asleep_variables
+from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
 # More than the attacher makes.
@@ -59,10 +60,17 @@ def _built(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorded(program: RunningProgram, attached: Attached) -> FolderContents:
     """What is recorded once the program has made calls and stallscope has detached."""
+    # Calls are followed first, and work is recorded a while later.
+    wait_until(lambda: all(map(_is_on, attached.contents().processes)), "a recording of all that is asked for")
     before = program.launches()
     wait_until(lambda: program.launches() > before + 500, "launches while it is attached")
     attached.detach()
     return attached.contents()
+
+
+def _is_on(process: WatchedProcess) -> bool:
+    never = process.calls_only or process.leaves_graphs or process.state is not ProcessState.RECORDING
+    return never or process.recorded_ns > 0
 
 
 def check(contents: FolderContents, records: bool = True, in_storm: bool = False) -> None:
