@@ -136,6 +136,12 @@ def test_the_host_waits_for_what_its_calls_took_longer() -> None:
     assert share(found, WAITING) == pytest.approx(0.3, abs=0.002)
 
 
+def test_a_wait_for_work_of_other_threads_stays_one() -> None:
+    sums = bins(KERNELS=100, OTHER_WORK=600, SUBMITTING=300, waiting=650, submits=300)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.1, 0.0, None, 1.0, known=True))
+    assert share(found, WAITING) == 0.65
+
+
 def test_nothing_changes_where_records_add_nothing() -> None:
     sums = bins(KERNELS=900, HOST=100, waiting=200)
     assert without_slowdown(sums, np.array([1000]), NO_SLOWDOWN) is sums

@@ -225,7 +225,8 @@ def without_slowdown(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
         waits_ns = changed[:, WAITING] + np.maximum(whole * slowdown.added - (whole - rest), 0)
     else:
         waits_ns = changed[:, WAITING] * (waits * rest.sum() / max(waiting_ns, 1))
-    changed[:, WAITING] = np.minimum(waits_ns, changed[:, works].sum(axis=1))
+    # What it waits for is work, of other threads too.
+    changed[:, WAITING] = np.minimum(waits_ns, np.maximum(changed[:, works].sum(axis=1), changed[:, WAITING]))
     changed[:, SUBMITS] = np.maximum(changed[:, SUBMITS] - whole * slowdown.added, 0)
     changed *= (whole / np.maximum(rest, 1))[:, None]
     changed[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]
