@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stallprobes.watch.environment import WatchOptions
     from stallscope.cli.watching.files import WatchFiles
 
-# Options that name a file; several rules below are about them.
+# Options that name a file.
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
 # Value of --json that stands for stdout.
 _STDOUT = "-"
@@ -34,8 +34,8 @@ DEFAULT_SLOW_US = 1000.0
 # Default of --cost: share (%) of its speed that the recording may cost the watched program. Where recording all of
 # the GPU's work would cost more, watch records it only part of the time.
 DEFAULT_COST_PERCENT = 5.0
-# Default of --cost with --calls-only: launches and other frequent calls are followed until they take more (%) of the
-# program's speed.
+# Default of --cost with --calls-only: share (%) of the program's speed that its calls may cost. Launches and other
+# frequent calls are no longer followed once they cost more.
 CALLS_ONLY_COST_PERCENT = 3.0
 # Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000
@@ -122,12 +122,12 @@ class _Rule(NamedTuple):
 
 # Options with which watch starts no program; they exclude each other.
 _MODES = ("--print-env", "--attach", "--pid")
-# Options that choose what is reported; the rules refuse them where this command reports on no program.
+# Options of the report. They are refused if the command reports on no program, as with --print-env.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
-# Options that choose what is recorded in the watched process; the rules refuse them where this command sets
-# up no recording.
+# Options of the recording in the watched process. They are refused if the command starts no recording, as with
+# --attach.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
-# Options that are valid only where watch itself starts the program; the rules refuse them with other modes.
+# Options for a program that watch starts. They are refused with --attach and --print-env, which start no program.
 _STARTED = ("--headless", OUTPUT)
 # Options that are valid only with --pid, for a process that runs already.
 _RUNNING = ("--seconds", "--children")

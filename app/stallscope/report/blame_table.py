@@ -12,11 +12,10 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 # Text and its style.
 Run = tuple[str, str]
 # Width (columns) of a full bar in the table of blame (an experiment that finds which aggressor causes a stall).
-BAR = 6
+BAR_WIDTH = 6
 # Glyph of a bar that would round to no column.
 _NO_BAR = "▏"
-# Order of the outcomes by which the table of blame sorts its figures (latencies of victims); of one outcome, the
-# largest ratio comes first.
+# Sort order of the figures (latencies of victims) in the table of blame: by outcome, then the largest ratio first.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 # Shorter words for some conclusions of a blame experiment, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
@@ -144,13 +143,15 @@ class BlameTable:
             self._column([(interval, "dim") for _, interval in shares], "95 %", 1),
         ]
         if at.share_bars:
-            columns.append(self._column([(padded(share_bar(part.share), BAR), "accent") for _, part in parts], "", 1))
+            columns.append(
+                self._column([(padded(share_bar(part.share), BAR_WIDTH), "accent") for _, part in parts], "", 1)
+            )
         styles = (part.conclusion.style for _, part in parts)
         return [*columns, self._column(list(zip(conclusions, styles, strict=True)), "", gap)]
 
     def _delays(self, title: str, values: list[tuple[FigureBlame, float | None]], at: _Width) -> Iterator[_BlameColumn]:
         """A column of figures, and one of their bars where there is room."""
-        bars = [(padded(bar, BAR), style) for bar, style in (delay_bar(figure, ns) for figure, ns in values)]
+        bars = [(padded(bar, BAR_WIDTH), style) for bar, style in (delay_bar(figure, ns) for figure, ns in values)]
         yield self._column([(duration_ns(ns), "") for _, ns in values], title, at.gap, right=True)
         if at.bars:
             yield self._column(bars, "", 1)
@@ -201,14 +202,14 @@ def delay_bar(figure: FigureBlame, ns: float | None) -> Run:
     full_ns = max([figure.on_ns, *values]) if figure.outcome is BlameOutcome.MASKED else figure.on_ns
     delay_ns = full_ns - figure.off_ns
     share = 0.0 if delay_ns <= 0 else min(max((ns - figure.off_ns) / delay_ns, 0.0), 1.0)
-    return "█" * round(BAR * share) or _NO_BAR, "bad" if share >= 0.5 else "dim"
+    return "█" * round(BAR_WIDTH * share) or _NO_BAR, "bad" if share >= 0.5 else "dim"
 
 
 def share_bar(share: Interval | None) -> str:
     """The interval of a share: solid up to its lower bound, light up to its upper one."""
     if share is None:
         return ""
-    low, high = (round(BAR * min(max(end, 0.0), 1.0)) for end in (share.low, share.high))
+    low, high = (round(BAR_WIDTH * min(max(end, 0.0), 1.0)) for end in (share.low, share.high))
     return "█" * low + "░" * (high - low) or _NO_BAR
 
 

@@ -19,10 +19,10 @@ WINDOW_NS = 1_000 * MS
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# A probe's window has at least this many of the probe's periods, up to _LONGEST_EXTENDED_NS.
-# A rarely called probe then has TAIL_CALLS calls or more in it, as many as a verdict on slow calls needs.
-_CALLS = 4
-# Longest window (ns) of a rarely called probe. It limits the extension by _CALLS periods.
+# Smallest number of a probe's periods in its window: the window of a rarely called probe is longer, so that it has
+# TAIL_CALLS calls or more, as many as a verdict on slow calls needs. _LONGEST_EXTENDED_NS limits the window.
+_LEAST_PERIODS = 4
+# Longest window (ns) of a rarely called probe, even if it has fewer than _LEAST_PERIODS periods.
 _LONGEST_EXTENDED_NS = 60_000 * MS
 
 
@@ -81,7 +81,7 @@ class LazyWindows(Mapping[str, Window]):
 
 def extended_ns(period_ns: int) -> int:
     """The length of the window of a probe with few calls in a second; 0 for others."""
-    length_ns = min(_CALLS * period_ns, _LONGEST_EXTENDED_NS)
+    length_ns = min(_LEAST_PERIODS * period_ns, _LONGEST_EXTENDED_NS)
     return length_ns if length_ns > WINDOW_NS else 0
 
 

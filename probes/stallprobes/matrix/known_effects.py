@@ -16,7 +16,7 @@ from stallprobes.errors import CheckFileError
 from stallprobes.latency.ratio import Quantile
 from stallprobes.matrix.check.plan import AGGRESSORS_STREAM, check_size
 from stallprobes.matrix.matrix import Matrix
-from stallprobes.matrix.reference import CLEAR, CellState, Reference, gpu_model
+from stallprobes.matrix.reference import UNUSUAL_FACTORS, CellState, Reference, gpu_model
 from stallprobes.matrix.reference_choice import reference_of_gpu
 from stallprobes.model import MATRIX_PHASES, Phase, Probe
 from stallprobes.patterns.naming import by_name, probe_name
@@ -29,7 +29,7 @@ _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
 # Largest stall that one aggressor alone explains (as a ratio to the baseline), as a multiple of the largest one
 # that a check or reference recorded beside this aggressor. On 57 mixtures of aggressors on an H200, and the same
 # ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
-_BEYOND = CLEAR[Quantile.P99]
+_BEYOND = UNUSUAL_FACTORS[Quantile.P99]
 
 
 class CellEffect(NamedTuple):

@@ -36,10 +36,10 @@ REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
 # Smallest number of a reference's checks that must have measured a victim beside an aggressor, so that the
 # reference states whether it stalls: one check shows no agreement.
 LEAST_CHECKS = 2
-# Factor, by percentile, by which a latency's ratio to the baseline must exceed the highest ratio of a reference's
-# checks, or fall below the lowest one, to be unusual. A smaller one would include ratios near the limit of a verdict;
-# p99 varies more.
-CLEAR = {Quantile.P50: 2.0, Quantile.P99: 3.0}
+# Factors, by percentile, for an unusual latency: its ratio to the baseline is at least this many times the highest
+# ratio in the checks of a reference, or at least this many times smaller than the lowest one. Smaller factors would
+# include ratios near the limit of a verdict. p99 varies more.
+UNUSUAL_FACTORS = {Quantile.P50: 2.0, Quantile.P99: 3.0}
 # Number of calls that a victim needs beside an aggressor, for each percentile, to show that a stall of the
 # reference is absent here.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
@@ -342,7 +342,7 @@ def _stalled_here(cell: Cell, recorded: ReferenceCell) -> list[UnusualCell]:
             unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, None, there))
             continue
         ratio, there = _ratio(cell, verdict.phase, verdict.quantile), recorded.range(verdict.phase, verdict.quantile)
-        if ratio is not None and there is not None and ratio >= CLEAR[verdict.quantile] * there[1]:
+        if ratio is not None and there is not None and ratio >= UNUSUAL_FACTORS[verdict.quantile] * there[1]:
             unusual.append(UnusualCell(cell.row, cell.column, verdict.phase, verdict.quantile, ratio, there))
     return list(_clearest_first(unusual)[:1])
 
@@ -355,7 +355,7 @@ def _stalled_there(cell: Cell, recorded: ReferenceCell) -> list[UnusualCell]:
             if there[0] < STALLED or _calls(cell, phase) < ENOUGH[quantile]:
                 continue
             ratio = _ratio(cell, phase, quantile)
-            if ratio is not None and CLEAR[quantile] * ratio <= there[0]:
+            if ratio is not None and UNUSUAL_FACTORS[quantile] * ratio <= there[0]:
                 unusual.append(UnusualCell(cell.row, cell.column, phase, quantile, ratio, there))
     if not unusual and recorded.checks.get(CellState.STARVED, 0) == recorded.measured:
         ratio = _ratio(cell, Phase.CALL, Quantile.P50)

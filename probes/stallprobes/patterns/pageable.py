@@ -6,15 +6,14 @@ from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
-# Streams of the copying and the launching thread, by the end of the variant's name: the placement of both probes, and a
-# description of it.
+# Placement of the copying and the launching thread on streams, and a description of it, by the last part of the
+# variant's name.
 _PLACEMENTS = {
     "other-stream": (Placement(), "launches on another non-blocking stream"),
     "same-stream": (on_shared_stream(), "launches on the same stream"),
     "null-stream": (on_null_stream(), "both threads on the NULL stream, as in PyTorch"),
 }
-# Memory of the copies, by the beginning of the variant's name: the catalogue entry of the copy, and a description of
-# it.
+# Catalogue entry of the copy, and a description of its memory, by the first part of the variant's name.
 _COPIES = {
     "pinned": ("d2h-pinned-large", "copies into pinned memory"),
     "warm": ("d2h-pageable-warm", "copies into a reused pageable buffer"),

@@ -66,14 +66,13 @@ from stallprobes.watch.thread_names import has_role
 # Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
 # by then.
 SETTLED_NS = 2_000_000_000
-# Causes become final together: when one of them could have been final for this time (ns), all that can
-# become final do. One search for many calls takes as long as for one.
+# Longest delay (ns) before a cause that can become final does so. Causes become final in groups, since a search for the
+# causes of many calls takes as long as a search for one.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# Number of readings of a process's file for which a counted slow call is at least remembered after it was last
-# read. Its thread may lose its slot (its part of the file) and return later with the same calls, which must not
-# count twice.
+# Smallest number of readings of a process's file for which a counted slow call is remembered after it was last read.
+# Its thread may lose its slot (its part of the file) and return later with the same calls, which must not count twice.
 _FORGET_READINGS = 64
 
 

@@ -11,8 +11,8 @@ from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECO
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Smallest number of periods with recording, each compared with the periods without it before and after, from which
-# the cost of recording is measured. With fewer, the 95 % interval of the median spans all of them.
+# Smallest number of periods with recording from which the cost of recording is measured. Each is compared with the
+# periods without recording before and after it. With fewer, the 95 % interval of the median spans all of them.
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
@@ -26,7 +26,8 @@ DISPATCH_NS = (50, 350)
 # recorded before, else False. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
 # False also holds for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Number of graphs instantiated in a second above which a report says that their nodes still cost time after a detach.
+# Rate (instantiated graphs per second) above which a report says that the nodes of graphs still cost time after a
+# detach.
 _FEW_GRAPHS = 1.0
 
 

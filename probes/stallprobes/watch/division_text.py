@@ -24,47 +24,54 @@ from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, shor
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.sentences import frame_text
 
-# Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
-# state of all sequences. Of the other sequences, the report only counts the threads.
+# Smallest GPU time of a sequence (threads that call by turns) at which the report shows it, as a share of the longest
+# steady state of all sequences. Of the other sequences, the report only counts the threads.
 _LEAST_GPU_SHARE = 0.005
-# A sequence (threads that call by turns) with less GPU time is shown if its calls that block (loading, allocation,
-# lock, copy) take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all sequences. At most
-# _MOST_BLOCKED of them are shown.
+# A sequence (threads that call by turns) whose GPU time is below _LEAST_GPU_SHARE is shown if its blocking calls
+# (loading, allocation, lock, copy) take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all
+# sequences. At most _MOST_BLOCKED of them are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
 # Parts of the time that are inside calls which block, such as for allocation or a lock.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
-# A sentence about what waits cost names a function that has at least the share _LEAST_WAIT of the cost, and at most
-# _MOST_WAITS functions.
+# The sentence on the cost of waits names at most _MOST_WAITS functions, each with at least the share _LEAST_WAIT of
+# this cost.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # Begin of the name of the program that submits the work of all MPS clients of a GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
 # Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4
-# Smallest factor between the longest and the shortest mean step of phases with which these are named.
-_OTHER_STEP = 1.3
-# The same for the highest and the lowest SM clock.
-_OTHER_CLOCK = 1.05
-# Smallest factor between the slowest 1 % of steps and their median with which these are named.
-_SLOW_STEP = 2.0
-# Smallest share of a step of the program at which a part of its time is named.
+# The text gives the mean step of each phase of a sequence if the longest is at least this many times the shortest.
+_STEP_RATIO = 1.3
+# The text gives the SM clock of each phase of a sequence if the highest is at least this many times the lowest.
+_CLOCK_RATIO = 1.05
+# The text gives the duration that 1 in 100 steps reaches if it is at least this many times the median step.
+_SLOW_STEP_RATIO = 2.0
+# Smallest share of a step's time that a part (kernels, copies, host, …) must have to be named in the sentence on the
+# step.
 _LEAST_OF_STEP = 0.03
-# Smallest share for the sentence about time off the CPU: the time between calls must be this share of all time, and the
-# time off the CPU this share of the time between calls. The time ready to run is named at the same share.
+# Smallest share at which the text reports time off the CPU and time ready to run without one. Both are shares of the
+# time between calls, which must itself be at least this share of all time. The same limit holds for waits for Python's
+# global lock, as a share of all time.
 _LEAST_OFF_CPU = 0.1
-# Smallest share of the time of kernels in kernels of few blocks that is said.
+# The text reports the share of kernels of few blocks in the time of all kernels if it is at least this.
 _LEAST_SMALL = 0.5
-# Age (ns) of a call in flight from which on it is said before the verdict, if the threads make no other call.
+# Smallest age (ns) of a call in flight at which the text reports the call before the verdict, if the sequence's threads
+# make no other call.
 _HANGS_NS = 10_000_000_000
-# Smallest number of seconds that is printed as minutes.
-_MOST_AS_SECONDS = 300
-# Smallest share at which time that a quota or a hypervisor takes is named.
+# Shortest time (s) that is printed in minutes.
+_LEAST_AS_MINUTES_S = 300
+# Smallest share at which the text names a cause for a lack of CPU: a quota (share of its periods in which it was used
+# up) or a hypervisor (share of the machine's CPU time). It is also the smallest share of the time on a CPU at which a
+# child process or another thread is named.
 _LEAST_TAKEN = 0.02
-# Largest number of threads that want a CPU for each CPU with which other processes are named as users of these CPUs.
-_AS_MANY = 1.25
-# Smallest limit of an interval that is printed as a number; a smaller one is "less than 1 %", since it rounds to 0 %.
+# A lack of CPU is blamed on other processes if at most this many threads of the process want a CPU, for each CPU that
+# the process may use.
+_MOST_PER_CPU = 1.25
+# Smallest upper limit of a figure (share of the time) that is printed as a number. A smaller one is printed as "less
+# than 1 %", since it rounds to 0 %.
 _LEAST_LIMIT = 0.005
-# A figure's interval that is narrower than this (share of the time) is not printed: the error of the clocks alone
-# gives 2 * CLOCKS.
+# Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
+# the interval 2 * CLOCKS wide.
 _LEAST_INTERVAL = 2.5 * CLOCKS
 
 
@@ -118,7 +125,7 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
 def _about(ns: int) -> str:
     """A time in tens of seconds, or in minutes: ``40 s``."""
     seconds = -(-ns // 10_000_000_000) * 10
-    return f"{seconds} s" if seconds < _MOST_AS_SECONDS else f"{-(-seconds // 60)} minutes"
+    return f"{seconds} s" if seconds < _LEAST_AS_MINUTES_S else f"{-(-seconds // 60)} minutes"
 
 
 def _hanging_call(sequence: ProgramSequence, process: ProcessFindings) -> CallInFlight | None:
@@ -170,8 +177,8 @@ def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
     if not sequence.phases:
         return "", ""
     first, *others = sequence.phases
-    steps = _varies([phase.step_ns for phase in sequence.phases], _OTHER_STEP)
-    clocks = _varies([phase.sm_clock_mhz for phase in sequence.phases], _OTHER_CLOCK)
+    steps = _varies([phase.step_ns for phase in sequence.phases], _STEP_RATIO)
+    clocks = _varies([phase.sm_clock_mhz for phase in sequence.phases], _CLOCK_RATIO)
     verb = "is" if ended else "was"
     when = f"{_when(first, sequence, not ended)}{_differs(first, steps, clocks)}, "
     return when, "".join(
@@ -238,7 +245,7 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
         text += f"; its quota (cgroup) of {cpus.quota:g} CPUs was used up in {percent(cpus.throttled)} of the periods"
     if cpus.stolen >= _LEAST_TAKEN:
         text += f"; the hypervisor took {percent(cpus.stolen)} of the machine's CPUs"
-    if cpus.wanted <= _AS_MANY * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
+    if cpus.wanted <= _MOST_PER_CPU * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
         text += "; other processes use these CPUs too"
     return f"{text}."
 
@@ -299,7 +306,7 @@ def step_text(sequence: SequenceDivision) -> str:
     size = f" of {size_text(step.bytes)}" if step.bytes else ""
     begin = f'NVTX range "{step.range}"' if step.range else f"{step.function}{size}"
     span = f" ({duration_ns(step.low_ns)} to {duration_ns(step.high_ns)})" if step.high_ns > step.low_ns else ""
-    rare = step.slow_ns is not None and step.slow_ns >= _SLOW_STEP * step.ns
+    rare = step.slow_ns is not None and step.slow_ns >= _SLOW_STEP_RATIO * step.ns
     slow = f", and 1 in 100 takes {duration_ns(step.slow_ns)} or longer" if rare else ""
     shares = {part: sequence.share(part) for part in sequence.parts if part is not Part.END}
     parts = ", ".join(

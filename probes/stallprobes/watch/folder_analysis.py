@@ -33,9 +33,9 @@ from stallprobes.watch.sentences import skipped_texts
 from stallprobes.watch.settings import settings_that_cost
 from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 
-# Largest share of a ring of records or calls that may fill up between two readings of it; it limits the pause between
-# the readings.
-_ROOM = 0.4
+# Largest share of a ring of records or calls that may fill up between two readings. It limits the pause between the
+# readings.
+_MOST_FILLED = 0.4
 
 
 ReadingListener = Callable[[WatchedProcess, RecordBatch, CallBatch, int], None]
@@ -106,8 +106,8 @@ class FolderAnalysis:
 
     @property
     def room_s(self) -> float:
-        """Time (s) from now until the share _ROOM of a ring of a running process is filled, at the rate of its last
-        reading."""
+        """Time (s) from now until the share _MOST_FILLED of a ring of a running process is filled, at the rate of its
+        last reading."""
         now_ns = time.monotonic_ns()
         left = (file.room_s - (now_ns - file.last_ns) / 1e9 for file in self._readings.values() if not file.ended)
         return max(min(left, default=math.inf), 0.0)
@@ -216,7 +216,7 @@ class FolderAnalysis:
             filled = max(
                 (len(records) + records.missed) / file.record_places, (len(calls) + calls.missed) / file.calls_kept
             )
-            reading.room_s = (now_ns - reading.last_ns) / 1e9 * _ROOM / filled if filled else math.inf
+            reading.room_s = (now_ns - reading.last_ns) / 1e9 * _MOST_FILLED / filled if filled else math.inf
             reading.last_ns = now_ns
             reading.samples_of_threads.look(process, source)
             reading.cpus.look(source.thread(process.pid, process.pid), now_ns)

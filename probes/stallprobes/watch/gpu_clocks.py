@@ -19,7 +19,7 @@ _PERIOD_S = 1.0
 # Largest number of readings of a GPU that are kept. If there are more, every second one is dropped, and from then on
 # only every second (fourth, …) is kept.
 _MOST_READINGS = 4096
-# Reason for a lower clock that names no limit of the GPU.
+# Reason for a low clock that is not reported: the GPU is idle, so nothing limits it.
 _IDLE = "idle"
 
 

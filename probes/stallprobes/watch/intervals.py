@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# Largest code that combines a group and a time in one int64. Where a code would be larger, it contains the rank of the
-# time instead of the time.
-_MOST = 2**62
+# Largest code that combines a group and a time in one int64. If a code would be larger, the rank of the time takes the
+# place of the time.
+_MOST_CODE = 2**62
 # Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
 _SHORT = 2**15
-# The different numbers of an array are found by a table with an entry for each possible number, if it has at most
-# _CODES_EACH entries for each number in the array, and at most _MOST_CODES in all. Otherwise the array is sorted.
-_CODES_EACH, _MOST_CODES = 16, 1 << 23
+# The distinct numbers in an array are found with a lookup table, which is faster than sorting, if the table has at most
+# _ENTRIES_EACH entries for each number in the array, and at most _MOST_ENTRIES entries in all. Otherwise the array is
+# sorted.
+_ENTRIES_EACH, _MOST_ENTRIES = 16, 1 << 23
 # Time (ns) that stands for the end of what has not ended.
 FOREVER = 2**62
 # Empty array of 64-bit integers.
@@ -35,7 +36,7 @@ def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
         return values
     values = values[np.append(True, values[1:] != values[:-1])]
     least, most = int(values.min()), int(values.max())
-    if most - least > min(_CODES_EACH * len(values), _MOST_CODES):
+    if most - least > min(_ENTRIES_EACH * len(values), _MOST_ENTRIES):
         return np.unique(values)
     present = np.zeros(most - least + 1, dtype=np.bool_)
     present[values - values.min()] = True
@@ -52,7 +53,7 @@ def numbered(values: NDArray[_Number]) -> tuple[NDArray[_Number], Int64s]:
 def coded(codes: Int64s) -> tuple[Int64s, Int64s]:
     """As ``numbered`` for codes that are not negative, most of which may be small."""
     most = int(codes.max(initial=0))
-    if most > _CODES_EACH * len(codes):
+    if most > _ENTRIES_EACH * len(codes):
         return numbered(codes)
     present = np.flatnonzero(np.bincount(codes))
     table = np.zeros(most + 1, dtype=np.int64)
@@ -85,7 +86,7 @@ def running_maximum(groups: Int64s, values: Int64s) -> Int64s:
     # With each value as the lower digits of a number, one running maximum does it for all groups.
     least = int(values.min())
     digits = int(values.max()) - least + 1
-    if int(groups[-1] + 1) * digits <= _MOST:
+    if int(groups[-1] + 1) * digits <= _MOST_CODE:
         offsets = groups * digits - least
         return np.maximum.accumulate(offsets + values) - offsets
     # Too large for a number: their ranks are not.
@@ -103,7 +104,7 @@ class GroupedTimes:
         self._digits = most - self._least + 2
         # Ranks where the times are too large to be the lower digits of a number.
         self._known = None
-        if len(groups) and int(groups.max() + 1) * self._digits > _MOST:
+        if len(groups) and int(groups.max() + 1) * self._digits > _MOST_CODE:
             self._known = np.unique(times)
             self._digits = len(self._known) + 1
         self._keys = self._key(groups, times)

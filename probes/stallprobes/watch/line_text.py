@@ -29,8 +29,8 @@ _LEAST_NAMED = 0.1
 # Smallest cost (share of the time) at which a line of the program, or a place in its code that waits, is shown. A
 # place with at least one call a second is shown too.
 _LEAST_SHOWN = 0.01
-# Smallest cost (share of the time) at which a line of the program gets a sentence that names the places, in the
-# functions it calls, where most of that cost is.
+# Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
+# most of that cost is.
 _LEAST_WITH_INNER = 0.1
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
@@ -41,7 +41,7 @@ _LEAST_PRICE = 0.005
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
 # Remedy for time inside calls that submit work, such as launches.
 _CALLS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or a CUDA graph."
-# The same for launches of CUDA graphs.
+# Remedy for time inside launches of CUDA graphs.
 _GRAPHS_REMEDY = "Submit more work with each call: larger batches, fused kernels, or several steps in one graph."
 # Remedies for time between calls in which the host does not compute, by the verdict about the sequence.
 _HOST_REMEDIES = {
@@ -56,27 +56,26 @@ _HOST_REMEDIES = {
 }
 # Remedy for waits for the GPU.
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
-# Remedy for time between calls, where most of what waits cost is time in which the program's own code waits.
+# Remedy for time between calls that the program mostly spends in waits for the GPU outside calls.
 _OUTSIDE_REMEDY = (
     "The program waits here for the GPU outside calls, as by polling memory or for a host function: submit the next "
     "work before that."
 )
-# Name of a thread of PyTorch's that runs the backward pass.
+# Name of a PyTorch thread that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
 # Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
-# Causes of a wait that do not come from the waiting function, so that the remedy for this function does not help.
+# Causes of a wait that lie outside the waiting function: a remedy for the function does not help.
 _OF_OTHERS = (
     WaitCause.HELD_STREAM, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS, WaitCause.STAGED_COPY, WaitCause.NO_CPU,
 )  # fmt: skip
-# Causes of a long call for which the remedy for its function does not help: those of _OF_OTHERS, and calls of other
-# threads.
+# Causes of a long call that lie outside the called function: those of _OF_OTHERS, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 # Remedy for waits in which the GPU only communicates.
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 # Remedy for waits in which the GPU goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
-# Functions that wait for all work on the GPU, and the remedy where that is work of other threads too.
+# Functions that wait for all work of the context, and the remedy where this includes work of other threads.
 _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
 _DEVICE_REMEDY = "It waits for the work of other threads too: wait for a stream or an event of its own instead."
 # Remedy for waits in which the GPU works.

@@ -35,18 +35,17 @@ from stallprobes.watch.reading.process_rank import Rank
 
 # Smallest share of a rank's time at which its waits for a late rank are reported.
 _LEAST_SHARE = 0.005
-# A late rank is blamed if another rank waits for it for at least the share LEAST_BLAMED of the time, and at least
-# _TIMES_BACK times as long as the late rank waits for the other one.
-LEAST_BLAMED, _TIMES_BACK = 0.05, 2
-# A reason for a late rank is named if it explains at least the share _MOST_OF_DELAY of the time that the rank
-# spends longer than the waiting one. At least the share _LEAST_COMPARED of the waits must be in rounds (collectives
-# of all ranks) with known parts of the time.
-_MOST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# Smallest share of the time that a late rank spends longer than the waiting one, at which a line or a kernel is
-# named as the reason.
+# Rank A is blamed for the waits of rank B if B waits for A for at least the share LEAST_BLAMED of B's time, and at
+# least _LEAST_RATIO times the share of A's time for which A waits for B.
+LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
+# A reason why a rank is late is named if it explains at least the share _LEAST_OF_DELAY of the delay (the time by which
+# the late rank takes longer than the waiting one). At least the share _LEAST_COMPARED of the waits must be in rounds
+# (collectives of all ranks) for which both ranks' parts of the time are known.
+_LEAST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
+# Smallest share of a late rank's delay that a source line or a kernel must explain to be named as the reason.
 _MIN_NAMED_SHARE = 0.3
-# Smallest share of a kernel's time, spent in a wait for another rank, at which the evidence of a slow call names
-# the rank beside the kernel.
+# The evidence of a slow call names another rank if a kernel waits for this rank for at least this share of the time for
+# which the kernel overlaps the call.
 _LEAST_OF_WORK = 0.1
 # Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
 _BOUNDS = {
@@ -216,7 +215,7 @@ def _waits(
             back=returned,
             sure=pair.sure,
             # Other ranks may be late at times: only the first counts.
-            blamed=not waits and share.share >= LEAST_BLAMED and share.share >= _TIMES_BACK * returned,
+            blamed=not waits and share.share >= LEAST_BLAMED and share.share >= _LEAST_RATIO * returned,
         )
         waits[wait] = pair
     return waits
@@ -308,7 +307,7 @@ def _delay(
             times[bound] = times.get(bound, 0) + ns
     longer = sum(ns for ns in times.values() if ns > 0)
     bound = max(times, key=lambda key: times[key])
-    if bound is None or compared < _LEAST_COMPARED * waited or times[bound] < _MOST_OF_DELAY * max(longer, compared):
+    if bound is None or compared < _LEAST_COMPARED * waited or times[bound] < _LEAST_OF_DELAY * max(longer, compared):
         return RankDelay(bound=None)
     delay = RankDelay(bound=bound, share=min(times[bound] / longer, 1.0))
     if bound is Bound.GPU:

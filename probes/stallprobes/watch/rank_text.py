@@ -11,10 +11,10 @@ from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, Sequen
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of communication in the time of a rank's threads at which a report says that their partners are not
-# known, or not all watched.
+# Smallest share of communication in the time of a sequence (threads that call by turns) at which a report says that the
+# ranks on the other end are not known, or not all watched.
 LEAST_COMMUNICATION = 0.05
-# Words behind the reason of a late rank whose threads had no CPU.
+# Words after the reason why a rank is late, if its threads were off the CPU for most of the time between calls.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"
 
 

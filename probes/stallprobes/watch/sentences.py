@@ -21,12 +21,12 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Smallest number of context switches without a place on the host's clock that a sentence reports: each process has some
-# at its start.
+# Smallest number of context switches that could not be converted to the host's clock at which a sentence reports them.
+# Each process has a few at its start.
 _MANY_SWITCHES = 16
-# Share of the time that must be divided into parts; if less is, a sentence says how much. It is below 1, since a burst
-# of calls leaves some time undivided.
-_MOSTLY = 0.95
+# Share of the time that is usually divided into parts. If less is, a sentence says how much. It is below 1, since a
+# burst of calls leaves some time undivided.
+_USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
 
@@ -244,7 +244,7 @@ def gaps(
         )
     if any(name.startswith("cuMemAllocManaged") for thread in process.threads for name in thread.figures):
         yield "The program uses managed memory: its kernels may contain page migration, which is not recorded."
-    if divided_share < _MOSTLY:
+    if divided_share < _USUALLY_DIVIDED:
         yield (
             f"Only {100 * divided_share:.0f} % of its time was divided, as a sample: what is watched makes more than "
             f"{format_count(MOST_EVENTS)} calls and operations of the GPU a second."

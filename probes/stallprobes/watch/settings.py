@@ -17,13 +17,13 @@ _SWITCHES = {
     "TORCH_NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
     "NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
 }
-# The same by name and value.
+# What a setting does with a certain value, by the name of its variable and the value (sources: see _SWITCHES).
 _VALUES = {
     ("CUDA_DEVICE_MAX_CONNECTIONS", "1"): "all streams share one queue of the GPU, so that work of one stream can wait "
     "for that of another",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "PyTorch compares the ranks before each collective",
 }
-# Largest number of characters of a value that a sentence has.
+# Largest number of characters of a setting's value that a sentence shows.
 _LONGEST = 16
 # The number of threads that OpenMP, and with it most libraries for the CPU, starts for parallel work.
 _THREADS = "OMP_NUM_THREADS"

@@ -26,29 +26,33 @@ from stallprobes.watch.reading.source import WatchSource
 
 # Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
 MOST_SAMPLES = 1024
-# Largest number of threads whose sleep is sampled, the first ones, and of child processes.
+# Largest number of threads of a process, the first ones, whose reasons for sleep are sampled; and of its child
+# processes, and its threads without calls, whose CPU time is read.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
-# Largest number of threads that are sampled between the looks, the first ones.
-_OFTEN = 4
+# Number of threads of a process, the first ones, that are also sampled between readings of its file.
+_MOST_SAMPLED_OFTEN = 4
 # Largest number of names of child processes, or of other threads, that are reported.
 _MOST_NAMED = 4
-# How the names of the library's own threads begin.
+# Beginning of the names of the injected library's own threads.
 _OWN_THREADS = "stallscope-"
-# Other threads are looked at once in this time (ns), the first ones of so many.
-_WORKERS_NS, _MOST_TASKS = 1_000_000_000, 1024
-# Mean time (s) between two samples of these threads, which is longer where it would be less than _REST times the CPU
-# time that a sample takes.
-_PERIOD_S, _REST = 0.02, 60
-# Time (s) without a reading of the processes after which no more samples are taken.
-_LEFT_S = 2.0
-# What a thread waits for that sleeps in a function of the kernel, or system call, whose name contains one of these: a
-# time, the end of a child process, data from outside its process, another thread (or anything). Then the numbers of
-# another thread, and of the lock of Python's interpreter, for which threads wait in the same function.
+# Period (ns) at which the CPU time of threads without calls is read. Largest number of a process's threads that are
+# searched for them, the first ones.
+_OTHERS_PERIOD_NS, _MOST_TASKS = 1_000_000_000, 1024
+# Mean pause (s) between two samples of the _MOST_SAMPLED_OFTEN threads. The mean is longer if a sample takes much CPU
+# time: at least _PAUSE_FACTOR times that CPU time.
+_PERIOD_S, _PAUSE_FACTOR = 0.02, 60
+# Sampling between readings stops when the processes have not been read for this time (s).
+_STOPPED_AFTER_S = 2.0
+# Parts of the names of functions of the kernel, or of system calls, in which a thread sleeps, in the order of what it
+# waits for: a time, the end of a child process, data from outside its process, another thread (or something else). If
+# several fit, the last one counts.
 _PLACES = (
     ("nanosleep",), ("do_wait", "wait4", "waitid"), ("poll", "select", "accept", "read", "wait_data", "data_wait"),
     ("futex",),
 )  # fmt: skip
-_OTHER, _INTERPRETER = 3, 4
+# Number in _PLACES of a wait for another thread, and number of a wait for the lock of Python's interpreter. Threads
+# sleep in the same functions for both; the address that they wait for distinguishes them.
+_OTHER_THREAD, _INTERPRETER_LOCK = 3, 4
 
 
 class _Samples:
@@ -127,7 +131,7 @@ class ThreadSamples:
         with self._lock:
             begin, length = process.interpreter
             self._interpreter = range(begin, begin + length)
-            self._often, sleepers = folders[:_OFTEN], folders[:_MOST_THREADS]
+            self._often, sleepers = folders[:_MOST_SAMPLED_OFTEN], folders[:_MOST_THREADS]
             children: list[Path] = []
             for thread, folder in sleepers:
                 children += [folder.parents[2] / str(child) for child in _children(folder)]
@@ -137,7 +141,7 @@ class ThreadSamples:
                 self._add(thread, folder, clock())
             if children or CHILDREN in self._samples:
                 self._look_at_children(children, clock())
-            if folders and (now_ns := clock()) - self._others_ns >= _WORKERS_NS:
+            if folders and (now_ns := clock()) - self._others_ns >= _OTHERS_PERIOD_NS:
                 self._others_ns = now_ns
                 known = {thread.id for thread in process.threads}
                 self._add_busy(OTHERS, self._others.add(_other_times(folders[0][1].parent, known), now_ns), now_ns)
@@ -178,7 +182,7 @@ class ThreadSamples:
     def _place(self, function: str, folder: Path) -> int:
         """The number of what a thread waits for in a function of the kernel; -1 for something else."""
         place = _place(function)
-        return _INTERPRETER if place == _OTHER and awaited_address(folder) in self._interpreter else place
+        return _INTERPRETER_LOCK if place == _OTHER_THREAD and awaited_address(folder) in self._interpreter else place
 
     def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""
@@ -210,7 +214,7 @@ class Sampler:
 
     def follow(self, chosen: list[ThreadSamples]) -> None:
         """Take samples of the threads of these processes from now on."""
-        self._chosen, self._until_s = chosen, time.monotonic() + _LEFT_S
+        self._chosen, self._until_s = chosen, time.monotonic() + _STOPPED_AFTER_S
         if chosen and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(
                 target=_take_samples, args=(weakref.ref(self),), name="thread samples", daemon=True
@@ -231,7 +235,7 @@ def _take_samples(reference: weakref.ref[Sampler]) -> None:
         if sampler is None or not sampler.take():
             return
         del sampler
-        rest_s = max(_PERIOD_S, _REST * (time.thread_time() - begun_s))
+        rest_s = max(_PERIOD_S, _PAUSE_FACTOR * (time.thread_time() - begun_s))
         # Not in step with the program.
         time.sleep(rest_s * random.uniform(0.5, 1.5))
 

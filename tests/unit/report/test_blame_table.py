@@ -6,7 +6,7 @@ import pytest
 
 from factories.blame_results import CALL, COPY, PINNED, SECONDARY, SEVERAL, SPIN, WAIT, figure, part, result
 from stallprobes.verdicts.blame import Blame, BlameOutcome, Conclusion, Interval
-from stallscope.report.blame_table import BAR, BlameTable, because_of, delay_bar, share_bar, share_texts
+from stallscope.report.blame_table import BAR_WIDTH, BlameTable, because_of, delay_bar, share_bar, share_texts
 from stallscope.report.columns import display_width
 from stallscope.report.text import _ASCII
 from stallscope.tui.line_filters import ascii_only
@@ -90,15 +90,15 @@ def test_bars_of_delays_are_linear_from_all_off_to_all_on() -> None:
         ("▏", "dim"),
         ("██", "dim"),
         ("███", "bad"),
-        ("█" * BAR, "bad"),
-        ("█" * BAR, "bad"),
+        ("█" * BAR_WIDTH, "bad"),
+        ("█" * BAR_WIDTH, "bad"),
     ]
 
 
 def test_a_masked_stall_is_drawn_against_its_slowest_state() -> None:
     parts = (part(SPIN, Conclusion.SUFFICIENT, 9_000.0, 1_000.0), part(COPY, Conclusion.INNOCENT, 1_000.0, 9_000.0))
     masked = figure("launch", CALL, 1_000.0, 1_000.0, *parts, outcome=BlameOutcome.MASKED)
-    assert [delay_bar(masked, ns)[0] for ns in (9_000.0, 5_000.0, 1_000.0)] == ["█" * BAR, "███", "▏"]
+    assert [delay_bar(masked, ns)[0] for ns in (9_000.0, 5_000.0, 1_000.0)] == ["█" * BAR_WIDTH, "███", "▏"]
     assert because_of(masked) == "not with all on, but with spin alone"
     nowhere = figure("launch", CALL, 1_000.0, 1_000.0, part(SPIN, Conclusion.INNOCENT), outcome=BlameOutcome.MASKED)
     assert delay_bar(nowhere, 1_000.0) == ("▏", "dim")

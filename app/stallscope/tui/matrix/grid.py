@@ -29,8 +29,8 @@ LABEL, WIDEST_LABEL = 12, 30
 HEAD_LINES = 4
 # Smallest width (columns) to which the title of the grid is cut.
 _SHORTEST_TITLE = 10
-# Width (columns) of the word "call" or "wait" after a row label, if call and wait have a line each.
-_PHASE = 5
+# Width (columns) of the word "call" or "wait" with a blank after a row label, if call and wait have a line each.
+_PHASE_WIDTH = 5
 # Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
 # Pieces of a probe's name between which it may be broken in a column's head.
@@ -108,14 +108,14 @@ def grid_layout(view: GridView, width: int, height: int) -> GridLayout:
     longest = max((display_width(name) for name in view.rows), default=0) + 2
     label = max(LABEL, min(longest, WIDEST_LABEL, width // 3))
     several = max(1, len(view.columns))
-    cell = max(CELL, min(WIDEST_CELL, (width - label - _PHASE) // several))
+    cell = max(CELL, min(WIDEST_CELL, (width - label - _PHASE_WIDTH) // several))
     head = max((len(_folded(name, cell - 1)) for name in view.columns), default=1)
     head = min(head, HEAD_LINES, max(2, height - 2 - len(view.rows)))
     legend = height >= head + 6
     room = height - 1 - head - legend
     each = 2 if 2 * len(view.rows) <= room else 1
     if each == 2:
-        label += _PHASE
+        label += _PHASE_WIDTH
     pinned = min(view.pinned, len(view.columns))
     columns = max(1, (width - label) // cell - pinned)
     return GridLayout(label, cell, head, each, max(1, room // each), columns, legend)

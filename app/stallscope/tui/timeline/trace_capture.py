@@ -21,8 +21,8 @@ LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)
 WORST_WITHIN_NS = 300 * MS
 # Shortest time (ns) that is recorded after the slow call that freezes the trace, whatever the chosen position.
 _LEAST_AFTER_NS = 20 * MS
-# Shortest recorded time (ns) before the call that freezes the trace, if the trace waits for a stall that the live
-# monitor shows. Earlier slow calls do not freeze it.
+# Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall that the live
+# monitor shows. A slow call with less recorded time before it does not freeze the trace.
 _LEAST_BEFORE_NS = 50 * MS
 # Shares of the visible time before the slow call that freezes the trace; keys step through them.
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 # Smallest screen width (columns) at which the histogram and the output stand beside the tables and not below them.
 WIDE_COLUMNS = 150
-# Lines of the screen that its head and the keys take.
+# Number of lines for the header of the screen and for the keys.
 _AROUND = 3
 # Smallest height (lines) that the layout gives to the table of calls.
 _LEAST_TABLE = 4
-# A screen with fewer than _LOW lines, without head and keys, shows only the essentials; one with at least _ROOMY lines
-# in all shows everything.
+# A screen with fewer than _LOW lines, not counting header and keys, shows only the essentials. A screen with at least
+# _ROOMY lines, counting all, shows everything.
 _LOW, _ROOMY = 18, 30
 # Largest number of program lines that a screen with fewer than _ROOMY lines shows.
 _FEW_LINES = 2

@@ -32,9 +32,9 @@ OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, Record
 # Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached, and again for the
 # GPU's work to end before CUPTI is detached. Meanwhile the collector holds the probes: they begin no iteration.
 _REST_S = 0.25
-# Delay (s) before the collector tries again to detach CUPTI: the first, and the longest. It doubles with each
-# failed try, since each try can hold the probes for two waits of _REST_S.
-_DETACH_AGAIN_S, _DETACH_AGAIN_MOST_S = 1.0, 60.0
+# First and longest delay (s) before the collector retries a failed detach of CUPTI. The delay doubles with each
+# failure, since a retry can hold the probes for 2 * _REST_S.
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 # Longest time (s) of a hold for CUPTI. Probes then begin iterations again even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
 
@@ -90,7 +90,7 @@ class Collector:
         self._cupti: Cupti | None = None
         # The subscription; 0 once CUPTI is detached from the process.
         self._subscriber = 0
-        self._again_s = _DETACH_AGAIN_S
+        self._again_s = _FIRST_RETRY_S
         self._enabled: list[int] = []
 
     def switch(self, on: bool) -> None:
@@ -131,7 +131,7 @@ class Collector:
         while not self._ended:
             if not self._changed.wait(self._again_s if self._subscriber else None):
                 # A call that lasted when the timeline was switched off may have returned meanwhile.
-                self._again_s = min(2 * self._again_s, _DETACH_AGAIN_MOST_S)
+                self._again_s = min(2 * self._again_s, _LONGEST_RETRY_S)
                 with self._at_rest() as resting:
                     if resting:
                         self._detach()
@@ -140,7 +140,7 @@ class Collector:
             self._words.stop = 0
             # Whoever switches it off clears the wish before setting STOP.
             if self._wanted:
-                self._again_s = _DETACH_AGAIN_S
+                self._again_s = _FIRST_RETRY_S
                 self._run()
             if not self._wanted:
                 self._settled.set()

@@ -39,10 +39,10 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Largest p-value of a change that a comparison reports as unsure; with a larger one the change is due to chance.
-# About one in a hundred cells (each a victim beside aggressors) has a smaller one without any change of the
+# Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance.
+# About one in a hundred cells (each a victim beside aggressors) has a smaller p-value although nothing changed on the
 # machine.
-LIKELY = 0.01
+UNSURE_P_VALUE = 0.01
 # Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
 # fewer calls no change can be significant, so it stays unsure.
 ENOUGH_CALLS = 8
@@ -204,16 +204,16 @@ class _Tester:
         variance, freedom = self._own_variance(test)
         deviation = math.sqrt(variance)
         margin = power_sd(int(freedom)) * deviation
-        p_value = LIKELY if test.quantile is P50 else LIKELY / 2
+        p_value = UNSURE_P_VALUE if test.quantile is P50 else UNSURE_P_VALUE / 2
         allowance = SELECTION if self._selected else 1.0
         limits = [allowance * (student_t_limit(p_value, int(freedom)) * deviation + margin)]
         if test.quantile is P99:
             dispersion, freedom = self._own_dispersion(test)
             if dispersion <= DISPERSION and test.tail_dispersion <= DISPERSION_OF_ONE:
-                wanted = student_t_limit(LIKELY / 2 / test.cuts, int(freedom)) + power_sd(int(freedom))
+                wanted = student_t_limit(UNSURE_P_VALUE / 2 / test.cuts, int(freedom)) + power_sd(int(freedom))
                 if tail_distance(test) >= wanted * math.sqrt(max(dispersion, 1.0)):
                     limits.append(0.0)
-        return detectable(test, LIKELY, margin, limits)
+        return detectable(test, UNSURE_P_VALUE, margin, limits)
 
     def _own_variance(self, test: QuantileTest) -> tuple[float, float]:
         """Variance of the logarithm of the ratio by the cell's repeats and those of similar cells, and its freedom."""
@@ -240,10 +240,10 @@ class _Tester:
             why = "the repeats vary too much"
         else:
             return (Change.WORSE if test.ratio > 1 else Change.BETTER), f"{values} ({times(test.ratio)})"
-        if p_value > LIKELY:
+        if p_value > UNSURE_P_VALUE:
             chance = test.quantile is P99 or min(test.old.calls, test.new.calls) >= ENOUGH_CALLS
         else:
-            own = not test.steady or self._repeats_p_value(test, own=True) > LIKELY
+            own = not test.steady or self._repeats_p_value(test, own=True) > UNSURE_P_VALUE
             chance = own and not beyond(test.ratio, math.inf if least is None else least)
         if chance:
             return Change.SAME, f"{values}, which is within chance: {why}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from stallprobes.latency.ratio import phase_channels
 from stallprobes.latency.statistics import prior_variance, variance_of_mean
-from stallprobes.matrix.comparing.compare import LIKELY, SELECTION
+from stallprobes.matrix.comparing.compare import SELECTION, UNSURE_P_VALUE
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, P50, RATIO
 from stallprobes.matrix.comparing.sensitivity import power_sd, student_t_limit
 from stallprobes.matrix.matrix import PHASES, Repeat
@@ -43,7 +43,7 @@ class PhaseSpread:
         freedom = int(2 * (repeats - 1) + self.prior)
         margin = power_sd(freedom) * deviation
         size = math.log(max(RATIO[P50], 1 + DIFFERENCE_NS[P50] / max(self.p50_ns, 1.0))) + margin
-        limit = SELECTION * (student_t_limit(LIKELY, freedom) * deviation + margin)
+        limit = SELECTION * (student_t_limit(UNSURE_P_VALUE, freedom) * deviation + margin)
         return math.exp(min(max(size, limit), _LARGEST))
 
 

@@ -283,9 +283,10 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Values for the memory at an end of a copy that the injected library looks up by its address, in its list of host
-# memory. If the address is not in the list, HOST stands for pageable memory, and ANY for unknown memory. Smaller
-# values are MemoryKinds: then it looks nothing up.
+# Codes for the memory at the source or target of a copy whose kind the function does not tell. The injected library
+# then looks the address up in its list of host memory. If the address is not in the list, the memory counts as pageable
+# (HOST) or as unknown (ANY). Both codes are larger than every MemoryKind: smaller values are a MemoryKind and need no
+# lookup.
 HOST, ANY = 64, 65
 
 

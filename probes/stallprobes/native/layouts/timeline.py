@@ -49,8 +49,8 @@ MOST_CLOCK_SPREAD_NS = 8_000
 # Time (ns) since the last confirmation of the offset of the GPU's clock after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000
 
-# Number of histograms that count each latency of an operation (such as that of its start on the GPU): one of all
-# operations of the probe, and one of the operations with its label.
+# Number of histograms to which each latency of an operation (such as its start on the GPU) is added: that of all
+# operations of the probe, and that of the probe's operations with the same label.
 PHASE_ROWS = 2
 # Number that stands for "no histogram row".
 NO_ROW = -1

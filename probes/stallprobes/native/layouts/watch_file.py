@@ -133,8 +133,8 @@ GRAPHS_PER_S = 100
 # Number of windows that a process's file keeps: stretches of time in which GPU work was recorded, or was not. With
 # four switches a second, they last for half an hour.
 WINDOWS = 1 << 13
-# Number of CUPTI callbacks of which the injected library times one, to know its own cost. It is odd, so that the
-# begins and the ends of calls are timed equally often.
+# The injected library times one CUPTI callback in this many, to measure its own cost. The number is odd, so that it
+# times the begins and the ends of calls equally often.
 TIMED_CALLBACKS = 255
 
 # Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would

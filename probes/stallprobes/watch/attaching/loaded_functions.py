@@ -28,8 +28,8 @@ _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFF
 _FUNCTION = 2
 # Layout of a symbol (Elf64_Sym).
 _SYMBOL = struct.Struct("<IBBHQQ")
-# Largest size (bytes) of a mapping with code that is searched for functions, and of the symbol names that are read of a
-# module.
+# Largest size (bytes) of an executable mapping that is searched for machine code; larger ones are skipped. Also the
+# largest number of bytes that are read from a module's symbol table and from its table of names.
 _MOST_BYTES = 1 << 24
 
 

@@ -20,12 +20,11 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# GPU work, or a driver's overhead, that belongs to a slow call by records or by calls that order streams is the
-# call's cause if it covers at least this share of the time by which the call is longer than the median of such
-# calls.
+# Smallest share of a slow call's excess (time above the median of such calls) that GPU work or an overhead of the
+# driver must cover to be the call's cause, if records or calls that order streams show that the call waits for it.
 DIRECT_SHARE = 0.5
-# An event that only happened at the same time as a slow call can be its cause if it covers at least this share of
-# the time by which the call is longer than the median of such calls.
+# Smallest share of a slow call's excess (time above the median of such calls) that an event must cover to be the call's
+# cause, if it only happened at the same time. It is larger than DIRECT_SHARE, since that is weaker evidence.
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
 SAME_END_NS = 50_000

@@ -12,11 +12,11 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# A slow call may end later than the other thread's call that held it up, by at most its duration / _WAKE_UP_SHARE.
-# This limit is at least WAKE_UP_NS and at most _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up
-# for 60 ms, it took up to 2.7 ms, while the other thread gave the copy's memory back to the system (600 launches,
-# H100, 2026-11-27).
-_WAKE_UP_SHARE, _MOST_WAKE_UP_NS = 20, 5_000_000
+# A slow call may end later than the call of another thread that held it up, since its thread has to wake up. The delay
+# is at most the slow call's duration / _WAKE_UP_DIVISOR, but this limit is at least WAKE_UP_NS and at most
+# _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up for 60 ms, the delay was up to 2.7 ms, while the
+# other thread gave the copy's memory back to the system (600 launches, H100, 2026-11-27).
+_WAKE_UP_DIVISOR, _MOST_WAKE_UP_NS = 20, 5_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def culprits_of(
     ends = calls.ends[culprit_calls.places]
     order = np.argsort(ends, kind="stable")
     ends = ends[order]
-    late = np.clip((calls.ends - calls.begins)[victims] // _WAKE_UP_SHARE, WAKE_UP_NS, _MOST_WAKE_UP_NS)
+    late = np.clip((calls.ends - calls.begins)[victims] // _WAKE_UP_DIVISOR, WAKE_UP_NS, _MOST_WAKE_UP_NS)
     first = np.searchsorted(ends, calls.ends[victims] - late, "left")
     last = np.searchsorted(ends, calls.ends[victims] + SAME_END_NS, "right")
     owners, places = expanded(first, last)

@@ -33,8 +33,8 @@ LEAST_WORK = 4096
 LEAST_SWITCHES = 512
 # Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# Number of newest records that are used to explain slow calls however far from them in time: they show at least
-# whether the GPU had work.
+# Number of newest records that are always used to explain slow calls, even if they are far from the calls in time: they
+# show at least whether the GPU had work.
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)

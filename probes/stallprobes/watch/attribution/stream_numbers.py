@@ -26,17 +26,17 @@ LEGACY = (0, 1)
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Number of calls of each stream that are matched with GPU records in one reading of a process's file. The match
-# shows the number that CUPTI's records give the stream.
+# Number of calls of each stream that are matched with GPU records in one reading of a process's file, evenly from the
+# first to the last. Each match shows which number the stream has in CUPTI's records.
 _CALLS_OF_STREAM = 4
 # Age (ns) at which a call that submitted work is no longer matched with GPU records: these come within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in one reading, the last ones, that are matched with GPU records. Only calls whose stream
-# differs from that of the call before are candidates.
+# Largest number of calls in one reading, the last ones, that are candidates for the match with GPU records. A call is a
+# candidate if its stream differs from that of the call before.
 _MOST_CHANGES = 1 << 14
-# Number of calls at the end of a reading of a process's file in which changes of the stream are searched first. If
-# these calls have fewer than _MOST_CHANGES, all calls of the reading are searched.
-_LAST_LOOKED_AT = 1 << 15
+# Number of calls at the end of a reading that are searched first for calls to match with GPU records, to save time. If
+# fewer than _MOST_CHANGES are found, all calls of the reading are searched.
+_SEARCHED_FIRST = 1 << 15
 # Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15
 # Largest number of stream handles whose numbers in CUPTI's records are kept.
@@ -127,7 +127,7 @@ def _submitted(calls: Rows, submits: Mapping[int, tuple[bool, bool]]) -> Rows:
     places = np.flatnonzero(with_work & (calls["correlation"] > 0))
     if not len(places):
         return np.zeros(0, _SUBMITTED)
-    some = places[-_LAST_LOOKED_AT:]
+    some = places[-_SEARCHED_FIRST:]
     handles, contexts, threads, changes = _streams_of(calls, some, tables[1])
     if len(some) < len(places) and len(changes) < _MOST_CHANGES:
         some = places

@@ -22,11 +22,11 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for them, …) that are kept.
 MOST_KEPT = 1 << 17
-# Largest number of waits and host functions of a stream that the search for what a call waits for follows: the last
-# ones before the call.
+# The search for the streams that a call waits for follows at most this many event waits and host functions of each
+# stream, the last ones before the call.
 MOST_OF_STREAM = 4
-# Largest number of steps in the search for what a call waits for: its stream waits for a stream, that one for another,
-# and so on.
+# Largest number of steps in the search for the streams that a call waits for: the call's stream waits for a second
+# stream, which waits for a third, and so on.
 DEEPEST = 8
 # Largest numbers of blocking streams (streams that wait for the legacy default stream), the last created ones:
 # MOST_BLOCKING are kept, and MOST_ORDERED of a context are included in the search for what a call waits for.

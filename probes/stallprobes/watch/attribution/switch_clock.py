@@ -21,17 +21,16 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 # Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
 # H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest error (ns) of the times of GPU work on the host's clock, to which CUPTI converts them. Clock offsets that
-# differ by no more are taken for one.
+# Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Clock offsets that differ by no
+# more count as equal.
 MOST_SPREAD_NS = 8_000
 # Largest drift (parts per million) between the GPU's clock and the host's; limits for their offset grow with it
 # over time.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) between a start of work and the time at which the last known clock offset expects it. The
-# possible drift of the clocks since then is added; a start further off is ignored.
+# Largest distance (ns) between a start of work and the time that the last known clock offset predicts for it. The drift
+# that is possible since then is added. A start farther from the predicted time is ignored.
 ERROR_NS = 30_000
-# Upper limit (ns) of the distance that ERROR_NS and the drift together allow between a start of work and its
-# expected time.
+# Upper limit (ns) of the sum of ERROR_NS and the possible drift.
 MOST_ERROR_NS = 1_000_000
 # Smallest number of context switches of the GPU from which the offset of its clock to the host's is estimated for
 # the first time.
@@ -50,24 +49,24 @@ COMPARED_NEAR = 8_192
 LEAST_RIVAL = 0.25
 # Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# Another candidate clock offset is as possible as the best one if it matches more than this share of the number of
-# context switches that the best one matches. Of these candidates, the one whose lags (from a switch to its work)
-# vary least is chosen.
+# Another candidate clock offset is a rival of the best candidate if it matches more than this share of the number of
+# context switches that the best one matches. Among rivals, the one with the least variation of lags (times from a
+# switch to its work) is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work (near an expected offset, of the starts and ends) that must lie in times in
-# which the work's own context has the GPU. A clock offset that gives a smaller share is rejected.
-# The limit is below 1, since the records of context switches may have gaps.
-CONSISTENT = 0.95
-# Number of consecutive switches of the GPU between contexts that form a group. The offset between the clocks of GPU
-# and host, once found, is confirmed or moved by each group.
-FOLLOWED = 32
-# Smallest number of the FOLLOWED context switches of a group that must match a start of work. A group with fewer
-# matches leaves the clock offset as it is.
-LEAST_FOLLOWED = 8
+# Smallest share of the starts of work that must lie in times in which the work's own context has the GPU. A clock
+# offset with a smaller share is rejected. In the search near an expected offset, ends of work count too. The limit is
+# below 1, since the records of context switches may have gaps.
+LEAST_CONSISTENT = 0.95
+# Number of consecutive context switches in a group. Each group confirms or corrects the known offset between the clocks
+# of GPU and host.
+SWITCHES_OF_GROUP = 32
+# Smallest number of context switches in a group of SWITCHES_OF_GROUP that must match a start of work. A group that has
+# fewer leaves the clock offset as it is.
+LEAST_OF_GROUP = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
-# Work behind work of its own context may have waited for a context switch only after a pause this long (ns).
-# After a shorter pause the context may still have the GPU.
+# Shortest pause (ns) between two pieces of work of a context, without work of another context between them, after which
+# the second one may have waited for a context switch. After a shorter pause the context may still have the GPU.
 IDLE_NS = 50_000
 # Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000
@@ -77,16 +76,17 @@ DELIVERED_NS = 500_000_000
 # Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
 # estimated.
 LEAST_FITTING = 8
-# Largest width (ns) of a span of possible clock offsets that is taken for one offset; if a span is wider, no offset
-# is chosen. Neighbouring possible offsets that differ by no more belong to one span.
+# Largest width (ns) of a span of possible clock offsets in which an offset is chosen; if a span is wider, no offset is
+# chosen. Neighbouring possible offsets that differ by no more belong to the same span.
 WIDEST_NS = 200_000
-# The best span of possible clock offsets is the only candidate if each other span fits fewer begins and ends of
-# work, by LEAST_WORSE or more, or by the share LEAST_WORSE_SHARE of all if that is more.
+# A span of possible clock offsets is a candidate beside the best span if it fits nearly as many begins and ends of
+# work: the difference is less than LEAST_WORSE, or less than the share LEAST_WORSE_SHARE of all begins and ends if that
+# is more.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Factor for the choice among several clock offsets by their lags (from a context switch to its work): the best
-# offset is chosen if the lags with the second one vary at least this many times as much. They varied by 20 to 50 ns
-# with the right offset, and by 850 to 1 000 ns with one that is off by a period (two processes on an H200, switches
-# every 1.66 ms).
+# Factor for the choice among several clock offsets by their lags (times from a context switch to its work): the offset
+# with the least variation of lags is chosen if the lags with the second best offset vary at least this many times as
+# much. They varied by 20 to 50 ns with the right offset, and by 850 to 1 000 ns with one that is off by a period (two
+# processes on an H200, switches every 1.66 ms).
 MORE_EVEN = 4
 # If several clock offsets fit alike, the one with the fewest idle turns (times in which a context has the GPU and
 # no work) is chosen. This is done with at most this number of pieces of work: with more, some turns are idle by
@@ -271,7 +271,7 @@ def _fitting(lows: Int64s, highs: Int64s, times: int) -> list[tuple[int, int]]:
     at = np.concatenate((lows, highs))[order]
     counts = np.cumsum(np.where(order < len(lows), 1, -1))
     best = int(counts.max(initial=0))
-    if best < CONSISTENT * times:
+    if best < LEAST_CONSISTENT * times:
         return []
     good = np.flatnonzero(counts > best - max(LEAST_WORSE, LEAST_WORSE_SHARE * times))
     # Neighbours are one: the best of them counts.
@@ -295,7 +295,7 @@ class _Owners:
         contexts, starts = contexts[inside], starts[inside]
         # CUPTI's conversion of a start may be off, to before the switch.
         right = (self._at(starts) == contexts) | (self._at(starts + MOST_SPREAD_NS) == contexts)
-        return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= CONSISTENT * len(starts))
+        return bool(len(starts) >= LEAST_SAMPLES and np.count_nonzero(right) >= LEAST_CONSISTENT * len(starts))
 
     def _at(self, times: Int64s) -> Int64s:
         return self._owners[np.searchsorted(self._times, times, "right") - 1]
@@ -315,7 +315,7 @@ def _sample(switched: Int64s, contexts: Int64s, starts_of: dict[int, Int64s], of
         errors = expected - nearest
         errors_of_contexts.append(errors[np.abs(errors) <= allowed])
     errors = np.concatenate(errors_of_contexts) if errors_of_contexts else NONE
-    if len(errors) < LEAST_FOLLOWED:
+    if len(errors) < LEAST_OF_GROUP:
         return None
     low, middle, high = np.percentile(errors, (25, 50, 75))
     return None if high - low > MOST_SPREAD_NS else offset + int(middle)
@@ -330,8 +330,8 @@ def follow(
     """
     starts_of = {int(context): starts[work == context] for context in np.unique(work).tolist()}
     offsets = [known]
-    for first in range(0, len(switched), FOLLOWED):
-        part = slice(first, first + FOLLOWED)
+    for first in range(0, len(switched), SWITCHES_OF_GROUP):
+        part = slice(first, first + SWITCHES_OF_GROUP)
         at = int(switched[part][0])
         allowed = min(ERROR_NS + abs(at - known.gpu_ns) * DRIFT_PER_MILLION // 1_000_000, MOST_ERROR_NS)
         offset = _sample(switched[part], contexts[part], starts_of, known.offset_ns, allowed)

@@ -52,11 +52,11 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Largest number of slow calls in a reading whose stream is followed to the streams that it waits for: each call takes a
-# search of all calls that order streams.
+# Largest number of slow calls in a reading for which the streams that the call's stream waits for are searched. Each
+# search reads all calls that order streams.
 MOST_FOLLOWED = 256
-# A call that makes a stream wait, for an event or a host function, explains a later call that waits for the stream.
-# It must have been made at most this time (ns), plus the later call's duration, before the later call began.
+# A call that makes a stream wait for an event or a host function explains a later call that waits for this stream. It
+# must have begun at most this time (ns), plus the duration of the later call, before the later call began.
 HOLDS_NS = 10_000_000
 # Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
 # ``parts``, which say how much of a call's wait each cause explains.
@@ -66,8 +66,7 @@ _GPU_RANKS = int64s(
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
-# Causes, shown by a call's overhead records, that mean that the call loads device code. Calls of other threads may wait
-# for its end.
+# Causes in overhead records that mean that the call loads device code. Calls of other threads may wait for its end.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

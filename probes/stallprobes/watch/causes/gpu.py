@@ -18,11 +18,11 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# The launch queue counts as full if a launch returns when a piece of work ends that was submitted at least this
-# number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
+# A launch waited for a place in the full launch queue if it returns when a piece of work ends that was submitted at
+# least this number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
 MIN_PENDING = 900
-# A launch that waited for a place in the full queue returns when a piece of GPU work ends. This piece is searched
-# among so many pieces, the last ones that ended before the launch returned.
+# Number of pieces of GPU work, the last ones that ended before a launch returned, among which the piece is searched
+# whose end freed a place in the full launch queue.
 _LAST_ROWS = 4
 
 

@@ -20,7 +20,7 @@ BETWEEN = -1
 # A thread counts as asleep between its calls if it was off the CPU for more than this share of the time between
 # them.
 _MOST_ASLEEP = 0.5
-# Begins (ns) of the calls in flight, by thread: there are none.
+# No calls in flight: an empty map from threads to the begins (ns) of their calls.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
 # Largest number of threads for which the end of the last call is kept: those whose last call ended latest.
 _MOST_THREADS = 1024

@@ -15,21 +15,21 @@ from stallprobes.watch.division.start_up import SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A call, other than one that waits for the GPU, is unusually long if it takes at least this multiple of the median
-# of its function in the same reading, and at least LIMITS.blocked_ns (ns).
-_UNUSUAL = 10
+# A call that does not wait for the GPU is unusually long if it takes at least this many times the median of its
+# function in the same reading, and at least LIMITS.blocked_ns (ns).
+_UNUSUAL_FACTOR = 10
 # Smallest number of calls that a function must have in a reading of the log. With fewer, no call counts as long.
 _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5
-# A function of another thread holds calls up if at least _LEAST_HELD long calls were beside its calls, and if calls
-# beside them are long at least _LEAST_RATIO times as often as other calls.
+# A function in one thread holds up calls of other threads if its calls cover at least _LEAST_HELD long calls, and if
+# calls that begin during its calls are long at least _LEAST_RATIO times as often as other calls.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Largest number of long calls in a reading, and of calls of other threads that may hold them up, that are compared: the
-# longest ones.
+# Largest numbers, in a reading, of long calls (_MOST_LONG) and of calls that may hold them up (_MOST_HOLDING) that are
+# compared with each other. The longest ones are kept.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of functions that hold calls up, and of pairs of such a function and a held one, that have sums in each
-# second.
+# Largest number of functions that hold calls up, and of pairs of such a function and a held function, with their own
+# sums in each second.
 _MOST_PAIRS = 1024
 
 
@@ -141,7 +141,7 @@ def _unusual(calls: LoggedCalls, places: Int64s) -> Int64s:
     functions = calls.functions[places]
     limits = np.zeros(len(places), dtype=np.int64)
     for function in np.unique(functions).tolist():
-        limits[functions == function] = _UNUSUAL * int(np.median(calls.lengths[calls.functions == function]))
+        limits[functions == function] = _UNUSUAL_FACTOR * int(np.median(calls.lengths[calls.functions == function]))
     return places[calls.lengths[places] >= limits]
 
 

@@ -28,16 +28,16 @@ MOST_LINES = 50
 _DEVIATIONS = 1.96
 # Sorts of time at a line, as columns: inside calls that wait for the GPU, inside other calls, between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Verdicts with which a sequence's lines are ordered by all of their time and not by their cost: the GPU or its other
-# users are the limit, so that host time costs nothing by itself, or the limit is unknown.
+# Verdicts with which a sequence's lines are ordered by their whole time instead of their cost. With these verdicts, the
+# GPU or its other users are the limit, so that host time costs nothing by itself, or the limit is unknown.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Samples without a place in the code are divided among the places of similar samples (same thread, function and
-# kind of call) if there are at least this many of these.
+# Samples without a place in the code are divided among the places of similar samples (same thread, function and kind of
+# call) if at least this many similar samples have a place.
 _LEAST_KNOWN = 10
-# Largest number of inner places of a line (in the functions that it calls) that are kept, and smallest share of the
-# line's cost that each must have.
+# A line keeps at most _MOST_INNER inner places (in the functions that it calls), each with at least the share
+# _LEAST_INNER of the line's cost.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
-# Smallest part of the change of a step's time that a line must make to be named with it.
+# Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]

@@ -20,7 +20,8 @@ from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, 
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# Largest number of pairs (of a thread's stack and the call of another thread before it) that are kept.
+# Largest number of pairs that are kept of a thread's call stack and the last call of another thread before the sample.
+# They show which calls give a library's own threads their work.
 _MOST_ENTERED = 4096
 # Longest time (ns) that a sample stands for; a larger value is set to it, so that sums stay within 64 bits.
 _MOST_NS = 2.0**55

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import FIRST_SECONDS, SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up: _MOST_OF_SECOND
-# in each second of a program's first minute, _MOST_KEYS in each later period. Samples with further keys
-# lose their stack; at twice as many keys they are dropped.
+# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up: _MOST_OF_SECOND in
+# each second of a program's first minute, _MOST_KEYS in each later period. Beyond it, samples with new keys are added
+# without their stack. Beyond twice as many keys, they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of
 # its own. With more, the oldest tails are added to the sums of all other time.
 _MOST_TAILS = 256
-# Base in which the number of a CallKind is a digit of a combined number that NumPy sorts by. It is larger than the
-# kinds need, since BETWEEN, which is -1, is a digit too.
-_KINDS = 16
+# Base of the digit for the kind of call in numbers that combine several fields for sorting. It is larger than the
+# number of kinds (CallKind), since the digit also stands for the time between calls (BETWEEN).
+_KIND_BASE = 16
 
 
 class SampleKey(NamedTuple):
@@ -135,7 +135,7 @@ def _summed(owners: Sequence[Owner], made: KeyedTimes, began_ns: int) -> Iterato
     seconds = period_of(made.ends - began_ns)
     first = int(seconds.min())
     # As one number, which is small where possible: NumPy finds the different ones of pairs a hundred times as slowly.
-    bases = (2, int(seconds.max()) - first + 1, int(made.functions.max()) + 1, _KINDS, len(stacks))
+    bases = (2, int(seconds.max()) - first + 1, int(made.functions.max()) + 1, _KIND_BASE, len(stacks))
     codes: Int64s = made.owners
     parts: tuple[Int64s, ...] = (int64s(follows), seconds - first, made.functions, made.kinds + 1, of_stacks)
     for base, part in zip(bases, parts, strict=True):

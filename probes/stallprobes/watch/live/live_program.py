@@ -22,9 +22,9 @@ LOOK_S = 5.0
 ANALYZE_NS = 1_000_000_000
 # Largest share of the time that the analysis takes: after one that took long, the next comes later.
 _ANALYSIS_SHARE = 0.1
-# Longest pause after a reading of the processes' files, as a multiple of the reading's duration: with the library's
-# threads, readings then take less than a tenth of a core. Full rings make the pause shorter.
-_REST = 11
+# Longest pause after a reading of the processes' files, as a multiple of the CPU time that the reading took. With the
+# library's threads, readings then take less than a tenth of a core. The pause is shorter if a ring fills up earlier.
+_PAUSE_FACTOR = 11
 # How long before a slow call its trace begins (ns): the call's duration, but at least _BEFORE_NS and at most
 # _LONGEST_BEFORE_NS.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
@@ -73,7 +73,7 @@ class LiveProgram:
 
         The program may need the CPU, but nothing may be overwritten before it is read.
         """
-        return min(_REST * took_s, self._analysis.room_s)
+        return min(_PAUSE_FACTOR * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
         """Wait, at most LOOK_S, for readings of the processes from outside."""

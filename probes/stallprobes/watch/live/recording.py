@@ -17,7 +17,8 @@ from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 # Largest number of moments (states of the watched program, one a line) in a recording.
 MOST_MOMENTS = 1 << 22
-# Number of moments before the target of a jump in a recording that are read too, for their slow calls and output.
+# Number of moments before the target of a jump in a recording that are read too, since the screen shows their slow
+# calls and output.
 LEAD = 30
 # Largest numbers of slow calls and of lines of output, the last ones, that are kept of the moments of a recording
 # up to the present one.

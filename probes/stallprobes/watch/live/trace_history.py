@@ -37,8 +37,9 @@ KEEP_NS = 12_000_000_000
 MOST_RECORDS = MOST_CALLS = 500_000
 # Largest number of threads, and of functions, of a trace: the codec's limits.
 MOST_THREADS = MOST_FUNCTIONS = 64
-# Distance between the context numbers of two processes in a trace: each process counts its contexts from 1.
-_CONTEXTS = 1_000_000
+# Distance between the ranges of context numbers of two processes in a trace. Each process counts its contexts from 1,
+# so their numbers would collide without it.
+_CONTEXT_DISTANCE = 1_000_000
 # Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
 # Largest number of bytes of a record in a trace; a larger one is set to it.
@@ -228,7 +229,7 @@ class _ProcessPart:
         self.process, self.missed = kept.process, kept.missed
         self._kept = kept
         self._several = several
-        self._offset = number * _CONTEXTS if several else 0
+        self._offset = number * _CONTEXT_DISTANCE if several else 0
         self._store = RecordStore()
         self._store.add(RecordBatch(kept.records.rows(dtype_of(WatchRecord)), kept.names, 0, 0))
         rows = self._rows = self._store.rows

@@ -29,24 +29,25 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Two series of collectives become one communicator if they have at least LEAST_MATCHED comparable kernels and at
-# least the share LEAST_SHARE of these matches. They remain one while the share _LEAST_KEPT matches.
+# Two series of collectives become one communicator if they have at least LEAST_MATCHED comparable kernels, and if at
+# least the share LEAST_SHARE of these kernels match. They are separated if the share falls below _LEAST_KEPT.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# Figures of a pair of ranks are sure if at least the share SURE_SHARE of the kernels matches and at least SURE_ROUNDS
-# rounds (collectives) have a wait. With fewer than LEAST_ROUNDS of these rounds there are no figures.
+# The figures of a pair of ranks are sure if at least the share SURE_SHARE of their kernels match and the pair has at
+# least SURE_ROUNDS rounds (collectives) with a wait. With fewer than LEAST_ROUNDS rounds with a wait, there are no
+# figures.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
-# Smallest lead, in the share of matching kernels, of the best match of two series of collectives over the next best
-# one. With a smaller lead, the figures of the ranks are not sure.
-_CLEARLY = 0.2
+# Smallest difference, in the share of matching kernels, between the best and the next best match for a series of
+# collectives. With a smaller difference, the figures of the ranks are not sure.
+_LEAST_LEAD = 0.2
 # Largest number of comparable kernels of a communicator's member that count as evidence. With more, the counts are
 # halved, so that older evidence counts less.
 _MOST_EVIDENCE = 4096
-# A process whose records end more than this time (ns) before the newest ones of another process no longer holds
-# back the count of rounds (collectives of all ranks).
+# The count of rounds (collectives of all ranks) waits for the records of each process. It no longer waits for a process
+# whose records end more than this time (ns) before the newest records of another process.
 _MOST_BEHIND_NS = 15_000_000_000
-# Rounds (collectives of all ranks) of a communicator are counted again when the records of all of its members have
-# progressed by at least this time (ns).
-_LEAST_NS = 900_000_000
+# The rounds (collectives of all ranks) of a communicator are counted again when the records of all of its members cover
+# at least this much more time (ns).
+_COUNT_PERIOD_NS = 900_000_000
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
 # Longest pause, in updates of the analysis of ranks, before a series of collectives without partners is matched
@@ -293,7 +294,7 @@ class RankBook:
                 continue
             match_, communicator = ranked[0]
             rivals = [rival for rival, each in ranked[1:] if _same_process(each.reference, communicator.reference)]
-            clear = not rivals or match_.share - rivals[0].share >= _CLEARLY
+            clear = not rivals or match_.share - rivals[0].share >= _LEAST_LEAD
             member = _Member(clear=clear)
             member.note(match_)
             communicator.members[series.key] = member
@@ -340,7 +341,7 @@ class RankBook:
     def _count(self, communicator: _Communicator) -> None:
         """Count the rounds of a communicator that are known of all of its members."""
         until = self._until(communicator)
-        if until < communicator.until_ns + _LEAST_NS:
+        if until < communicator.until_ns + _COUNT_PERIOD_NS:
             return
         reference = communicator.reference
         rows = self._tracks[reference.sequence].series[reference.stream].rows

@@ -22,21 +22,21 @@ CLOCK_ERROR_NS = 1_000_000
 # Largest distance (ns) between the ends of two ranks' kernels, less the clock offset, at which the kernels can be
 # one collective.
 _CLUSTER_NS = 50_000
-# Limit like _CLUSTER_NS for long kernels, as a share of the shorter of the two kernels. The larger of both limits
-# holds.
+# Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
+# If _CLUSTER_NS is larger, it is the limit.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it starts a collective's kernel later than another rank by more than both _LEAST_LATE_NS (ns)
-# and _LATE times the spread of the distances from the clock offset.
-_LATE, _LEAST_LATE_NS = 3, 5_000
+# A rank is late if it starts a collective's kernel later than another rank by more than _LEAST_LATE_NS (ns), and by
+# more than _LATE_FACTOR times the spread of the distances between the ends of matched kernels.
+_LATE_FACTOR, _LEAST_LATE_NS = 3, 5_000
 # Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands
 # out, and the ranks are not matched.
 _MOST_PAIRS = 1 << 19
-# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best one: it leaves
-# fewer kernels without a partner than _FEW plus _FEW_TIMES as many as the best one leaves.
-_FEW, _FEW_TIMES = 3, 3
-# Percentile of the distances between the ends of two ranks' kernels, less the clock offset, that is taken as their
+# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best one: it leaves fewer
+# than _RIVAL_MARGIN + _RIVAL_FACTOR * n kernels without a partner, where n is the number that the best one leaves.
+_RIVAL_MARGIN, _RIVAL_FACTOR = 3, 3
+# Percentile of the distances between the ends of matched kernels, corrected by the clock offset, that is used as their
 # spread.
-_SPREAD = 95
+_SPREAD_PERCENTILE = 95
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +101,11 @@ def match(first: Kernels, second: Kernels, near_ns: int | None = None) -> Match 
     if left.any():
         other = _pairs(first, second, mine[left], others[left], apart[left], _offset(apart[left]))
         without, otherwise = eligible - matched, eligible - int(counted[other[fewer]].sum())
-        ambiguous = otherwise < _FEW + _FEW_TIMES * without
+        ambiguous = otherwise < _RIVAL_MARGIN + _RIVAL_FACTOR * without
     differences = second.ends[pairs[1]] - first.ends[pairs[0]]
     offset = int(np.median(differences))
-    spread = float(np.percentile(np.abs(differences - offset), _SPREAD))
-    tolerance = max(round(_LATE * spread), _LEAST_LATE_NS)
+    spread = float(np.percentile(np.abs(differences - offset), _SPREAD_PERCENTILE))
+    tolerance = max(round(_LATE_FACTOR * spread), _LEAST_LATE_NS)
     return Match(*pairs, offset, tolerance, matched, eligible, ambiguous)
 
 

@@ -16,8 +16,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
 _PARTS = len(ORDER)
-# Time (ns) that stands for the begin and the end of a kernel in a round (collective of all ranks), for a rank that
-# takes no part.
+# Begin and end (ns) of the kernel of a rank that takes no part in a round (collective of all ranks): before all times.
 _NEVER = -(2**62)
 
 

@@ -19,8 +19,8 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
-# Largest number of kernels that are kept of a rank's series of collectives, and time (ns) for which they are kept after
-# their rounds were counted.
+# Largest number of kernels that are kept of a series of collectives (a stream of a rank), and time (ns) for which they
+# are kept after their rounds were counted.
 MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
 # A kernel is compared only if it lies at least this far (ns) from a border of recorded time, so that its partner on
 # another rank is recorded too.
