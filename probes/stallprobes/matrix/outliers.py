@@ -36,9 +36,9 @@ FALSE_ALARMS = 0.01
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Factor from the median absolute deviation of a normal distribution to its standard deviation.
 _SIGMA = 1.4826
-# Smallest number of other hosts with which their own spread of a latency counts in the search for outliers; with
-# fewer, only the typical spread of all latencies counts. An outlier's limit is multiplied by 1 + _FEW / the number
-# of other hosts, since few hosts give uncertain estimates.
+# Smallest number of other hosts at which the spread of their latencies counts in the search for outliers, if it is
+# larger than the typical spread of all latencies. An outlier's limit is multiplied by 1 + _FEW / the number of other
+# hosts, since few hosts give uncertain estimates.
 _FEW = 8
 # Number of consecutive calls that count as one in the confidence interval of a percentile. Consecutive calls are not
 # independent, so the interval must be wider.

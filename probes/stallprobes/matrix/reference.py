@@ -48,8 +48,8 @@ WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# End of the names of a simulated GPU, its driver and its CUDA in a fingerprint. It is removed before they are compared
-# with those of a reference.
+# Suffix of the names of a simulated GPU, its driver and its CUDA in a machine's fingerprint. It is removed before the
+# names are compared with those of a reference.
 _SIMULATED = " (SIMULATED)"
 # Keys of the machine's fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")

@@ -19,7 +19,8 @@ from stallprobes.traces.trace import RecordedTrace, Trace
 
 # First member of a line of a recording. As the time comes first, the recording is indexed without decoding lines.
 _TIME = b'{"wall_s":'
-# Latest time (s since 1970) of a line of a recording.
+# Latest time (s since 1970, in the year 2286) that is accepted in a line of a recording; a later one shows that the
+# line is damaged.
 _LATEST_S = 1e10
 # Largest number of traces in a recording.
 _MOST_TRACES = 1 << 16

@@ -22,10 +22,10 @@ LABEL = 8
 # FIGURE: width (columns) of the figures at the right of the heat map. _FIGURES_FROM: smallest panel width (columns)
 # that has them.
 FIGURE, _FIGURES_FROM = 8, 64
-# Lowest and highest decade of the latency axis, from 100 ns.
+# Decades of the latency axis, counted from 100 ns: the first one, and the one after the last.
 Decades = tuple[int, int]
-# Decades of the heat map's latency axis at the start, counted from 100 ns, without the last one: 1 µs to 100 ms.
-# Slower calls widen the axis, and faster ones if they are more than a hundredth of the calls.
+# Decades that the latency axis of the heat map has at the start: 1 µs to 100 ms. Slower calls widen the axis, and
+# faster ones if they are more than a hundredth of the calls.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows that a factor of 10 of latency is divided into.
 _MOST_PARTS = 4

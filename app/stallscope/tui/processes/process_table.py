@@ -12,7 +12,7 @@ from stallprobes.wording import process_wording
 from stallscope.report.columns import display_width, padded, wrapped
 from stallscope.tui.common.lines import Line, RowsWidget, cut, fit
 
-# Word for a process that has ended, in place of whether it can be attached.
+# Word for a process that has ended, in the column that says whether a process can be attached (yes, no, own).
 _ENDED_WORD = "ENDED"
 # Styles of the words that say whether a process can be attached.
 _STYLES = {"yes": "good", "no": "warn", "own": "dim", _ENDED_WORD: "warn"}

@@ -37,8 +37,8 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# What a GPU must support for the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): X in the name
-# CU_DEVICE_ATTRIBUTE_X_SUPPORTED of the device attribute that says so, and words for the error message.
+# Support that the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc) need from a GPU: X in the name
+# CU_DEVICE_ATTRIBUTE_X_SUPPORTED of its device attribute, and words for the error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 # What a GPU must support for each kind of structure, in the form of _MAPPING.
 _NEEDED = {

@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Largest number of calls and GPU operations in a second, of all processes together, with which all time is divided into
-# parts: that takes up to a tenth of a core (bench_division.py). With more, only a share of the time is divided.
+# Largest number of calls and GPU operations in a second, of all processes together, at which all time is divided into
+# parts. This many take up to a tenth of a core (bench_division.py). With more, only a share of the time is divided.
 MOST_EVENTS = 100_000
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
 # Exponent of the share of the time that is divided if there are more events (calls and GPU operations) in a second than
 # MOST_EVENTS: (MOST_EVENTS / events) ** _POWER. It is above 1, since reading and choosing events take time as well.
 _POWER = 5 / 3
-# If only a share of the time is divided into parts, it is one stretch in each slice of time. The stretch moves by
-# this share of the free rest of the slice from slice to slice; the golden ratio keeps it from staying at one phase
-# of a periodic program.
-_GOLDEN = 0.6180339887498949
-# Compared processes have the same stretch of each period of PERIOD_NS (ns) divided into parts. The stretch is at
-# least the share LEAST_COMPARED of the period, so that most collectives lie in one stretch with the collective
-# before them.
+# If only a share of the time is divided, it is one part of each slice of time. From slice to slice, the begin of this
+# part moves by this share of its possible range (modulo the range): the golden ratio, so that the part does not stay at
+# one phase of a periodic program.
+_GOLDEN_RATIO = 0.6180339887498949
+# If processes are compared, the same part of each period of PERIOD_NS (ns) is divided in all of them. This part is at
+# least the share LEAST_COMPARED of the period, so that most collectives lie in the same part as the collective before
+# them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 
@@ -81,7 +81,9 @@ class DividedTime:
             if not compared or last:
                 part_ns = int(length_ns * share)
                 low_ns, high_ns = self._free(begin_ns, until_ns, part_ns, NO_SPANS if last or compared else recorded)
-                first_ns = low_ns + int((high_ns - part_ns - low_ns) * (1 if last else self._slices * _GOLDEN % 1))
+                first_ns = low_ns + int(
+                    (high_ns - part_ns - low_ns) * (1 if last else self._slices * _GOLDEN_RATIO % 1)
+                )
                 parts = [*(parts if compared else ()), (first_ns, first_ns + part_ns)]
         begins, ends = zip(*parts, strict=True) if parts else ((), ())
         chosen = united((Spans(int64s(begins), int64s(ends)),))
@@ -118,7 +120,7 @@ def _in_periods(begin_ns: int, until_ns: int, share: float) -> list[tuple[int, i
     """Parts of the periods from ``begin_ns`` to ``until_ns``; each has the ``share`` of its period."""
     part_ns, parts = int(PERIOD_NS * share), []
     for period in range(begin_ns // PERIOD_NS, until_ns // PERIOD_NS + 1):
-        first_ns = period * PERIOD_NS + int((PERIOD_NS - part_ns) * (period * _GOLDEN % 1))
+        first_ns = period * PERIOD_NS + int((PERIOD_NS - part_ns) * (period * _GOLDEN_RATIO % 1))
         part = max(first_ns, begin_ns), min(first_ns + part_ns, until_ns)
         if part[0] < part[1]:
             parts.append(part)

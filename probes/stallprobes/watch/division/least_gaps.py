@@ -13,12 +13,15 @@ import numpy as np
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import NONE, Int64s
 
-# A gap (ns) above this is no least gap, on any GPU: 1.1 to 1.3 us on H200s between kernels, with records.
-_MOST_NS = 2_000
-# The least gap is this percentile of those that were seen, of so many at least and at most.
+# Largest value (ns) that is accepted as a least gap. On H200s with records, the gap that the GPU needs between two
+# kernels is 1.1 to 1.3 us; a much larger gap has another cause.
+_MOST_ACCEPTED_NS = 2_000
+# The least gap of a slice of time is this percentile of its gaps. The slice must have at least _LEAST_SEEN gaps; of
+# more than _MOST_SEEN, an even selection is used.
 _PERCENTILE, _LEAST_SEEN, _MOST_SEEN = 1, 64, 4096
-# Gaps (ns) below this are those of graphs and of overlapping kernels: the next operation was submitted before.
-_NONE_NS = 200
+# Longest time (ns) between two operations that does not count as a gap: within graphs and between overlapping kernels,
+# where the next operation was submitted in time.
+_NO_GAP_NS = 200
 
 
 class LeastGap(NamedTuple):
@@ -41,7 +44,7 @@ class LeastGaps:
             return LeastGap(NONE, NONE)
         ends = np.maximum.accumulate(work.ends)[:-1]
         starts, gaps = work.starts[1:], work.starts[1:] - ends
-        following = (gaps > _NONE_NS) & (starts > begin_ns) & (starts <= until_ns)
+        following = (gaps > _NO_GAP_NS) & (starts > begin_ns) & (starts <= until_ns)
         # The operation before it is of the same stream, and the last one that ended.
         following &= (work.streams[1:] == work.streams[:-1]) & (work.ends[:-1] == ends)
         if len(times.recorded.begins) > 1:
@@ -51,7 +54,7 @@ class LeastGaps:
         seen = seen[:: 1 + len(seen) // _MOST_SEEN]
         if len(seen) >= _LEAST_SEEN:
             least = int(np.percentile(seen, _PERCENTILE))
-            if least <= _MOST_NS:
+            if least <= _MOST_ACCEPTED_NS:
                 self._least_ns = least if self._least_ns is None else min(self._least_ns, least)
         if self._least_ns is None:
             return LeastGap(NONE, NONE)

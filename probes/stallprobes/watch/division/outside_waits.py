@@ -24,29 +24,32 @@ from stallprobes.watch.intervals import NONE, Int64s, int64s
 
 # Number and name that stand for the function of a wait for the GPU outside calls, which has none.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# A gap between two calls of a thread can be a wait if it lasts at least _LEAST_GAP_NS (ns), behind a call by which the
-# GPU wakes a thread any time, and if GPU work runs for at least the first _LEAST_WORK_NS (ns) of the gap.
+# A gap between two calls of a thread can be a wait if it is at least _LEAST_GAP_NS (ns) long and work of the GPU still
+# runs for its first _LEAST_WORK_NS (ns) or longer. After a call by which the GPU wakes a thread (_WAKES), a gap of
+# _LEAST_WORK_NS is enough.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
 # Error (ns) of the clocks of records: work that ends by at most so much later than a gap between calls counts as
 # ended in the gap.
 _CLOCK_ERROR_NS = 5_000
-# Gaps between calls of two functions are judged if there are at least _LEAST_GAPS of them. They count as waits only
-# if the GPU's work ended in at least the share _LEAST_ENDED of them.
+# Smallest number of gaps between calls of the same two functions at which they can be judged (_LEAST_GAPS), and
+# smallest share of these gaps in which the GPU's work must end if they are waits (_LEAST_ENDED).
 _LEAST_GAPS, _LEAST_ENDED = 20, 0.95
-# Limits of a slope: how the time from the end of work to the next call changes with the time that the work took. It
-# is 0 if the thread waits for the work, -1 if the host computes all the time, and above 0 if both take longer with
-# the same input. In waits it is above _LEAST_SLOPE by _DEVIATIONS standard errors, and below _MOST_SLOPE by one.
-# _LEAST_SCATTER (ms²) is added to the variance of the work's time, which may be 0.
+# Slope of the time from the end of the GPU's work to the next call, as a function of the duration of the work. The
+# slope is 0 if the thread waits for the work, -1 if the host computes all the time, and above 0 if inputs for which the
+# work takes longer also take the host longer. Gaps are waits if the slope is above _LEAST_SLOPE by _DEVIATIONS standard
+# errors, and below _MOST_SLOPE by one standard error. _LEAST_SCATTER (ms²) is added to the variance of the work's
+# duration, which may be 0.
 _LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
-# Limit of the slope plus two standard errors, below which the host computes: where the work's time varies by more than
-# the error of the clocks, which makes any slope smaller.
-_COMPUTES = -0.5
-# Largest factor between the work's time in gaps that are waits and the time for which the thread did not sleep outside
-# calls, unless the GPU wakes it: who sleeps for something else does not spin.
-_MOST_AWAKE = 1.25
-# Functions by which work of the GPU calls a function of the host, which may wake a thread. A gap after such a call
-# counts as a wait if the thread sleeps for at least the share _LEAST_ASLEEP of the work's time, unless the slope
-# excludes it.
+# The host computes in the gaps if the slope (see _LEAST_SLOPE) plus two standard errors is below this limit. This is
+# tested only if the duration of the work varies by more than the error of the clocks, since that error makes any slope
+# smaller.
+_COMPUTING_SLOPE = -0.5
+# Gaps are not waits if the GPU's work in them takes more than this many times the time for which the thread did not
+# sleep outside calls, unless the GPU wakes the thread: a thread that sleeps for something else does not spin.
+_MOST_WORK_PER_AWAKE = 1.25
+# Functions by which GPU work calls a function on the host, which may wake a thread. A gap after such a call is a wait
+# if the thread sleeps for at least the share _LEAST_ASLEEP of the work's duration, unless the slope (see _LEAST_SLOPE)
+# shows that the host computes.
 _WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
 
 
@@ -83,11 +86,11 @@ class _Gaps:
         error: float = (left / scatter / ended) ** 0.5
         if self.wakes and self.pending_ns and self.asleep_ns >= _LEAST_ASLEEP * self.pending_ns:
             return bool(slope + _DEVIATIONS * error > _LEAST_SLOPE)
-        if not self.wakes and self.pending_ns > _MOST_AWAKE * self.awake_ns > 0:
+        if not self.wakes and self.pending_ns > _MOST_WORK_PER_AWAKE * self.awake_ns > 0:
             return False
         if slope - _DEVIATIONS * error > _LEAST_SLOPE and slope + error < _MOST_SLOPE:
             return True
-        return False if slope + 2 * error < _COMPUTES and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
+        return False if slope + 2 * error < _COMPUTING_SLOPE and scatter > (_CLOCK_ERROR_NS / 1e6) ** 2 else None
 
 
 class OutsideWaits:

@@ -21,13 +21,14 @@ from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of submitting calls that are kept until their work has run.
 MOST_SUBMITTED = 1 << 19
-# Bits of a call's thread field that have the thread's id: Linux has no larger ids.
-_THREADS = 0x7FFFFFFF
-# Largest number of overhead records without a correlation number whose calls are searched by thread and time, one
-# search for each record; the other ones get no call.
-_MOST_OF_THREADS = 1000
-# Largest time (ns) by which GPU work may start, by the records, before the call that submitted it: CUPTI's conversion
-# from the GPU's clock is off by microseconds.
+# Mask of the thread id in a call's thread field: Linux has no larger ids.
+_THREAD_MASK = 0x7FFFFFFF
+# Largest number of overhead records without a correlation number that are assigned to calls by thread and time: each
+# needs a search. Further records get no call.
+_MOST_SEARCHED = 1000
+# Longest time (ns) by which the record of GPU work may start before the call that submitted it. The error of CUPTI's
+# conversion from the GPU's clock is microseconds; the limit may be much larger, since it only tells calls apart whose
+# correlation numbers are equal because the numbers start again.
 _CLOCK_ERROR_NS = 1_000_000
 # Part of the name of a kernel that communicates with other GPUs: of NCCL, NVSHMEM, MSCCL++, UCC and DeepEP, and of
 # frameworks' own collectives, such as vLLM's cross_device_reduce and PyTorch's one_shot_all_reduce. A reduction within
@@ -46,7 +47,8 @@ _LATEST_NS = np.iinfo(np.int64).max
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
-# Share of a call's time from which on all of it counts as waiting for a place in the queue.
+# If a call waits for a place in the full launch queue for at least this share of its duration, the whole call counts as
+# waiting for the queue.
 _MOST_QUEUED = 0.9
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
@@ -54,8 +56,8 @@ _QUERIES = ("cuStreamQuery", "cuEventQuery")
 _LEAST_POLLS = 3
 # Longest time (ns) between two queries of a handle in one run of queries, which counts as one wait for it.
 _POLL_NS = 50_000
-# Longest time (ns) between two runs of queries of a handle that count as one wait: between them, the thread may
-# have lost its CPU.
+# Two runs of queries of the same handle count as one wait if less than this time (ns) is between them: the thread may
+# have lost its CPU there.
 _INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts.
 CALL = np.dtype(
@@ -119,7 +121,7 @@ def _with_polls(calls: Rows, rows: Rows, functions: Mapping[int, str]) -> Rows:
 
 def threads_of(rows: Rows) -> Int64s:
     """The ids of the threads of calls (DRIVER_CALL): those of Linux are smaller than what the field may have."""
-    return column(rows, "thread") & _THREADS
+    return column(rows, "thread") & _THREAD_MASK
 
 
 def reaching(begins: Int64s, ends: Int64s, chosen: Sequence[tuple[int, int]]) -> Flags:
@@ -155,7 +157,7 @@ def calls_in_flight(process: WatchedProcess, end_ns: int) -> Rows:
         (
             call.begin_ns,
             end_ns,
-            call.thread & _THREADS,
+            call.thread & _THREAD_MASK,
             call.correlation,
             call.context,
             function_of(call.function).kind_of(call.pageable),
@@ -266,7 +268,7 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
     correlations = int64s(overheads["correlation"])
     places = np.minimum(np.searchsorted(numbers, correlations), len(calls) - 1)
     owners = np.where((correlations != 0) & (numbers[places] == correlations), order[places], -1)
-    of_threads = np.flatnonzero((owners < 0) & (correlations == 0))[:_MOST_OF_THREADS]
+    of_threads = np.flatnonzero((owners < 0) & (correlations == 0))[:_MOST_SEARCHED]
     threads = overheads["thread"][of_threads]
     for thread in np.unique(threads).tolist():
         own = np.flatnonzero(calls["thread"] == thread)

@@ -22,29 +22,31 @@ Counts = Callable[[Int64s], Int64s]
 # Smallest number of a program's steps in a bin of time: with fewer, bins are merged, since in a part of a step only the
 # host or only the GPU may work.
 _LEAST_STEPS = 8
-# Largest number of different phases; with more, the program has none.
+# Largest number of phases of a sequence that are reported. If more are found, none are.
 _MOST_PHASES = 6
 # Smallest number of bins in a phase.
 _LEAST_BINS = 5
-# Largest number of bins that are compared: with more, neighbours are merged. The time that this takes grows with the
-# square of the number.
+# Largest number of bins that are compared; if there are more, neighbours are merged. The search for phases takes time
+# proportional to the square of the number.
 _MOST_BINS = 512
-# Two phases differ if the share of one part of the time differs by at least _LEAST_SHARE, or the time of a step by the
-# factor _LEAST_FACTOR, and by _DEVIATIONS standard errors of the difference of both means.
+# Two phases differ if the share of a part of the time differs by at least _LEAST_SHARE, or the time of a step by the
+# factor _LEAST_FACTOR, and if this difference is at least _DEVIATIONS times its standard error. Steps grow if their
+# time changes by the factor _LEAST_FACTOR, and by _DEVIATIONS standard deviations from a straight line.
 _LEAST_SHARE, _LEAST_FACTOR, _DEVIATIONS = 0.15, 1.3, 4.0
 # Smallest standard error of the mean of a share: the error of the clocks of records and calls.
 _LEAST_ERROR = 0.01
-# Smallest amount by which a new phase must lessen the sum of squared differences from the means of phases: that of a
-# phase of _LEAST_BINS bins, of which two parts differ by _LEAST_SHARE. It is also _PENALTY times the variance between
-# neighbours, for each doubling of the number of bins.
+# A further segment of bins must reduce the sum of squared differences from the segment means by at least the larger of
+# two penalties. _LEAST_GAIN is the reduction by a segment of _LEAST_BINS bins in which two parts differ by
+# _LEAST_SHARE. The other penalty is _PENALTY times the variance between neighbours, times the binary logarithm of the
+# number of bins.
 _LEAST_GAIN, _PENALTY = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2, 3.0
 # Median of the square of a difference of two values of a normal distribution, in variances of the values.
 _MEDIAN_SQUARE = 0.91
-# If a straight line leaves at most this many times the sum of squares that phases leave, the values grow, and have no
-# phases.
+# Values that grow steadily have no phases: they grow if a straight line leaves at most this many times the sum of
+# squares that the phase means leave.
 _MOST_OF_LINE = 1.5
-# Columns of what is compared: the shares of each part, of the time in which the host waits for the GPU, and of the time
-# of a step.
+# Columns of the sums by which bins are compared, as shares: each part of the time without the end, and the time in
+# which the host waits for the GPU. _STEP is the place of a further value behind them: the time of a step.
 _PARTS = [*(NUMBERS[part] for part in ORDER if part is not Part.END), WAITING]
 _STEP = len(_PARTS)
 

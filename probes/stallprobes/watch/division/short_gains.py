@@ -12,10 +12,12 @@ from stallprobes.watch.division.instants import APART, BESIDE, WAITING, Instants
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until
 
-# Number of waits in a group: a step has about one, and programs rarely run further ahead.
+# Number of waits in a group. A step has about one wait, and programs rarely run more than this many steps ahead of the
+# GPU.
 _WAITS_OF_GROUP = 8
-# Whether a thread waits in a call of each kind, and whether the GPU works in each part, by their numbers.
+# Flags by number of CallKind: a call of this kind waits for the GPU.
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
+# Flags by number of the part of the time: the GPU works in this part.
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 

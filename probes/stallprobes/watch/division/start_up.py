@@ -10,14 +10,16 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# Number of consecutive seconds without an event of the start-up with which a program's steady state begins.
+# The steady state begins with this many consecutive seconds without an event of the start-up (loading of code, a new
+# context, a new kernel).
 QUIET_SECONDS = 3
-# The seconds of a program in which its steady state may begin: all of the first minute (FIRST_SECONDS), and then few,
-# so that the sums since each of them take little memory.
+# The steady state may begin at any second of the first FIRST_SECONDS, and later only at the further times (s) in
+# _BEGINS, so that the sums since each of these times take little memory.
 FIRST_SECONDS = 60
 _BEGINS = np.array([*range(FIRST_SECONDS), 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1800], dtype=np.int64)
 _MOST_SECONDS = int(_BEGINS[-1])
-# Longest time (ns) that one call adds to the sums of the start-up: all of the time in which the start-up is judged.
+# Longest time (ns) that one call adds to the sums of the start-up: no call can take longer in the seconds that are
+# judged.
 _LONGEST_NS = (_MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 

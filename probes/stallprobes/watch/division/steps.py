@@ -29,8 +29,8 @@ NEAR, LEAST_NEAR = 0.25, 0.75
 LEAST_NS = 100_000
 # Smallest number of steps from which the slowest 1 % of them are known.
 _LEAST_OF_SLOW = 500
-# Smallest time inside the NVTX ranges of one name, as a share of the longest such time of any name, with which these
-# ranges can be the steps of the program.
+# NVTX ranges of one name can be the program's steps only if the time inside them is at least this share of the longest
+# such time of any name.
 LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first ones
 # of the program.

@@ -13,8 +13,9 @@ import msgspec
 from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 
-# Files that are not the program's own: of Python's library, of installed packages, and code that these generate. A file
-# of torch.compile has a hash as its name, in a folder of the second and third letter; torch.fx and NumPy name no file.
+# Paths of files that are not the program's own: Python's library, installed packages, and code that these generate.
+# torch.compile names a file by a hash of 52 characters, and its folder by the second and third of them. torch.fx, NumPy
+# and Python's frozen modules use names in angle brackets instead of a path.
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"

@@ -11,9 +11,10 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
 
-# Shortest time (ns) between two looks. Largest number of threads that one reads, the first ones: 256 take 2 ms.
+# Shortest time (ns) between two looks at a process. A look reads the CPU times of at most _MOST_THREADS threads, the
+# first ones: 256 take 2 ms.
 PAUSE_NS, _MOST_THREADS = 1_000_000_000, 256
-# Where the kernel has control groups; with version 1 of them in folders by controller.
+# Mount point of the control groups. Version 1 has a folder for each controller there.
 _CGROUPS = Path("/sys/fs/cgroup")
 _Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
 

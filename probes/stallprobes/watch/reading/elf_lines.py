@@ -34,9 +34,9 @@ _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|
 _PATH, _DIRECTORY = 1, 2
 # Standard operations of a line table (DW_LNS_…).
 _COPY, _ADVANCE, _ADD_LINE, _SET_FILE = 1, 2, 3, 4
-# Further standard operations: DW_LNS_const_add_pc, DW_LNS_fixed_advance_pc.
+# Further standard operations of a line table: DW_LNS_const_add_pc, DW_LNS_fixed_advance_pc.
 _ADD_CONSTANT, _ADVANCE_FIXED = 8, 9
-# Extended operations: DW_LNE_end_sequence, DW_LNE_set_address.
+# Extended operations of a line table: DW_LNE_end_sequence, DW_LNE_set_address.
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 # Oldest and newest version of DWARF whose line tables are read.
 _FIRST_VERSION, _LAST_VERSION = 2, 5

@@ -27,7 +27,7 @@ MAX_SYMBOL_BYTES = 96 << 20
 MAX_NOTE_BYTES = 1 << 18
 # Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Size (bytes) that is assumed of a function whose size the symbol table does not give, as of many in assembler.
+# Size (bytes) that is assumed for a function without a size in the symbol table, such as many in assembler code.
 LONGEST_WITHOUT_SIZE = 1 << 14
 # Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15
@@ -54,7 +54,7 @@ _FUNCTIONS = (2, 10)
 # Sections that a line table needs, by name.
 _LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
 _LINE_SECTIONS[b".debug_line_str"] = StringTable.LINE_STRINGS
-# Number of bytes that are read of a section's name.
+# Largest number of bytes of a section's name that are read: the longest name in _LINE_SECTIONS with its zero byte.
 _LONGEST_SECTION_NAME = 16
 
 

@@ -14,10 +14,11 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.reading.process import CallBatch
 
-# Largest number of streams of which the last submission is known.
+# Largest number of streams for which the last submission is kept. With more, it is never known that no work runs.
 _MOST_STREAMS = 64
-# Number of readings whose calls are kept one by one: a window is read after it has begun, by then the second one.
-_READINGS = 3
+# Number of readings whose calls are kept individually, since the state of the queues is asked for a time within them. A
+# window that begins during a reading is seen only by the next one, so that two are needed; this is one more.
+_KEPT_READINGS = 3
 
 Stream = tuple[int, int]
 
@@ -64,7 +65,7 @@ class EmptyQueues:
             self._recent.clear()
             return
         self._recent.append(_QueueCalls(rows, (waits[functions] | copied)[chosen], contexts[functions][chosen]))
-        if len(self._recent) > _READINGS:
+        if len(self._recent) > _KEPT_READINGS:
             self._submitted, self._waited, self._of_contexts = self._until(None)
             self._recent.popleft()
 

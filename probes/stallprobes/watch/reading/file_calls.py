@@ -16,7 +16,7 @@ from stallprobes.watch.reading.words import MEMORY
 # Largest stream handle, and largest number of bytes, in a logged call. A larger value, which a program may pass in a
 # call that fails, is set to it.
 _MOST = np.uint64(2**62)
-# Flag of a call with a stream, and flag of a call with a number of bytes.
+# Flags of a logged call that has a stream, and of one that has a number of bytes.
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
 # Name of a function by its number in the file.
 Functions = Callable[[int], str]

@@ -17,7 +17,7 @@ from stallprobes.watch.reading.process import WatchedProcess
 MOST_FILES = 4096
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
-# Smallest free space (bytes) of a file system in memory at which private folders are put there: other programs use
+# Smallest free space (bytes) that an in-memory file system must have to be used for private folders: other programs use
 # it too.
 _ROOM_BYTES = 1 << 30
 

@@ -19,7 +19,8 @@ from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.reading.folder import PREFIX, memory_folders
 from stallprobes.watch.reading.map_reader import FILE_NAME
 
-# End of the lock file's name until it is locked.
+# Suffix of the lock file's name until the file is locked: then it is renamed, so that other processes never find it
+# without a lock.
 _NEW = ".new"
 # Flags with which a private folder is opened: no symbolic link.
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

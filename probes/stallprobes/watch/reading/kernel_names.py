@@ -11,7 +11,7 @@ from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_p
 
 # Names in the form of the C++ ABI that are demangled.
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
-# Longest part (characters) that is shown of a mangled name that cannot be demangled within limits.
+# Longest text (characters) that is shown of a mangled name that cannot be demangled within the limits of the parser.
 LONGEST_MANGLED = 200
 # Largest number of characters of all kernel names that are kept; with more, the oldest half of the names is dropped.
 _MAX_KEPT = 1 << 24

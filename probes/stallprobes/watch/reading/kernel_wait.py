@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# A thread in state R has this text in place of a function of the Linux kernel. It runs, or waits for a CPU.
+# Text in place of a function of the Linux kernel for a thread in state R, which runs or waits for a CPU.
 RUNNING = "running"
 # Largest number of characters of the name of a function of the Linux kernel.
 _LONGEST_FUNCTION = 64

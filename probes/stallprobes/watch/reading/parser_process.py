@@ -35,8 +35,8 @@ from stallprobes.watch.reading.parser_messages import (
 # Longest CPU time (s) of the parser process for demangling one name, which usually takes microseconds, and for parsing
 # one file; beyond it the process ends.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
-# Limit of the parser process's file descriptors, whose numbers are below it: one is the connection, one a file that is
-# parsed.
+# Limit of the parser process's file descriptors (RLIMIT_NOFILE): numbers of new descriptors are below it. All but that
+# of the connection are closed, so that the file that is parsed has a free number.
 _MAX_DESCRIPTORS = 4
 # Operations of prctl(2).
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38

@@ -18,7 +18,7 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
-# Names of all variables with the rank or the number of ranks.
+# Names of all environment variables in _VARIABLES.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
 # Largest rank, and largest number of ranks, that an environment variable may give. A larger number is ignored.
 _MOST_RANKS = 1 << 24

@@ -12,8 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time (ns) that stands for "not known": the end of a span of time with or without records, or the time from which
-# no work submitted without records can run any more.
+# Time (ns) that stands for "not known yet": the end of the present span with or without records, or the time after
+# which no work that was submitted without records can still run.
 NEVER = int(np.iinfo(np.int64).max)
 
 

@@ -13,10 +13,11 @@ from stallprobes.watch.reading.empty_queues import EmptyQueues
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of a process's last spans (with or without records) for which it is still determined from when on all GPU
+# Number of a process's last spans (with or without records) for which it is still determined from which time on all GPU
 # work was recorded. The records of older spans have been read already.
 LOOKED_AT = 16
-# For so long (ns) calls are followed before records are on, where they were not.
+# Time (ns) before records are switched on in which all calls are certainly followed, also where frequent calls were not
+# followed before: the library follows them again 50 ms before the switch (RESUME_MS in windows.c).
 _FOLLOWED_NS = 40_000_000
 # Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1
