@@ -102,7 +102,7 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     copying = counts and any(one not in waits for one in copies)
     only = part is Part.COPIES
     kernels = {one.stream for one in _operations(times) if one.kind != COPY}
-    apart = only and (copying or any(one.stream not in kernels for one in running))
+    apart = only and any(one.stream not in kernels for one in running)
     beside = not only and any(one.kind == COPY for one in running)
     allocating = counts and bool(allocates), bool(frees), bool(before_waits)
     flags = *allocating, copying, copying and only, waiting and only, apart, beside

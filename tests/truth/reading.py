@@ -13,7 +13,7 @@ CAUSES = {
     "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
     "own-sleep": "own sleep", "child": "compiling",
     # Which of its causes it is, it does not say.
-    "asleep": "host", "thread": "input or locks",
+    "asleep": "host", "thread": "input or locks", "streams": "queued",
 }  # fmt: skip
 _NO_VERDICT = ""
 

@@ -54,6 +54,8 @@ _HOST_REMEDIES = {
     Bound.IDLE: "The host waits here for data or requests from outside: it has time to spare.",
     Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
 }
+# Remedy for waits for kernels that wait for those of other streams.
+_STREAMS_REMEDY = "Its streams wait for each other meanwhile: leave out events between work that does not depend on it."
 # Remedy for waits for the GPU.
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
 # Remedy for time between calls that the program mostly spends in waits for the GPU outside calls.
@@ -196,6 +198,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         inside = line.calls.share > max(line.between.share, line.price)
         if inside and holding.held == line.calls.function and holding.share >= line.calls.share / 2:
             return f"It waits for {_holder(holding, process)}. {_of_call(holding.function)}"
+    if sequence.verdict is Bound.STREAMS and line.waits.share > max(line.between.share, line.calls.share):
+        return _STREAMS_REMEDY
     if sequence.verdict is Bound.GAPS:
         return _GAPS_REMEDY
     if sequence.verdict is Bound.GPU:

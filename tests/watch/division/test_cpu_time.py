@@ -106,6 +106,15 @@ def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, sl
     assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0, 0, 0))
 
 
+def test_a_sequence_whose_threads_wait_for_one_that_waits_for_data_waits_for_these() -> None:
+    rows = {1: (0, 0, 0.1, 0, 0, 0, 0.8, 0), 2: (0, 0, 0.1, 0, 0, 0.85, 0, 0)}
+    samples = {thread: int64s(np.array([(0,) * 8, (1, *each[1:])]) * SECOND) for thread, each in rows.items()}
+    sums = CpuSums(0)
+    sums.add({thread: calls(CallKind.SUBMITS) for thread in rows}, samples, 0, SECOND)
+    assert sums.sleeps(since(0)).outside == pytest.approx(0.8)
+    assert sums.sleeps(since(0)).thread == 0
+
+
 def test_threads_that_call_by_turns_sleep_for_each_other_not_for_another() -> None:
     halves = [(0.5, 0), (0, 0.5)]
     for slept, found in ((halves, 0.0), ([(0.5, 0.3), (0.4, 0.5)], 0.7)):

@@ -37,7 +37,7 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
     shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
     gains, _ = gains_of(sums(shares, 1 - host, **of), 0)
     sleeps = Sleeps(*(of.get(name, 0.0) for name in Sleeps._fields))
-    gains = with_sleeps(gains, sleeps, host, gpu, shares[Part.HOST] / 1000)
+    gains = with_sleeps({**gains, Bound.STREAMS: of.get("streams", 0.0)}, sleeps, host, gpu, shares[Part.HOST] / 1000)
     return bounds_of(shares, gains, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
 
 
@@ -126,6 +126,10 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         # A loop that another thread feeds, and one that sleeps for a lock, but waits for more.
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, others=0.9), (Bound.THREAD, None)),
         (verdict({Part.KERNELS: 54}, 0.55, 0.54, thread=0.2, others=0.4), (Bound.WAIT, Bound.THREAD)),
+        # One that sleeps for the lock of the interpreter, whichever thread has it.
+        (verdict({Part.KERNELS: 5}, 1.0, 0.05, interpreter=0.9, off_cpu=0.9), (Bound.THREAD, Bound.ASLEEP)),
+        # Kernels that wait for those of other streams, while the GPU works all the time.
+        (verdict({Part.KERNELS: 98}, 0.3, 0.98, streams=0.4), (Bound.STREAMS, Bound.GPU)),
         # One whose thread only hands over what a child process prepares, and one whose other threads do nothing.
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, children=0.9), (Bound.INPUT, None)),
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3), (Bound.HOST, None)),

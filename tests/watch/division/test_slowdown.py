@@ -62,6 +62,14 @@ def test_launches_of_graphs_that_take_longer_make_the_program_slower() -> None:
     assert found.off == 0.5
 
 
+def test_launches_of_graphs_are_known_as_such_behind_a_reading_without_calls() -> None:
+    sums, now_ns = SlowdownSums(), BASE_NS + 4 * WINDOW_US * US
+    each = (steps(number * WINDOW_US, *((40, 30, 30) if number % 2 else (20, 30, 30)), GRAPH) for number in range(4))
+    sums.add(windows(4), call_batch(call for window in each for call in window), BASE_NS, now_ns)
+    sums.add(windows(4), call_batch([]), BASE_NS, now_ns + 1)
+    assert sums.of([THREAD]).added == pytest.approx(0.2, abs=0.01)
+
+
 def test_no_launch_of_a_kernel_takes_longer_by_more_than_a_record_does() -> None:
     # In a queue that is full meanwhile, it does.
     found = measured((40, 30, 30), (20, 30, 30), function=LAUNCH)
@@ -118,6 +126,14 @@ def test_what_made_it_slower_is_taken_off_the_time_in_which_it_submits() -> None
     # Where half of the time has records, half of that.
     half = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 0.5, known=True))
     assert share(half, NUMBERS[Part.KERNELS]) == pytest.approx(0.675, abs=0.002)
+
+
+def test_a_program_that_is_slower_by_more_than_its_calls_are_longer() -> None:
+    sums = bins(KERNELS=500, BLOCKED=450, HOST=50, submits=450)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.3, 0.4, None, 1.0, known=True))
+    # The nodes of graphs are hardly longer by records, so that the rest is taken off the launches too.
+    assert share(found, NUMBERS[Part.KERNELS]) == pytest.approx(0.5 * 0.915 / 0.6, abs=0.003)
+    assert share(found, NUMBERS[Part.BLOCKED]) == pytest.approx((0.45 - 0.4 + 0.5 * 0.085) / 0.6, abs=0.003)
 
 
 def test_the_least_gaps_stay() -> None:

@@ -15,7 +15,8 @@ MS = 1_000_000
 
 
 def operations(*rows: tuple[int, int, int, bool]) -> Rows:
-    """Operations one after the other: stream, length (ms), kind, and whether a kernel has few blocks."""
+    """Operations one after the other, all submitted before: stream, length (ms), kind, and whether a kernel has few
+    blocks."""
     made, now = np.zeros(len(rows), OPERATION), 1
     for row, (stream, ms, kind, few) in zip(made, rows, strict=True):
         row["start"], row["end"] = now, now + ms * MS
@@ -39,12 +40,12 @@ def test_without_work_nothing_could_overlap() -> None:
 @pytest.mark.parametrize(
     ("rows", "expected", "overlaps"),
     [
-        (((7, 3, KERNEL, True), (7, 1, KERNEL, True)), WorkSpread(1.0, 1.0), False),
-        (((7, 3, KERNEL, True), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75), True),
+        (((7, 3, KERNEL, True), (7, 1, KERNEL, True)), WorkSpread(1.0, 1.0, 4 * MS), False),
+        (((7, 3, KERNEL, True), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75, 3 * MS), True),
         # One that fills the GPU leaves no room.
-        (((7, 3, KERNEL, False), (8, 1, KERNEL, True)), WorkSpread(0.25, 0.75), False),
+        (((7, 3, KERNEL, False), (8, 1, KERNEL, True)), WorkSpread(0.25, 0.75, 3 * MS), False),
         # Copies are no kernels.
-        (((7, 3, COPY, False), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75), True),
+        (((7, 3, COPY, False), (8, 1, KERNEL, True)), WorkSpread(1.0, 0.75, 3 * MS), True),
     ],
 )
 def test_small_kernels_of_several_streams_could_overlap(
@@ -52,6 +53,30 @@ def test_small_kernels_of_several_streams_could_overlap(
 ) -> None:
     assert use(*rows) == expected
     assert use(*rows).could_overlap is overlaps
+
+
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [
+        # The third kernel could have run beside the second one, for as long as both last.
+        ((8, 3, KERNEL, True), 2 * MS),
+        # In the same stream, beside one that fills the GPU, behind a copy.
+        ((7, 3, KERNEL, True), 0),
+        ((8, 3, KERNEL, False), 0),
+        ((8, 3, COPY, False), 0),
+    ],
+)
+def test_a_kernel_that_starts_behind_one_of_another_stream_waited_for_it(
+    middle: tuple[int, int, int, bool], expected: int
+) -> None:
+    assert use((7, 1, KERNEL, True), middle, (7, 2, KERNEL, True)).ordered_ns == expected
+
+
+def test_a_kernel_that_was_submitted_late_waited_for_no_stream() -> None:
+    sums, made = StreamSums(0), operations((7, 1, KERNEL, True), (8, 3, KERNEL, True), (7, 2, KERNEL, True))
+    made["returned"][2] = made["start"][2] - 5_000
+    sums.add(made, made["end"] > 0)
+    assert sums.use(since(0)).ordered_ns == 0
 
 
 def test_streams_beyond_the_limit_count_as_one() -> None:

@@ -438,6 +438,19 @@ def test_what_records_can_cost_is_computed_by_calls_and_by_nodes_of_graphs() -> 
         assert cost_of(process, 4 * SECOND).high == pytest.approx(expected + calls * 350e-9 / 4, rel=1e-3)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["from the start", "attached"])
+def test_graphs_that_were_known_from_their_begin_cost_without_records_too(late: bool) -> None:
+    # 1000 calls in each window of a second, with 100 nodes each where records are on: in one of four seconds.
+    spans = [(1000.0 * at, 1000.0 * (at + 1), at == 1, None, 1000) for at in range(4)]
+    process, without = (
+        _process(replace(found, counted=found.counted * found.on), 0, kinds=(RecordKind.KERNEL,), late=late)
+        for found in (windows(*spans, counted=count) for count in (100_000, 1000))
+    )
+    nodes = cost_of(process, 4 * SECOND).high - cost_of(without, 4 * SECOND).high
+    recorded = 99_000 * 1.5e-6 / 4
+    assert nodes == pytest.approx(recorded + (0 if late else 99_000 * 250e-9 * 0.75), rel=1e-2)
+
+
 def test_records_of_the_start_up_are_not_in_the_cost_since() -> None:
     spans = [(1000.0 * at, 1000.0 * (at + 1), at % 2 == 0, 1000.0 * at, 1000) for at in range(4)]
     cost = cost_of(_process(windows(*spans, counted=1000), calls=0, records=10**6), 4 * SECOND)

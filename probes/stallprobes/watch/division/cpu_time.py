@@ -27,30 +27,30 @@ NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
 # it is assumed to be on one.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-# Columns of the sums (ns): the time between calls; the smallest and largest part of it that can be on a CPU, and
-# that can be ready to run without one; all time; the time asleep for each of five reasons, from _SLEEPS on; the
-# time on a CPU of the busiest child process, and of the busiest thread that is not of the sequence. Then the number of
-# columns.
+# Columns of the sums (ns): time between calls; smallest and largest part of it on a CPU; smallest and largest part of
+# it ready to run without a CPU; all time; time asleep for each of five reasons (from _SLEEPS on, in the order of
+# CpuSamples); time on a CPU of the busiest child process, and of the busiest thread outside the sequence. _COLUMNS is
+# the number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLUMNS = (
     *range(7),
     11,
     12,
     13,
 )
-# Largest number of other threads that are looked at, the first ones.
+# Largest number of threads outside the sequence among which the busiest is searched: the first ones.
 _MOST_OTHERS = 64
-# Of the times asleep: for another thread.
-_THREAD = 3
-# Largest distance between the bounds of the off-CPU time, as a share of the time between calls, with which the off-CPU
-# time counts as known.
+# Places among the five reasons for sleep: for data from outside, and for another thread.
+_OUTSIDE, _THREAD = 2, 3
+# The off-CPU time counts as known if its upper and lower bound differ by at most this share of the time between calls.
 _WIDEST = 0.3
-# Largest factor between the time asleep by samples and that without a CPU by which the former is corrected. A larger
-# one shows time without a CPU that is no sleep, as inside calls that allocate.
-_MOST_SCALED = 1.25
+# The time asleep by samples is scaled to the time without a CPU by at most this factor, up or down. A larger difference
+# is time without a CPU that is no sleep, as inside calls that allocate.
+_MOST_SCALE = 1.25
 # Smallest share of a slice of time that the samples of all threads must cover. A slice that they cover less is left
 # out of the sums.
 _LEAST_COVERED = 0.5
-# The same for the samples of child processes, which are looked at less often: a part shows how busy they are.
+# Smallest share of a slice of time that the samples of child processes must cover. They are sampled less often than
+# threads, and the share of time in which they are busy hardly changes within a slice.
 _LEAST_OF_CHILDREN = 0.2
 
 
@@ -86,7 +86,7 @@ class CpuSums:
         width_ns = end_ns - begin_ns
         begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
         end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
-        if end_ns - begin_ns < _LEAST_COVERED * width_ns:
+        if not width_ns or end_ns - begin_ns < _LEAST_COVERED * width_ns:
             return
         used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [passed for passed in used if passed is not None]
@@ -110,6 +110,9 @@ class CpuSums:
         # Threads that call by turns sleep for each other, but not at the same time.
         asleep = sum(each[_THREAD] for each in slept) - (len(slept) - 1) * (end_ns - begin_ns)
         sleeps[_THREAD] = min(sleeps[_THREAD], max(asleep, 0))
+        # A thread that sleeps for another one waits for what that one sleeps for.
+        for_each, of_each = np.min([[each[_OUTSIDE] + each[_THREAD], each[_THREAD]] for each in slept], axis=0)
+        sleeps[_OUTSIDE] = max(sleeps[_OUTSIDE], min(for_each - of_each, between))
         most = min(max(cpu - working, 0), between)
         least = min(max(cpu - working - waiting, 0), between)
         # A thread may be ready inside a call too, and several of them at once.
@@ -168,7 +171,7 @@ class CpuSums:
         factor, total = 1.0, max(sum(slept), 1)
         if between and most - least <= _WIDEST * between and self._most_threads == 1:
             low, high = max(between - most - ready_most, 0), max(between - least - ready_least, 0)
-            factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALED), _MOST_SCALED)
+            factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALE), _MOST_SCALE)
         slept = [*(factor * ns for ns in slept), *(float(ns) for ns in sums[[_CHILDREN, _OTHERS]])]
         return Sleeps(*(ns / max(whole, 1) for ns in slept))
 

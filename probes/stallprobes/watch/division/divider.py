@@ -89,7 +89,7 @@ MAX_OPEN_GAP_NS = 10_000_000_000
 # Largest age (ns) of other threads' calls and work that are kept while a gap between a sequence's GPU operations is not
 # divided yet.
 KEPT_NS = 1_000_000_000
-# Smallest duration (ns) with which a call that may create a context has created one.
+# A call that may create a context counts as having created one if it takes at least this long (ns).
 _CREATES_NS = 1_000_000
 # Number of context switches below which time-slices of other processes on the GPU are ignored.
 _FEW_SWITCHES = 64
@@ -101,11 +101,13 @@ _MOST_OTHERS = 64
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Longest time (ns) from the return of a call to the start of its work on a GPU that does nothing else. Work that starts
-# later ran behind other work.
+# Longest time (ns) from the return of a call to the start of its work on an idle GPU. If the first known work of a
+# process starts later, and its recording began while it ran, this work was queued behind work without a record. Then
+# the time counts as recorded only from that start on.
 _QUEUED_NS = 100_000
-# Factor by which a sequence (threads that call by turns) must have more calls than one that began earlier, to be listed
-# before it.
+# Sequences (threads that call by turns) are listed by number of calls, but a sequence is listed before an earlier one
+# only if it has more than this many times as many calls. Otherwise the threads of a server would change places with
+# every reading.
 _DISPLACING_FACTOR = 1.25
 
 
@@ -585,7 +587,9 @@ class ProcessDivider:
                 limits=self._limits,
             )
             sequence.add(times, chosen, first, last)
-            sequence.cpu.add(calls, self._cpu, first, last)
+            worked_until = max(int(chosen["end"].max(initial=0)), last_end.at_ns) if self._ended else last
+            # Behind the last operation of a program, its end is no part of what bounds it.
+            sequence.cpu.add(calls, self._cpu, first, max(first, min(last, worked_until)))
         sequence.advance(rows, until)
 
     def _closed_until(self, sequence: SequenceSums, starts: Int64s, ends: Int64s, spans: Spans, until: int) -> int:

@@ -18,33 +18,33 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# Columns of the time in copies: beside no kernel, and beside some.
+# Column of the time in which the GPU only copies, without kernels.
 _COPIES = NUMBERS[Part.COPIES]
+# Columns of all time in copies: without kernels, and beside kernels.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# Smallest share of the time for which the host (or the GPU) must be busy to count as never waiting for the other:
-# all work that is taken off it then shortens the program. Below it, a gain (time that the program would save
-# without a cause) mostly leaves out the work that runs while the other one works: without that work, it would only
-# wait longer.
+# Host or GPU counts as never waiting for the other if it is busy for at least this share of the time. Work that is
+# taken off it then shortens the program. Below this share, work that runs while the other one works is mostly left out
+# of a gain (time that the program would save without a cause): without that work, the program would only wait longer.
 _NEVER_WAITS = 0.95
-# If a gain as the mean over bins of time differs by more than this share of the time from the gain by the sums of
-# all bins, the program has phases, and the mean is used. A smaller difference is scatter, and the gain by the sums
-# is used.
-_PHASES = 0.05
-# Smallest share of the time inside frees that wait for the GPU, at which the program's other waits have no gain:
-# without them, the frees would wait as much longer.
-_FREES = 0.1
+# A difference of at most this share of the time between the mean gain of the bins of time and the gain by the sums of
+# all bins is scatter. A larger difference shows that the program has phases: then the mean is used instead of the gain
+# by the sums.
+_MOST_SCATTER = 0.05
+# Smallest share of the time inside frees that wait for the GPU at which other waits have no gain: without these waits,
+# the frees would wait longer instead.
+_LEAST_FREES = 0.1
 # A child process counts as preparing a sequence's data if its time on a CPU is at least this share of the time for
 # which the sequence (threads that call by turns) sleeps for data from outside the process.
 _LEAST_BUSY = 0.5
-# Smallest share of all time asleep for data from outside the process at which a child process may count as
-# preparing the data. From this share of time asleep for such data or for another thread on, waits for the GPU may
-# cost nothing.
+# Smallest share of the time that a sequence sleeps for data from outside the process (including data that another
+# thread hands over) at which a child process counts as preparing the data. Waits for the GPU may cost nothing if sleep
+# for such data, for another thread and for the interpreter lock reaches this share in total.
 LEAST_OUTSIDE = 0.02
-# From this share of the time on a CPU on, a child process that prepares data limits the program, however rarely that
-# sleeps for the data: without its other waits, it would sleep for longer.
+# A child process, or another thread, that is on a CPU for at least this share of the time limits the program, however
+# rarely the program sleeps for it: without other waits, the program would sleep longer for it.
 _KEPT_BUSY = 0.9
-# Smallest mean number of waits in a bin of time: with fewer, bins are merged, to about this many steps of the
-# program (a step has about one wait). In a part of a step only the host or only the GPU may work.
+# Smallest mean number of waits per bin of time: bins with fewer are merged. A step of the program has about one wait;
+# in a part of a step, only the host or only the GPU may work, so that a bin must hold whole steps.
 _LEAST_WAITS = 8
 
 
@@ -60,7 +60,9 @@ def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
     whole, total = steady_ns(sums), sums.sum(axis=0, keepdims=True)
     of_bins = {cause: float(np.average(gain, weights=whole)) for cause, gain in _gains(sums, whole).items()}
     of_all = {cause: float(gain[0]) for cause, gain in _gains(total, steady_ns(total)).items()}
-    phases = {cause: of_bins[cause] if abs(of_bins[cause] - gain) > _PHASES else gain for cause, gain in of_all.items()}
+    phases = {
+        cause: of_bins[cause] if abs(of_bins[cause] - gain) > _MOST_SCATTER else gain for cause, gain in of_all.items()
+    }
     return phases, of_bins
 
 
@@ -85,9 +87,16 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
         Bound.OWN_SLEEP: min(gain(sleeps.own), limit),
         Bound.CHILD: gain(sleeps.child),
         Bound.INPUT: gain(data) if prepares else 0.0,
-        Bound.THREAD: min(gain(sleeps.thread), limit) if others else 0.0,
+        # The lock of the interpreter is another thread's in any case.
+        Bound.THREAD: min(gain((sleeps.thread if others else 0.0) + sleeps.interpreter), limit),
         Bound.IDLE: 0.0 if prepares else sleeps.outside,
     }
+
+
+def frees_wait(sums: Int64s) -> bool:
+    """True if frees wait for the GPU, so that other waits have no gain, by sums in bins."""
+    whole = max(int(steady_ns(sums).sum()), 1)
+    return int(sums[:, instants.FREE_WAITS].sum() - sums[:, instants.LATE_FREES].sum()) >= _LEAST_FREES * whole
 
 
 def keeps_busy(sleeps: Sleeps) -> bool:
@@ -120,10 +129,14 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
+        # That is in the work of streams, not in these sums.
+        Bound.STREAMS: np.zeros(len(sums)),
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then.
-        Bound.WAIT: np.where(frees < _FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0),
+        Bound.WAIT: np.where(
+            frees < _LEAST_FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0
+        ),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }

@@ -26,17 +26,21 @@ _NEVER = 2**62
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
 _PARTS = len(ORDER)
-# Columns of the sums behind those of the parts: time (ns) in which the sequence waited for the GPU, time inside calls
-# that submit, and time in which these found the launch queue full. Then, whether the GPU works or not: time inside
-# calls that allocate or free; while the GPU works, inside frees and inside calls that allocate or free before the
-# thread's next wait; and inside copies that block, without what these wait for. Then time in which the GPU only copies:
-# for such a copy, while the sequence waits, and beside which kernels could run once the host waits no more. Then time
-# in which it copies beside kernels.
+# Columns of a sequence's sums after those of the parts (times in ns).
+# WAITING: the sequence waited for the GPU. SUBMITS: it was inside calls that submit. QUEUE_FULL: it waited because such
+# calls found the launch queue full.
+# ALLOCATES: inside calls that allocate or free. LATE_FREES: inside such calls that come just before a wait of their
+# thread, while the GPU works. FREE_WAITS: LATE_FREES, and inside other frees while the GPU works.
+# COPYING: inside blocking copies, without what they wait for. OWN_COPIES: a part of COPYING in which the GPU only
+# copies. AWAITED_COPIES: a part of WAITING in which the GPU only copies.
+# APART: the GPU only copies, in copies beside which kernels could run if the host did not wait. BESIDE: the GPU copies
+# beside kernels.
 WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
     range(_PARTS, _PARTS + 11)
 )
-# Two columns that are no flags of instants: the time between operations that the GPU takes at least, where the host
-# submits them late; and the longer of the host's and the GPU's time, by groups of waits.
+# Two more columns of the sums, which are not flags of instants. LEAST_GAPS is the part of the gaps between operations
+# that the GPU itself needs, where the host submits late. LONGER is the longer of the host's and the GPU's time, by
+# groups of waits.
 LEAST_GAPS, LONGER = _PARTS + 11, _PARTS + 12
 # Number of columns of a sequence's sums: the time in each part, and those above.
 COLUMNS = _PARTS + 13
@@ -449,7 +453,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         allocates = counts & _ALLOCATES[kinds].any(axis=0)
         copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
     only_copies = parts == NUMBERS[Part.COPIES]
-    beside = only_copies & (copying | apart.contain_ascending(begins)) if only_copies.any() else only_copies
+    beside = only_copies & apart.contain_ascending(begins) if only_copies.any() else only_copies
     submitting = submits.any(axis=0) & ~waiting & counts
     overlapping = dict(unions)[Part.COPIES].contain_ascending(begins) & ~only_copies if copies.any() else only_copies
     of_copies = copying, copying & only_copies, waiting & only_copies, beside, overlapping

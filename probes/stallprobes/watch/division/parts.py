@@ -113,6 +113,7 @@ class Bound(StrEnum):
     CHILD = "child"
     INPUT = "input"
     THREAD = "thread"
+    STREAMS = "streams"
     IDLE = "idle"
     ASLEEP = "asleep"
     CPUS = "cpus"
@@ -147,6 +148,11 @@ BOUNDS = {
     Bound.CHILD: Traits("bound by child processes", "it waits for the end of processes that it has started", "warn"),
     Bound.INPUT: Traits("input-bound", "it waits for data that a child process of its own prepares, probably", "warn"),
     Bound.THREAD: Traits("bound by another thread", "it waits for a thread of its process, for data or a lock", "warn"),
+    Bound.STREAMS: Traits(
+        "bound by the order of its streams",
+        "its kernels wait for those of other streams, though the GPU has room for both",
+        "warn",
+    ),
     Bound.IDLE: Traits("idle", "it waits for data or requests from outside, and no process of its own works", "dim"),
     Bound.ASLEEP: Traits(
         "asleep", "the GPU waits for the host, and the host for input, a lock, a timer or a request", "warn"

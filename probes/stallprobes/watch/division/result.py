@@ -13,41 +13,43 @@ from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Boun
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.reading.call_stack import StackFrame
 
-# Smallest share of the time of a sequence (threads that call by turns) at which calls blocked by one cause, such as
-# allocation or a lock, are the verdict on it.
+# Smallest share of the time of a sequence (threads that call by turns) that one cause, such as allocation or a lock,
+# must cost for a verdict that names this cause.
 CAUSE_LIMIT = 0.15
 # Smallest shares of the time of a sequence (threads that call by turns) for the verdicts GPU-bound (by work that is no
 # communication) and communication-bound.
 GPU_LIMIT, COMMUNICATION_LIMIT = 0.9, 0.3
-# Verdict "asleep": for at least this share of the time of a sequence (threads that call by turns), the GPU waits
-# for the host while the host sleeps. It is tried before the verdict that both wait for each other.
+# Verdicts "idle" and "asleep": for at least this share of the time of a sequence (threads that call by turns), it
+# sleeps for data from outside the process ("idle"), or the GPU waits for the host and the host sleeps ("asleep"). These
+# rules come before the verdict "wait-bound".
 ASLEEP_LIMIT = 0.5
-# Largest amount by which a share of the time may miss a verdict's limit so that this verdict is named as the second
-# one. If the first verdict exceeds its own limit by less than this, the one that would hold without it is named.
+# A second verdict is named if its share of the time is at most this much below its limit. If the first verdict exceeds
+# its own limit by less than this, the verdict that would hold without it can be the second one too.
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
 # Widest 95 % interval of the share of time in which the GPU worked, or in which the host did not wait, that a verdict
 # allows. Wider ones come from few windows with records: then the verdict is "unknown".
 _WIDEST = 0.4
-# Width of an interval from which on it says nothing: its limits are those of all shares.
+# An interval of at least this width says nothing, since it reaches from about 0 to about 1.
 _UNLIMITED = 0.95
-# Smallest share of the time in waits for the work of another thread with which that is named.
+# Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
-# Smallest share of the time of kernels that is in kernels of few blocks, from which kernels of different streams could
-# run beside each other.
+# Smallest share of the kernels' time that is spent in kernels of few blocks at which kernels of different streams count
+# as able to run beside each other.
 LEAST_FEW = 0.8
-# Error of the price of waiting (share of the time) beside that of the figures that it is reckoned with: what really ran
-# without its waits, or was replayed so, gained 0 to 3 points more or less (random programs, H200).
+# Error of the price of waiting (share of the time), in addition to the errors of the figures that it is computed from.
+# Programs that were run or replayed without their waits gained 0 to 3 percentage points more or less than the price
+# (random programs, H200).
 PRICE_ERROR = 0.02
 # Causes that are compared by their gains (the time that the program would save without them): if the first verdict
 # that holds is one of these, the one with the largest gain replaces it.
 _COMPARED = (
     Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD,
-    Bound.GAPS, Bound.WAIT,
+    Bound.STREAMS, Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
-# Verdicts that are tried after that of waits.
+# Verdicts that are considered after the verdict "wait-bound" (Bound.WAIT).
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.
@@ -56,7 +58,8 @@ _BOUND = about(
     "loading, allocation, lock, copy: without it the program would take 15 % less time at most, by the longer of the "
     "host's and the GPU's time that remains. own-sleep, child, input, thread: so without its sleep for a time that it "
     "sets, for the end of a child process, for data while a child process is busy for half of that, or for another "
-    "thread of its process. Of these, gaps and wait, it is the one that gains most. communication: kernels that "
+    "thread of its process. streams: so where kernels of few blocks did not wait for those of other streams. Of "
+    "these, gaps and wait, it is the one that gains most. communication: kernels that "
     "communicate take 30 %. gaps: the time between kernels takes 15 %, and the GPU that much longer than the host. "
     "gpu: the GPU works 90 % beside them, or launches find the queue full 15 %. idle: the sequence sleeps half of the "
     "time or more for data from outside its process. asleep: the GPU waits for the host half of the time or more "
@@ -341,7 +344,7 @@ def bounds_of(
     asleep = 0.0 if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
-        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:8]),
+        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:9]),
         # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
         (Bound.GAPS, gains[Bound.GAPS], CAUSE_LIMIT),

@@ -10,7 +10,7 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
-from stallprobes.watch.division.gains import LEAST_OUTSIDE, gains_of, keeps_busy, steady_ns, with_sleeps
+from stallprobes.watch.division.gains import LEAST_OUTSIDE, frees_wait, gains_of, keeps_busy, steady_ns, with_sleeps
 from stallprobes.watch.division.instants import (
     APART,
     BESIDE,
@@ -49,10 +49,11 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Error (ns) that each call with work adds to the host's and the GPU's time, since the clocks of both differ; and that
-# each operation adds where work was recorded for a part of the time and it is not known what recording adds.
+# Error (ns) of the host's and the GPU's time: _CLOCKS_NS for each call with work, since the clocks of host and GPU
+# differ; instead, _RECORDING_NS for each operation if work was recorded for a part of the time and the cost of
+# recording is not known.
 _CLOCKS_NS, _RECORDING_NS = 500, 2_000
-# Error of what records add to the time of calls, as a share of it.
+# Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
 
 
@@ -163,7 +164,7 @@ class SequenceSums:
         waits = self._waits.shares(times, functions)
         between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
-        sleeps = self.cpu.sleeps(times)
+        sleeps, use = self.cpu.sleeps(times), self._streams.use(times)
         gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
         # Who prepares what it sleeps for may limit it.
         limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
@@ -173,9 +174,14 @@ class SequenceSums:
         copies, others = sums[:, [NUMBERS[Part.COPIES], BESIDE]].sum(axis=1), works - sums[:, APART]
         beside = figure(copies if copies.sum() > others.sum() else others, whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
-        use = self._streams.use(times)
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
-        overlapping = 1 - max(host.share, gpu.share * use.busiest) if use.could_overlap and most > 0 else 0.0
+        steady = max(int(whole.sum()), 1)
+        alone_share = max(gpu.share * use.busiest, use.busiest_ns / steady)
+        room = max(1 - max(host.share, alone_share), 0.0) if use.could_overlap else 0.0
+        overlapping = room if most > 0 and not frees_wait(sums) else 0.0
+        # As far as they need not wait for each other, and nothing else keeps them from it.
+        ordered = min(use.ordered_ns / steady, room) if use.could_overlap else 0.0
+        gains = {**gains, Bound.STREAMS: ordered if ordered > overlapping else 0.0}
         # What it sleeps for another thread, it may sleep less without them.
         if sleeps.thread >= LEAST_OUTSIDE:
             most = max(most, 1 - max(host.share - sleeps.thread, beside.share))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.records.rows import Rows, rows_where
@@ -23,29 +24,32 @@ from stallprobes.watch.intervals import Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER
 
-# With and without records.
+# Keys of sums for windows with records and without.
 _ON, _OFF = True, False
-# Smallest number of calls of a function on each side from which their durations are compared, and the largest number of
-# a window whose durations are kept.
+# The durations of a function's calls are compared if there are at least _LEAST_CALLS with records and without. Of one
+# window, at most _MOST_CALLS durations are kept.
 _LEAST_CALLS, _MOST_CALLS = 30, 256
-# Largest numbers that are kept: of windows with the durations of their calls, of calls whose window has not ended, and
-# of pairs of a thread and a function.
+# Largest numbers that are kept: windows with durations of calls (_KEPT_WINDOWS), calls whose window has not ended
+# (_MOST_KEPT), and pairs of thread and function (_MOST_KEYS).
 _KEPT_WINDOWS, _MOST_KEPT, _MOST_KEYS = 64, 500_000, 4096
-# A function whose rate without records is below this share of that with records was not followed for some of the time.
+# A function was not followed all the time without records if it has less than this share of its call rate with records
+# there.
 _LEAST_FOLLOWED = 0.5
-# What CUPTI takes for the two callbacks of a call (ns).
+# Time (ns) that CUPTI itself takes for the two callbacks of a call.
 _DISPATCH_NS = 200
-# By how much (ns) records make a call longer at most, but one that launches a graph, of which each node has a record:
-# 0.3 to 1.5 us for launches, 4.6 us for uploads of pinned memory (H200). More is a queue that was full meanwhile.
+# Largest time (ns) by which records make a call longer: 0.3 to 1.5 us for launches, 4.6 us for uploads of pinned memory
+# (H200). A larger difference comes from a full queue.
 _MOST_LONGER_NS = 5_000
+# Functions that launch graphs begin with this. They have no such limit, since each node has a record.
 _GRAPH_LAUNCH = "cuGraphLaunch"
-# Smallest share of the time inside calls that wait, from which it is compared; and the most by which the time in which
-# a sequence waits may differ from it, as a factor.
+# Waits with and without records are compared if calls that wait take at least the share _LEAST_WAITS of the time. The
+# share in which the sequence waits may differ from their share by the factor _MOST_FACTOR at most.
 _LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
-# Most by which a program is slower than its calls are longer, as a factor: records make the nodes of graphs longer,
-# too, with the gaps between them, by 8.5 % of 2 us (H200).
-_MOST_SLOWER = 1.4
-# Parts in which the GPU does nothing while the host submits, in the order in which what records add is taken off.
+# A program is slower by at most this many times the time by which its calls are longer: records also lengthen the nodes
+# of graphs and the gaps between them, by at most the share _NODES_LONGER of their time (8.5 % of 2 us, H200).
+_MOST_SLOWER, _NODES_LONGER = 1.4, 0.085
+# Parts of the time from which the time that records add is subtracted, in this order: in them, the GPU does nothing
+# while the host submits.
 _SUBMITTING = (Part.SUBMITTING, Part.QUEUED, Part.BLOCKED)
 
 
@@ -64,7 +68,7 @@ class Slowdown(NamedTuple):
     known: bool = False
 
 
-# Where nothing is known.
+# Slowdown of a sequence of which nothing is known.
 NO_SLOWDOWN = Slowdown()
 
 
@@ -80,7 +84,7 @@ class SlowdownSums:
         self._counts: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
         self._waited: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
         self._durations: dict[tuple[bool, int], list[Int64s]] = defaultdict(list)
-        self._graphs: frozenset[int] = frozenset()
+        self._graphs: set[int] = set()
         self._callback_ns = 0.0
 
     def add(self, process: WatchedProcess, calls: CallBatch, steady_ns: int | None, now_ns: int) -> None:
@@ -92,7 +96,7 @@ class SlowdownSums:
             return
         self._calls.append((calls.rows, columns_of(calls.rows, calls.functions).kinds))
         self._callback_ns = process.callback_ns
-        self._graphs = frozenset(number for number, name in calls.functions.items() if name.startswith(_GRAPH_LAUNCH))
+        self._graphs.update(number for number, name in calls.functions.items() if name.startswith(_GRAPH_LAUNCH))
         self._drop_oldest()
         if steady_ns is None:
             return
@@ -208,18 +212,13 @@ def without_slowdown(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
     waits = _waits_without(waiting_ns / whole_ns, slowdown)
     changed = sums.astype(np.float64)
     left = whole * slowdown.slower
-    gaps = changed[:, LEAST_GAPS].copy()
-    for part in _SUBMITTING:
-        column = changed[:, NUMBERS[part]]
-        kept = np.minimum(gaps, column)
-        gaps -= kept
-        taken = np.minimum(np.minimum(left, whole * slowdown.added), column - kept)
-        column -= taken
-        left -= taken
     works = [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]
     working = changed[:, works].sum(axis=1)
-    longer = np.minimum(left, whole * slowdown.added * (_MOST_SLOWER - 1))
+    _take(changed, left, whole * slowdown.added)
+    longer = np.minimum(left, working * _NODES_LONGER)
     changed[:, works] *= 1 - np.minimum(longer / np.maximum(working, 1), 1)[:, None]
+    left -= longer
+    _take(changed, left, left.copy())
     rest = changed[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
     if waits is None:
         waits_ns = changed[:, WAITING] + np.maximum(whole * slowdown.added - (whole - rest), 0)
@@ -231,6 +230,20 @@ def without_slowdown(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
     changed *= (whole / np.maximum(rest, 1))[:, None]
     changed[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]
     return np.rint(sums + (changed - sums) * slowdown.off).astype(np.int64)
+
+
+def _take(sums: NDArray[Any], left: NDArray[Any], most: NDArray[Any]) -> None:
+    """Take what is ``left`` of the time that records add, at most ``most`` (both by bin), off the parts in which the
+    GPU does nothing while the host submits."""
+    gaps = sums[:, LEAST_GAPS].copy()
+    for part in _SUBMITTING:
+        column = sums[:, NUMBERS[part]]
+        kept = np.minimum(gaps, column)
+        gaps -= kept
+        taken = np.minimum(np.minimum(left, most), column - kept)
+        column -= taken
+        left -= taken
+        most = most - taken
 
 
 def _waits_without(waiting: float, slowdown: Slowdown) -> float | None:

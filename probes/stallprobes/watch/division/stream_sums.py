@@ -11,18 +11,24 @@ from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.instants import COPY, Flags
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import LEAST_FEW
-from stallprobes.watch.intervals import distinct
+from stallprobes.watch.intervals import Int64s, distinct, int64s
 
+# A kernel waited for another stream if it starts within _STARTS_NS (ns) after an operation of that ended, and at least
+# _LEAST_HELD_NS (ns) after it was submitted and its own stream was done.
+_STARTS_NS, _LEAST_HELD_NS = 10_000, 20_000
 # Largest number of streams of which each has sums of its own; all others have common ones.
 _MOST_STREAMS = 64
 
 
 class WorkSpread(NamedTuple):
     """Shares (0 to 1): of kernels with few blocks in the time of all kernels, and of the busiest stream in that of all
-    work."""
+    work. ``busiest_ns``: for how long the busiest stream had work. ``ordered_ns``: for how long kernels with few blocks
+    could have run beside the one of another stream that they waited for."""
 
     few_blocks: float = 0.0
     busiest: float = 1.0
+    busiest_ns: int = 0
+    ordered_ns: int = 0
 
     @property
     def could_overlap(self) -> bool:
@@ -36,14 +42,20 @@ class StreamSums:
     def __init__(self, origin_ns: int) -> None:
         self._origin_ns = origin_ns
         self._streams: dict[int, BinnedSums] = {}
-        self._kernels, self._few = BinnedSums(origin_ns, columns=1), BinnedSums(origin_ns, columns=1)
+        self._kernels, self._few, self._ordered = (BinnedSums(origin_ns, columns=1) for _ in range(3))
 
     def add(self, rows: Rows, chosen: Flags) -> None:
         """Add the ``chosen`` operations (OPERATION), at their ends."""
         every = slice(None) if chosen.all() else np.flatnonzero(chosen)
         ends, starts, contexts, streams = (column(rows, name)[every] for name in ("end", "start", "context", "stream"))
         lasted, ends, streams = ends - starts, ends - 1, contexts << 32 | streams
-        for stream in distinct(streams).tolist():
+        present = distinct(streams)
+        if len(present) > 1:
+            few = rows["few"][every]
+            add_at(
+                self._ordered, ends[few], _ordered_ns(starts, ends + 1, streams, column(rows, "returned")[every], few)
+            )
+        for stream in present.tolist():
             key = stream if stream in self._streams or len(self._streams) < _MOST_STREAMS else -1
             same = streams == stream
             add_at(self._streams.setdefault(key, BinnedSums(self._origin_ns, columns=1)), ends[same], lasted[same])
@@ -54,6 +66,28 @@ class StreamSums:
 
     def use(self, times: Times) -> WorkSpread:
         """How the work in ``times`` is spread."""
+        ordered_ns = int(self._ordered.during(times).sum())
         streams = [int(sums.during(times).sum()) for sums in self._streams.values()]
         kernels, few = (int(sums.during(times).sum()) for sums in (self._kernels, self._few))
-        return WorkSpread(few / kernels if kernels else 0.0, max(streams) / sum(streams) if any(streams) else 1.0)
+        busiest_ns = max(streams, default=0)
+        return WorkSpread(
+            few / kernels if kernels else 0.0,
+            busiest_ns / sum(streams) if any(streams) else 1.0,
+            busiest_ns,
+            ordered_ns,
+        )
+
+
+def _ordered_ns(starts: Int64s, ends: Int64s, streams: Int64s, returned: Int64s, few: Flags) -> Int64s:
+    """For how long (ns) each kernel with few blocks could have run beside the kernel of another stream, with few blocks
+    too, behind which it started; all in the order of starts."""
+    order = np.lexsort((starts, streams))
+    done = np.full(len(order), -1, dtype=np.int64)
+    same = streams[order[1:]] == streams[order[:-1]]
+    done[order[1:][same]] = ends[order[:-1][same]]
+    by_end = np.argsort(ends, kind="stable")
+    last = by_end[np.maximum(np.searchsorted(ends[by_end], starts, "right") - 1, 0)]
+    held = starts - np.maximum(returned, done)
+    ordered = (done >= 0) & (returned >= 0) & (held >= _LEAST_HELD_NS) & few & few[last] & (streams[last] != streams)
+    ordered &= (ends[last] <= starts) & (starts - ends[last] <= _STARTS_NS)
+    return int64s(np.where(ordered, np.minimum(held, ends - starts), 0)[few])
