@@ -27,12 +27,12 @@ from stallprobes.watch.sentences import frame_text
 # Smallest GPU time of a sequence (threads that call by turns) at which the report shows it, as a share of the longest
 # steady state of all sequences. Of the other sequences, the report only counts the threads.
 _LEAST_GPU_SHARE = 0.005
-# A sequence (threads that call by turns) whose GPU time is below _LEAST_GPU_SHARE is shown if its blocking calls
-# (loading, allocation, lock, copy) take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all
+# A sequence (threads that call by turns) whose GPU time is below _LEAST_GPU_SHARE is shown if calls that block it, or
+# that wait for work of other sequences, take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all
 # sequences. At most _MOST_BLOCKED of them are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
-# Parts of the time that are inside calls which block, such as for allocation or a lock.
-_BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY)
+# Parts of the time that are inside such calls.
+_BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY, Part.OTHER_WORK)
 # The sentence on the cost of waits names at most _MOST_WAITS functions, each with at least the share _LEAST_WAIT of
 # this cost.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
@@ -155,6 +155,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     clause = sequence.verdict.traits.clause
     if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
         clause = "it waits in NCCL for ranks that are late in turn"
+    if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= sequence.price.share:
+        clause = "the host waits for the GPU, which works for other threads"
     reasons = (
         [f"{short}: {clause}."]
         if blamed is None

@@ -21,7 +21,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, ORDER, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
-from stallprobes.watch.division.result import PRICE_ERROR, WaitShare, bounds_of, price_of
+from stallprobes.watch.division.result import PRICE_ERROR, WaitShare, bounds_of, is_vague, price_of
 from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
 from stallprobes.watch.division.wait_sums import limited
 from stallprobes.watch.intervals import Int64s, int64s
@@ -151,6 +151,11 @@ def test_the_first_rule_that_holds_is_the_verdict(
     found: tuple[Bound, Bound | None], expected: tuple[Bound, Bound | None]
 ) -> None:
     assert found == expected
+
+
+@pytest.mark.parametrize(("least", "vague"), [(0.9, False), (0.89, True)])
+def test_a_gpu_that_certainly_works_nearly_all_the_time_is_a_verdict(least: float, vague: bool) -> None:
+    assert is_vague(Figure(0.7, 0.4, 1.0), Figure(1.0, least, 1.0)) is vague
 
 
 def test_the_end_is_in_no_share() -> None:

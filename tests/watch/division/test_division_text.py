@@ -13,7 +13,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import ProcessDivision, WaitShare
+from stallprobes.watch.division.result import AwaitedThread, ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     cpus_text,
@@ -244,6 +244,17 @@ def test_a_thread_that_a_lock_blocks_has_a_line_though_the_gpu_hardly_works_for_
     found = process_of(short, *blocked, busy)
     # Many threads that are blocked alike are no more worth reading than two.
     assert shown_sequences(found) == ((*blocked[:2], busy), 2)
+
+
+def test_a_thread_that_waits_for_the_work_of_others_has_a_line_which_says_so() -> None:
+    busy, little = sequence(threads=(200,)), Figure(0.0001, 0.0001, 0.0001)
+    tracker = sequence(
+        gpu=little, parts={Part.OTHER_WORK: 9 * SECOND, Part.HOST: SECOND}, verdict=Bound.WAIT,
+        price=Figure(0.9, 0.9, 0.9), awaited=(AwaitedThread(200, 0.9),),
+    )  # fmt: skip
+    found = process_of(busy, tracker)
+    assert shown_sequences(found)[0] == (busy, tracker)
+    assert verdict_texts(tracker, found)[0].endswith(": the host waits for the GPU, which works for other threads.")
 
 
 @pytest.mark.parametrize("width", [1, 7, 20, 80, 160])

@@ -67,7 +67,8 @@ _BOUND = about(
     "CPU. wait: the price of waiting is 15 % or more. Else gpu, or communication where most of it is that, where the "
     "GPU works for more of the time than the host does not wait; submission: more than half of the time in which the "
     "host does not wait is inside calls that submit; asleep: half of it or more the host sleeps; host. unknown: more "
-    "than 5 % of the time is not known, or the interval of the host's or the GPU's share spans more than 0.4."
+    "than 5 % of the time is not known, or the interval of the host's or the GPU's share spans more than 0.4, and the "
+    "GPU's does not begin at 0.9."
 )
 
 
@@ -311,9 +312,12 @@ class DividedProcess(NamedTuple):
     sequences: tuple[SequenceDivision, ...]
 
 
-def is_vague(*figures: Figure) -> bool:
-    """True if the interval of one of ``figures`` is too wide for a verdict."""
-    return any(figure.high - figure.low > _WIDEST for figure in figures)
+def is_vague(host: Figure, gpu: Figure) -> bool:
+    """True if the interval of one of both shares is too wide for a verdict.
+
+    If the GPU certainly works nearly all the time, the share of the host does not matter.
+    """
+    return gpu.low < GPU_LIMIT and any(figure.high - figure.low > _WIDEST for figure in (host, gpu))
 
 
 def hides_waits(verdict: Bound, gains: Mapping[Bound, float], possible: float) -> bool:
