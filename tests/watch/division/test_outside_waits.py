@@ -15,7 +15,7 @@ from stallprobes.watch.division.outside_waits import OUTSIDE, OutsideWaits
 from stallprobes.watch.division.pending import OPERATION
 from stallprobes.watch.intervals import Int64s, int64s
 
-US, MS = 1000, 1_000_000
+US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
 LAUNCH, HOST_FUNCTION = 1, 2
 NAMES: Mapping[int, str] = {LAUNCH: "cuLaunchKernel", HOST_FUNCTION: "cuLaunchHostFunc"}
 STEPS = 200
@@ -118,6 +118,24 @@ def test_few_gaps_say_nothing() -> None:
         contexts=calls.contexts[:20], holds=calls.holds[:20], functions=calls.functions[:20],
     )  # fmt: skip
     assert count(waits(few, work)) == 0
+
+
+def test_waits_before_they_were_known_as_such_are_known_later() -> None:
+    took, after = noisy(5 * MS), noisy(2 * MS)
+    calls, work = program(took, took + after)
+    sums, waited, begin = OutsideWaits(), 0, 0
+    # Too few gaps, and then enough.
+    for until in (calls.spans.begins[2 * 10], calls.spans.ends[-1]):
+        made = sums.with_waits({1: calls}, work, NAMES, {}, begin, int(until))[1]
+        own = (made.functions == OUTSIDE) & (made.spans.ends > begin) & (made.spans.ends <= until)
+        waited += int((made.spans.ends - made.spans.begins)[own].sum())
+        begin = int(until)
+    missing = sums.missing_ns(1, int64s([0, 3600 * SECOND]), 3600 * SECOND)
+    # The gap over the border of the slices is a wait of the second one, for a time of the first one.
+    over = int(took[9])
+    assert missing.tolist() == [int(took[:-1].sum()) - waited - over, 0]
+    assert missing[0] > 0
+    assert sums.missing_ns(2, int64s([0]), SECOND).tolist() == [0]
 
 
 def test_a_gap_between_two_slices_is_one_of_the_second() -> None:

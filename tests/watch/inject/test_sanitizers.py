@@ -112,7 +112,7 @@ def test_no_sanitizer_finds_anything_while_records_go_on_and_off(sanitized: Stan
     try:
         # On a machine without a CPU for the switch, records stay off.
         wait_until(
-            lambda: any(len(one.windows) >= 4 or one.not_held for one in read_folder(folder).processes), "four windows"
+            lambda: any(len(one.windows) >= 3 or one.not_held for one in read_folder(folder).processes), "three windows"
         )
     finally:
         program.terminate()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,15 @@ class BinnedSums:
         if missing > 0:
             self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
         self._sums[first : first + len(sums)] += sums
+
+    def with_added(self, column: int, added: Callable[[Int64s, int], Int64s | int], most: Int64s) -> BinnedSums:
+        """A copy with values added to a column, at most up to ``most``, at least to 0: those that ``added`` returns of
+        the begins of all bins and their width (ns)."""
+        changed = BinnedSums(self.origin_ns, self.width_ns, self._most, self.columns)
+        begins = self.origin_ns + self.width_ns * np.arange(len(self._sums), dtype=np.int64)
+        changed._sums = self._sums.copy()
+        changed._sums[:, column] = np.clip(self._sums[:, column] + added(begins, self.width_ns), 0, most)
+        return changed
 
     def during(self, times: Times) -> Int64s:
         """Bins that begin in ``times``."""

@@ -628,6 +628,11 @@ class ProcessDivider:
     def _result(self, sequence: SequenceSums, leader: int, device: int, begin_ns: int) -> SequenceDivision:
         assert self._process is not None
         assert self._start_up is not None
+
+        def missing_ns(begins: Int64s, width_ns: int) -> Int64s:
+            every = (self._outside.missing_ns(each, begins, width_ns) for each in sequence.threads)
+            return max(every, key=lambda missing: abs(int(missing.sum())), default=np.zeros_like(begins))
+
         divide = partial(
             sequence.division,
             device,
@@ -639,6 +644,7 @@ class ProcessDivider:
             possible_ns=lambda times: max(
                 (self._outside.possible_ns(each, times) for each in sequence.threads), key=sum, default=(0, 0)
             ),
+            missing_ns=missing_ns,
             slowdown=self._slowdown.of(sequence.threads),
         )
         division = divide(since(begin_ns))
@@ -647,7 +653,7 @@ class ProcessDivider:
             # Where records are switched, single steps are slow because of that.
             step = step.changed(slow_ns=None)
         begins = self._steps.begins_of(division.threads)
-        phases = sequence.phases(since(begin_ns), begins)
+        phases = sequence.phases(since(begin_ns), begins, missing_ns)
         growth = None if begins is None or phases else growth_of(begins, since(begin_ns))
         division = division.changed(step=step, growth=growth)
         return with_phases(division, phases, divide, begins, self._ended, self._start_up.began_ns)

@@ -101,6 +101,8 @@ class OutsideWaits:
         # How long (ns) work ran in the gaps of each thread, by the functions before and behind; and how much longer the
         # gaps were, where the GPU wakes the thread.
         self._work: dict[int, dict[tuple[int, int], tuple[BinnedSums, BinnedSums]]] = {}
+        # How much (ns) of that was not taken for waits when it was divided, and how much was.
+        self._taken: dict[int, dict[tuple[int, int], tuple[BinnedSums, BinnedSums]]] = {}
         # The last call of each thread before a slice of time: its end and its function.
         self._last: dict[int, tuple[int, int]] = {}
         self._wakes = NONE
@@ -118,6 +120,17 @@ class OutsideWaits:
             # What passes after the work may be a wait too.
             sleeps += rest_ns + (0 if gaps.wait else work_ns) if gaps.wakes else 0
         return spins, sleeps
+
+    def missing_ns(self, thread: int, begins: Int64s, width_ns: int) -> Int64s:
+        """Time (ns) of a thread in bins of ``width_ns``: waits that were not taken for such when they were divided,
+        less what was, and is none by what is known now."""
+        missing = np.zeros(len(begins), dtype=np.int64)
+        borders = np.stack((begins, begins + width_ns), axis=1).ravel()
+        for names, (left, taken) in self._taken.get(thread, {}).items() if len(begins) else ():
+            wait = self._gaps[names].wait
+            if wait is not None:
+                missing += (left if wait else taken).totals(borders)[::2, 0] * (1 if wait else -1)
+        return missing
 
     def with_waits(
         self,
@@ -190,7 +203,12 @@ class OutsideWaits:
             add_at(worked, calls.spans.begins[gaps][chosen], ran[chosen])
             if known.wakes:
                 add_at(rest, calls.spans.begins[gaps][chosen], (took + after - ran)[chosen])
-            if known.wait:
+            none = BinnedSums(self._origin_ns, columns=1), BinnedSums(self._origin_ns, columns=1)
+            left, taken = self._taken.setdefault(thread, {}).setdefault(names, none)
+            is_wait = bool(known.wait)
+            chosen = counted & (after >= -_CLOCK_ERROR_NS)
+            add_at(taken if is_wait else left, calls.spans.begins[gaps][chosen], ran[chosen])
+            if is_wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
         gaps, ends = gaps[waits], ends[waits]

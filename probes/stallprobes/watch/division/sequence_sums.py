@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Set
 import numpy as np
 
 from stallprobes.records.rows import Rows
-from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure
+from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure, since
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import LEAST_OUTSIDE, frees_wait, gains_of, keeps_busy, steady_ns, with_sleeps
@@ -55,6 +55,8 @@ from stallprobes.watch.intervals import Int64s, int64s
 _CLOCKS_NS, _RECORDING_NS = 500, 2_000
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
+# How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.
+MissingTime = Callable[[Int64s, int], Int64s | int]
 
 
 class SequenceSums:
@@ -135,6 +137,7 @@ class SequenceSums:
         engine_known: bool,
         left: Set[int] = frozenset(),
         possible_ns: Callable[[Times], tuple[int, int]] = lambda _: (0, 0),
+        missing_ns: MissingTime = lambda *_: 0,
         slowdown: Slowdown = NO_SLOWDOWN,
     ) -> SequenceDivision:
         """The division of ``times``.
@@ -142,9 +145,10 @@ class SequenceSums:
         ``functions`` are names by number. ``sampled``: work was recorded for a part of the time. ``alone`` and
         ``engine_known`` are as in the result. ``left``: threads that are in another sequence by now. ``possible_ns``:
         how long in some times a thread may have waited for the GPU outside calls, where it is on a CPU, and asleep.
+        ``missing_ns``: how long it did so in bins, beside what was divided as such.
         ``slowdown`` is what records add.
         """
-        sums = self._sums.during(times)
+        sums = self._with_waits(missing_ns).during(times)
         recorded_ns = int(sums[:, : len(ORDER)].sum())
         sums = without_slowdown(sums, steady_ns(sums), slowdown)
         totals = sums.sum(axis=0) if len(sums) else np.zeros(COLUMNS, dtype=np.int64)
@@ -236,11 +240,18 @@ class SequenceSums:
         named = sorted(((share, thread) for thread, share in shares.items() if share >= LEAST_AWAITED), reverse=True)
         return tuple(AwaitedThread(thread=thread, share=min(share, 1.0)) for share, thread in named)
 
-    def phases(self, times: Times, steps: BinnedSums | None) -> tuple[Times, ...]:
-        """The times of each phase in ``times``; ``steps`` are the begins of its steps, None without regular ones."""
+    def _with_waits(self, missing_ns: MissingTime) -> BinnedSums:
+        every = self._sums.during(since(self._sums.origin_ns))
+        return self._sums.with_added(WAITING, missing_ns, np.maximum(steady_ns(every), 0))
+
+    def phases(
+        self, times: Times, steps: BinnedSums | None, missing_ns: MissingTime = lambda *_: 0
+    ) -> tuple[Times, ...]:
+        """The times of each phase in ``times``; ``steps`` are the begins of its steps, None without regular ones;
+        ``missing_ns`` is as of the division."""
         times = [(begin, min(end, self.done_ns)) for begin, end in times]
         counts = self._waits.counts if steps is None else lambda borders: steps.totals(borders)[:, 0]
-        return phases_of(self._sums, times, counts, steps is not None)
+        return phases_of(self._with_waits(missing_ns), times, counts, steps is not None)
 
     def _threads_without(self, left: Set[int]) -> tuple[int, ...]:
         """Threads without those that have ``left``: first the one that names the sequence, the others by first call.
