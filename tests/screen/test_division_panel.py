@@ -7,9 +7,11 @@ import pytest
 from factories.watch_moments import findings
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.cost import WatchCost
+from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.live.live_view import NO_FINDINGS
+from stallprobes.watch.ranks.result import Partners, RankWait, SequenceRanks
 from stallscope.report.columns import display_width
 from stallscope.tui.common.lines import Line
 from stallscope.tui.watch.division_panel import DivisionPanel, DivisionView
@@ -70,6 +72,19 @@ def test_the_longest_verdict_that_fits_is_shown() -> None:
         "MainThread is host-bound: the GPU waits for the host.",
         "MainThread is host-bound: the GPU waits for the host. It is wait-bound too, or nearly.",
     ]
+
+
+@pytest.mark.parametrize("height", [3, 5, 7])
+def test_the_rank_that_others_wait_for_is_the_first_line(height: int) -> None:
+    share = Figure(0.4, 0.3, 0.5)
+    wait = RankWait(name="rank 1", pid=2, image=0, device=0, share=share, rounds=9, back=0.0, sure=True, blamed=True)
+    ranks = SequenceRanks(partners=Partners.WATCHED, collectives=9, matched=9, waits=(wait,))
+    found = training_of(*(each.changed(ranks=ranks) for each in with_lines(2).processes[0].sequences))
+    assert DivisionView(found).height == 5
+    texts = drawn(found, 160, height)
+    assert texts[0].startswith(" train (pid 100) waits in NCCL for rank 1, ")
+    assert texts[1].startswith(" MainThread (with 1 more thread) is host-bound")
+    assert sum(".py:" in text for text in texts) == height - 3 - (height > 4) - (height > 6)
 
 
 def test_further_sequences_have_two_lines_each_where_there_is_room() -> None:

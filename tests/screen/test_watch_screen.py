@@ -142,7 +142,7 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         dialog = pilot.app.screen
         assert isinstance(dialog, ExplainCall)
         text = dialog_text(dialog)
-        assert "took 5.00 ms because of GPU work in front of it: add" in text
+        assert "took 5.00 ms in each of 30 calls, the last one because of GPU work in front of it: add" in text
         assert "What helps" in text
         assert "As code: `stallscope explain scalar-readback`." in text
         await pilot.press("escape", "O")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from factories.watch_calls import D2H, LAUNCH, MAIN, SYNC, at_ns, call, figures, process, slow, thread
 from factories.watch_moments import findings, moments
 from stallprobes.watch.live import live_view
-from stallprobes.watch.live.live_view import LiveRows, WatchRow, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.live.live_view import LiveRows, WatchRow, WatchRowKey, alike_calls, calls_in_flight, slow_calls
 from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.sentences import took_text
 
 S = 1_000_000
 
@@ -103,6 +104,30 @@ def test_slow_calls_are_in_order_the_newest_first_and_old_calls_in_flight_are_na
     assert ends == sorted(ends, reverse=True)
     assert [(one.function, one.age_ns) for one, _ in calls_in_flight(found)] == [(SYNC, 12_500_000)]
     assert calls_in_flight(findings(2, ended=True)) == []
+
+
+def test_slow_calls_of_a_place_with_a_cause_are_alike() -> None:
+    found = findings(2)
+    every = slow_calls(found)
+    groups = [calls for calls, _ in alike_calls(found)]
+    assert sorted(call.end_ns for calls in groups for call in calls) == sorted(call.end_ns for call, _ in every)
+    assert groups[0][0] == every[0][0]
+    for calls in groups:
+        assert len({(call.thread, call.function, call.bytes, call.cause) for call in calls}) == 1
+        assert [call.end_ns for call in calls] == sorted((call.end_ns for call in calls), reverse=True)
+    assert len(groups) < len(every)
+    (process,) = found.processes
+    odd = process.slow_calls[-1].changed(bytes=12345)
+    changed = found.changed(processes=(process.changed(slow_calls=(*process.slow_calls[:-1], odd)),))
+    assert len(alike_calls(changed)) == len(groups) + 1
+
+
+def test_alike_calls_are_said_with_the_range_of_their_durations() -> None:
+    call = slow_calls(findings(2))[0][0]
+    longer = call.changed(duration_ns=2 * call.duration_ns)
+    assert took_text(call, (call,)) == took_text(call)
+    assert took_text(call, (call, call)).endswith(" took 5.00 ms in each of 2 calls, the last one")
+    assert took_text(call, (call, longer)).endswith(" took 5.00 ms to 10.0 ms in 2 calls, the last one 5.00 ms")
 
 
 def test_keys_are_of_process_thread_and_function() -> None:

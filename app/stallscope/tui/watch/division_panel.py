@@ -13,6 +13,7 @@ from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.division_text import figures_text, shown_sequences, verdict_texts
 from stallprobes.watch.line_text import short_line_text, shown_lines
 from stallprobes.watch.lines.result import ProgramLine, ProgramSequence
+from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.sentences import short_cost_text
 from stallprobes.wording.watch_wording import process_prefix
@@ -64,7 +65,12 @@ class DivisionView:
     def height(self) -> int:
         """Number of lines that show everything but the lines of the program."""
         count = sum(1 for _ in _sequences(self.findings))
-        return _FIRST_LINES + 2 * min(count - 1, _MOST_MORE) if count else 0
+        return len(self.ranks) + _FIRST_LINES + 2 * min(count - 1, _MOST_MORE) if count else 0
+
+    @property
+    def ranks(self) -> list[str]:
+        """The sentence about the rank for which others wait longest, if they wait for one."""
+        return [] if self.findings is None else ranks_texts(self.findings.processes)[:1]
 
     @property
     def program_lines(self) -> list[ShownLine]:
@@ -75,13 +81,14 @@ class DivisionView:
 
     def drawn_lines(self, height: int) -> list[ShownLine]:
         """Program lines for which a panel of ``height`` lines has room."""
-        lines = self.program_lines
+        lines, height = self.program_lines, height - len(self.ranks)
         above = min(height, 2 + (height >= 3) + (height >= _FIRST_LINES + len(lines)))
         return lines[: height - above]
 
 
 class DivisionPanel(LineWidget):
-    """Draws the first sequence in up to four lines with lines of the program below, others in two.
+    """Draws who waits for which rank, the first sequence in up to four lines with lines of the program below, others in
+    two.
 
     The target of a click is the key of a line of the program.
     """
@@ -93,9 +100,10 @@ class DivisionPanel(LineWidget):
 
         Where not all lines of the program fit, there are more of them in place of the figures.
         """
-        out: list[Line] = []
+        out: list[Line] = [[(cut(f" {text}", width), "warn")] for text in self.view.ranks]
         targets: dict[int, LineKey] = {}
-        figures = height >= _FIRST_LINES + len(self.view.program_lines)
+        room = height - len(out)
+        figures = room >= _FIRST_LINES + len(self.view.program_lines)
         for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
             if number and len(out) + 2 > height:
                 break
@@ -107,7 +115,7 @@ class DivisionPanel(LineWidget):
             verdict: Line = [(cut(text, width), sequence.verdict.traits.style)]
             stated = _with_cost(verdict, cost, width)
             out += [verdict, _bar(sequence, width)]
-            if not number and height >= 3:
+            if not number and room >= 3:
                 out.append(_legend(sequence, width))
                 if not stated:
                     _with_cost(out[-1], cost, width)

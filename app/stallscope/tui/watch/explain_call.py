@@ -8,15 +8,15 @@ from textual.binding import Binding, BindingType
 
 from stallprobes.units import duration_ns, format_count, plural
 from stallprobes.watch.attribution.findings import ProcessFindings, ThreadFindings, WatchFindings
-from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.live.live_view import WatchRow, WatchRowKey, alike_calls, calls_in_flight
 from stallprobes.watch.sentences import call_text, frame_text, headline, in_flight_text, loss_text, site_text
 from stallprobes.wording.watch_wording import not_recorded
 from stallscope.report.watch_text import remedies
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
-# The explanation of a function lists at most _MOST_CALLS of its slow calls and _MOST_PLACES places in the watched
-# program that call it.
+# The explanation of a function lists at most _MOST_CALLS groups of its slow calls and _MOST_PLACES places in the
+# watched program that call it.
 _MOST_CALLS, _MOST_PLACES = 8, 6
 
 
@@ -46,15 +46,15 @@ def explained(row: WatchRow, findings: WatchFindings) -> PrintableText:
     ]
     section(text, "In flight", "\n".join(flights))
     own = [
-        call
-        for call, process in slow_calls(findings)
-        if WatchRowKey(process.pid, process.image, call.thread, call.function) == row.key
+        alike
+        for alike, process in alike_calls(findings)
+        if WatchRowKey(process.pid, process.image, alike[0].thread, alike[0].function) == row.key
     ]
-    stack = next((call.stack for call in own if call.stack is not None), None)
+    stack = next((call.stack for alike in own for call in alike if call.stack is not None), None)
     if stack is not None:
         frames = [frame_text(frame) for frame in (*stack.python, *(() if stack.python else stack.native))]
         section(text, "Call stack of the last one that has one, the innermost frame first", "\n".join(frames))
-    section(text, "Its last slow calls", "\n".join(f"- {call_text(call)}" for call in own[:_MOST_CALLS]))
+    section(text, "Its last slow calls", "\n".join(f"- {call_text(alike[0], alike)}" for alike in own[:_MOST_CALLS]))
     for process in findings.processes:
         if (process.pid, process.image) == (row.key.pid, row.key.image):
             places = [site_text(site) for site in process.sites if site.function == row.key.function][:_MOST_PLACES]

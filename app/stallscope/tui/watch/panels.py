@@ -12,7 +12,7 @@ from stallprobes.watch.analysis import SETTLED_NS
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ExplainedCall, ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.wait_cause import WaitCause
-from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, calls_in_flight, slow_calls
+from stallprobes.watch.live.live_view import WatchedProgram, WatchRowKey, alike_calls, calls_in_flight
 from stallprobes.watch.rank_text import ranks_texts
 from stallprobes.watch.sentences import cause_text, headline, in_flight_text, no_stall_text, took_text
 from stallprobes.wording.watch_wording import process_prefix, state_problem
@@ -24,9 +24,9 @@ from stallscope.tui.sources.pane_program import ShownOutput
 _LEAST_SHARE = 0.005
 # Width (columns) of the label at the beginning of a panel's entry; the text follows.
 _HEAD = 12
-# Largest number of slow calls that the list draws: no screen has more lines.
+# Largest number of groups of slow calls that the list draws: no screen has more lines.
 _MOST = 200
-# Number of newest slow calls that are drawn bright.
+# Number of groups with the newest slow calls that are drawn bright.
 _BRIGHT = 3
 
 
@@ -62,7 +62,8 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         return [(f"No process {when}.", "dim")]
     problems = [text for process in findings.processes if (text := state_problem(process))]
     texts = [(f"{text}.", "warn") for text in (*problems, *(problem.rstrip(".") for problem in findings.problems))]
-    texts += [(text, "warn") for text in ranks_texts(findings.processes)]
+    # The first one is above the verdicts.
+    texts += [(text, "warn") for text in ranks_texts(findings.processes)[1:]]
     several = len(findings.processes) > 1
     lost = [
         (thread, process_prefix(process, several))
@@ -109,12 +110,12 @@ class SlowCallsView:
 
 
 class SlowCallLog(LineWidget):
-    """Draws the slow calls, the newest first; the target of a click is the key of a row."""
+    """Draws the slow calls, alike ones together, the newest first; the target of a click is the key of a row."""
 
     view = var(SlowCallsView())
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """A title and as many calls as fit."""
+        """A title and as many entries as fit."""
         findings = self.view.findings
         if findings is None:
             return [rule("slow calls", width)]
@@ -135,18 +136,17 @@ class SlowCallLog(LineWidget):
 
 
 def entries_of(findings: WatchFindings, now_ns: int) -> Iterator[tuple[str, str, WatchRowKey, str]]:
-    """Head, sentence, row and style of each call."""
+    """Head, sentence, row and style of each call in flight, and of alike calls together."""
     several = len(findings.processes) > 1
     for flight, process in calls_in_flight(findings):
         text = process_prefix(process, several) + in_flight_text(flight, process.ended)
         yield "at its end" if process.ended else "in flight", text, _key(process, flight), "bad"
-    for number, (call, process) in enumerate(slow_calls(findings)):
-        if number == _MOST:
-            return
+    for number, (alike, process) in enumerate(alike_calls(findings)[:_MOST]):
+        call = alike[0]
         head = f"{(call.begin_ns - findings.began_ns) / 1e9:.3f} s"
         # Records of the GPU's work arrive later than the call returns.
         open_ = call.cause is WaitCause.UNATTRIBUTED and now_ns - call.end_ns < SETTLED_NS and not process.ended
-        text = took_text(call) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")
+        text = took_text(call, alike) + ("; its cause is not known yet." if open_ else f" {cause_text(call)}.")
         yield head, process_prefix(process, several) + text, _key(process, call), "" if number < _BRIGHT else "dim"
 
 

@@ -221,6 +221,18 @@ def slow_calls(findings: WatchFindings) -> list[tuple[ExplainedCall, ProcessFind
     return sorted(calls, key=lambda item: -item[0].end_ns)
 
 
+def alike_calls(findings: WatchFindings) -> list[tuple[tuple[ExplainedCall, ...], ProcessFindings]]:
+    """The slow calls of all processes in groups of a thread, a function, a place and a cause, each with the newest
+    first; first comes the group with the newest one."""
+    groups: dict[tuple[object, ...], tuple[list[ExplainedCall], ProcessFindings]] = {}
+    for call, process in slow_calls(findings):
+        place = None if call.stack is None else call.stack.place
+        culprit = None if call.culprit is None else call.culprit.thread
+        key = process.pid, process.image, call.thread, call.function, call.bytes, place, call.range, call.cause, culprit
+        groups.setdefault((*key, call.certainty), ([], process))[0].append(call)
+    return [(tuple(calls), process) for calls, process in groups.values()]
+
+
 def calls_in_flight(findings: WatchFindings) -> list[tuple[CallInFlight, ProcessFindings]]:
     """The calls in flight that have taken the limit of slow calls or longer, the oldest first.
 
