@@ -49,7 +49,7 @@ from stallprobes.watch.line_text import (
     wait_text,
 )
 from stallprobes.watch.lines.result import ProgramSequence
-from stallprobes.watch.live.live_view import calls_in_flight, slow_calls
+from stallprobes.watch.live.live_view import alike_calls, calls_in_flight
 from stallprobes.watch.rank_text import process_words, ranks_texts
 from stallprobes.watch.sentences import (
     attaching_text,
@@ -320,11 +320,12 @@ def _site(site: CallSite) -> str:
 
 
 def _slow_calls(out: TextWriter, findings: WatchFindings, several: bool) -> None:
-    calls = sorted(slow_calls(findings), key=lambda item: (-item[0].duration_ns, item[0].begin_ns - item[1].began_ns))
-    left = f" (the slowest {_MOST_LISTED} of {format_count(len(calls))})" if len(calls) > _MOST_LISTED else ""
+    groups = sorted(alike_calls(findings), key=lambda item: -max(call.duration_ns for call in item[0]))
+    left = f" (the slowest {_MOST_LISTED} of {format_count(len(groups))})" if len(groups) > _MOST_LISTED else ""
     texts = (
-        f"{process_prefix(process, several)}at {(call.begin_ns - process.began_ns) / 1e9:.3f} s: {call_text(call)}"
-        for call, process in calls[:_MOST_LISTED]
+        f"{process_prefix(process, several)}at {(alike[0].begin_ns - process.began_ns) / 1e9:.3f} s: "
+        f"{call_text(alike[0], alike)}"
+        for alike, process in groups[:_MOST_LISTED]
     )
     out.section(f"Slow calls{left}", texts)
 

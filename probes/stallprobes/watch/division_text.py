@@ -155,6 +155,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     clause = sequence.verdict.traits.clause
     if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
         clause = "it waits in NCCL for ranks that are late in turn"
+    if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
+        clause = "it waits for Python's global lock"
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= sequence.price.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (

@@ -54,6 +54,10 @@ _HOST_REMEDIES = {
     Bound.IDLE: "The host waits here for data or requests from outside: it has time to spare.",
     Bound.CPUS: "The host is ready to run here: give it more CPUs, or use fewer threads and processes beside it.",
 }
+# Remedy for time between calls in which the thread waits for the lock of Python's interpreter.
+_INTERPRETER_REMEDY = (
+    "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
+)
 # Remedy for waits for kernels that wait for those of other streams.
 _STREAMS_REMEDY = "Its streams wait for each other meanwhile: leave out events between work that does not depend on it."
 # Remedy for waits for the GPU.
@@ -191,8 +195,8 @@ def lines_title(sequence: ProgramSequence) -> str:
 
 
 def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSequence) -> str:
-    """Remedy for the largest cost of a line of ``sequence``, by its cause; "" where none is known."""
-    if line.place is None:
+    """Remedy for the largest cost of a line of ``sequence``, by its cause; "" where none is known, or needed."""
+    if line.place is None or (line.cost.share < _LEAST_SHOWN and not count_alike(sequence)):
         return ""
     for holding in sequence.holding:
         inside = line.calls.share > max(line.between.share, line.price)
@@ -218,6 +222,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if line.between.share > waits and line.between.share >= line.calls.share:
         if sequence.verdict is Bound.WAIT and sequence.waits and sequence.waits[0].function == OUTSIDE_NAME:
             return _OUTSIDE_REMEDY
+        if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
+            return _INTERPRETER_REMEDY
         return _HOST_REMEDIES.get(sequence.verdict) or _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)

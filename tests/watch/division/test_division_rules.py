@@ -127,7 +127,7 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, others=0.9), (Bound.THREAD, None)),
         (verdict({Part.KERNELS: 54}, 0.55, 0.54, thread=0.2, others=0.4), (Bound.WAIT, Bound.THREAD)),
         # One that sleeps for the lock of the interpreter, whichever thread has it.
-        (verdict({Part.KERNELS: 5}, 1.0, 0.05, interpreter=0.9, off_cpu=0.9), (Bound.THREAD, Bound.ASLEEP)),
+        (verdict({Part.KERNELS: 5}, 1.0, 0.05, interpreter=0.9, off_cpu=0.9), (Bound.THREAD, None)),
         # Kernels that wait for those of other streams, while the GPU works all the time.
         (verdict({Part.KERNELS: 98}, 0.3, 0.98, streams=0.4), (Bound.STREAMS, Bound.GPU)),
         # One whose thread only hands over what a child process prepares, and one whose other threads do nothing.

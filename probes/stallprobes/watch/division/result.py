@@ -49,6 +49,8 @@ _COMPARED = (
     Bound.STREAMS, Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
+# Verdicts that say what a sequence sleeps for, or wants to run: "asleep" as the second one says no more.
+_SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.CPUS)
 # Verdicts that are considered after the verdict "wait-bound" (Bound.WAIT).
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
@@ -371,10 +373,11 @@ def bounds_of(
     if verdict is Bound.THREAD and any(bound is Bound.CPUS for bound, _ in holding):
         # Threads that share too few CPUs wait for each other.
         return Bound.CPUS, Bound.THREAD
-    close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound is not verdict]
+    known = (verdict, Bound.ASLEEP) if verdict in _SLEEPS else (verdict,)
+    close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound not in known]
     close.sort(key=lambda bound: -gains[bound] if bound in _COMPARED else 0)
     # A verdict that barely holds names the one that holds without it.
-    if margin < CLOSE and otherwise is not verdict:
+    if margin < CLOSE and otherwise not in known:
         close.append(otherwise)
     return verdict, close[0] if close else None
 
