@@ -305,6 +305,10 @@ def step_text(sequence: SequenceDivision) -> str:
         first, last = duration_ns(growth.first_ns), duration_ns(growth.last_ns)
         at = f", most of the difference at {frame_text(growth.place)}" if growth.place else ""
         grew = f"Its steps became ever {more}: {first} at first, {last} at last{at}."
+    elif sequence.growing is not None:
+        first, later, last = map(percent, sequence.growing.shares)
+        line = frame_text(sequence.growing.place)
+        grew = f"{line} takes ever more of the time: {first} at first, {later} later, {last} at last."
     if step is None:
         return grew
     size = f" of {size_text(step.bytes)}" if step.bytes else ""

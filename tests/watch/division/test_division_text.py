@@ -13,7 +13,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import AwaitedThread, ProcessDivision, WaitShare
+from stallprobes.watch.division.result import AwaitedThread, GrowingLine, ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     cpus_text,
@@ -31,6 +31,7 @@ from stallprobes.watch.division_text import (
     workers_text,
 )
 from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
 from stallprobes.watch.report import document
 from stallscope.report.columns import display_width
@@ -244,6 +245,14 @@ def test_a_thread_that_a_lock_blocks_has_a_line_though_the_gpu_hardly_works_for_
     found = process_of(short, *blocked, busy)
     # Many threads that are blocked alike are no more worth reading than two.
     assert shown_sequences(found) == ((*blocked[:2], busy), 2)
+
+
+def test_a_line_that_grows_is_said_without_a_step() -> None:
+    place = StackFrame(kind=FrameKind.PYTHON, function="watch_layer", file="hooks.py", line=10)
+    found = sequence(growing=GrowingLine(place, (0.02, 0.3, 0.7)))
+    assert step_text(found) == (
+        "hooks.py:10 in watch_layer takes ever more of the time: 2 % at first, 30 % later, 70 % at last."
+    )
 
 
 def test_a_thread_that_waits_for_the_work_of_others_has_a_line_which_says_so() -> None:

@@ -852,6 +852,36 @@ class _TenSeconds(SampleSums):
 
 
 @pytest.mark.parametrize(
+    ("shares", "line"),
+    [
+        # Thousandths of the time in each third.
+        ((20, 300, 700), 20),
+        ((20, 20, 100), None),
+        ((20, 700, 300), None),
+        ((700, 300, 20), 10),
+    ],
+)
+def test_a_line_that_takes_ever_more_of_the_time_is_named(shares: tuple[int, int, int], line: int | None) -> None:
+    sums = _TenSeconds(at_ns(0))
+    for second in range(10):
+        # A third begins with a second.
+        begin, part = second * SECOND_US, shares[(second >= 4) + (second >= 7)]
+        made = [Sampled(begin + at, begin + at + 1, 10 * part, stack=2) for at in range(100)]
+        rest = [Sampled(begin + 200 + at, begin + 201 + at, 10 * (1000 - part), stack=1) for at in range(100)]
+        sums.add(sample_batch([*made, *rest]), NO_CALLS, TOGETHER)
+    for ended in (False, True):
+        (found,) = lines_of(sums, at_ns(0), (divided(),), STACKS, one_sequence, ended)
+        growing = found.growing if ended else None
+        assert found.growing is growing
+        assert (None if growing is None else growing.place.line) == (line if ended else None)
+        if growing is not None:
+            expected = [share / 1000 for share in shares]
+            assert growing.shares == pytest.approx(
+                expected if line == 20 else [1 - each for each in expected], abs=0.02
+            )
+
+
+@pytest.mark.parametrize(
     ("first", "later", "line"),
     [((100, 100), (100, 600), 30), ((300, 300), (300, 300), None), ((100, 200), (600, 200), 20)],
 )

@@ -156,6 +156,15 @@ class StepGrowth(Document):
     ] = None
 
 
+class GrowingLine(Document):
+    """A line of the program that takes ever more of a sequence's time."""
+
+    place: StackFrame
+    shares: Annotated[
+        tuple[Share, Share, Share], about("Its share of the time in the first third, the second and the last.")
+    ]
+
+
 class AwaitedThread(Document):
     """Another thread of the process, whose work on the GPU a sequence waited for."""
 
@@ -202,6 +211,9 @@ class SequenceDivision(BoundTime, kw_only=True):
     ] = None
     growth: Annotated[
         StepGrowth | None, about("Null if the time of a step did not grow or shrink evenly by a third or more.")
+    ] = None
+    growing: Annotated[
+        GrowingLine | None, about("Null too while the process runs, and where the time of a step or phases are known.")
     ] = None
     off_cpu: Annotated[
         Figure | None,

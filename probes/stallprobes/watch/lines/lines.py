@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stallprobes.files.codec import attributes
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import SequenceDivision
+from stallprobes.watch.division.result import GrowingLine, SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
@@ -39,6 +39,9 @@ _LEAST_KNOWN = 10
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
+# A line grows if its share of the time in the last third of a run exceeds that in the first third by at least
+# _LEAST_GROWN, while it shrinks by at most _MOST_SHRUNK from third to third, with at least _LEAST_SAMPLES in each.
+_LEAST_GROWN, _MOST_SHRUNK, _LEAST_SAMPLES = 0.25, 0.05, 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -94,10 +97,14 @@ def lines_of(
     read = _Read(samples, begin_ns, stacks, ended, roles)
     if divided is not None:
         sequences = tuple(map(read.sequence, divided))
-        if not any(sequence.growth for sequence in sequences):
-            return sequences
-        late = _Read(samples, (begin_ns + max(samples.until_ns, begin_ns)) // 2, stacks, ended, roles)
-        return tuple(_with_grown_line(sequence, late) for sequence in sequences)
+        passed_ns = max(samples.until_ns - begin_ns, 0)
+        if any(sequence.growth for sequence in sequences):
+            late = _Read(samples, begin_ns + passed_ns // 2, stacks, ended, roles)
+            return tuple(_with_grown_line(sequence, late) for sequence in sequences)
+        if ended and any(_may_grow(sequence) for sequence in sequences):
+            later = [_Read(samples, begin_ns + passed_ns * third // 3, stacks, ended, roles) for third in (1, 2)]
+            return tuple(_with_growing_line(each, *later) if _may_grow(each) else each for each in sequences)
+        return sequences
     groups: dict[int, list[int]] = {}
     for thread in read.thread_ids:
         groups.setdefault(leader(thread), []).append(thread)
@@ -145,6 +152,33 @@ def _with_grown_line(sequence: ProgramSequence, late: _Read) -> ProgramSequence:
     if place is None or changes[place] * whole < _LEAST_OF_GROWTH * whole**2:
         return sequence
     return sequence.changed(growth=growth.changed(place=place))
+
+
+def _may_grow(sequence: ProgramSequence) -> bool:
+    return not sequence.phases and sequence.growth is None and sequence.samples >= 3 * _LEAST_SAMPLES
+
+
+def _with_growing_line(sequence: ProgramSequence, middle: _Read, late: _Read) -> ProgramSequence:
+    """A sequence with the line that takes ever more of its time, by the sums of its last two thirds and of the last."""
+    division = SequenceDivision(**attributes(sequence, SequenceDivision))
+    read = sequence, middle.sequence(division), late.sequence(division)
+    samples, ns = ([each.samples for each in read], [each.ns for each in read])
+    if min(samples[0] - samples[1], samples[1] - samples[2], samples[2]) < _LEAST_SAMPLES:
+        return sequence
+    lines = [{line.place: line.share.share * each.ns for line in each.lines} for each in read]
+    grown, place = _LEAST_GROWN, None
+    for line in sequence.lines:
+        times = [each.get(line.place, 0.0) for each in lines]
+        first, second = ((times[at] - times[at + 1]) / max(ns[at] - ns[at + 1], 1) for at in (0, 1))
+        last = times[2] / max(ns[2], 1)
+        if line.place in (None, PACKAGES, UNKNOWN_PYTHON) or last - first < grown:
+            continue
+        if second >= first - _MOST_SHRUNK and last >= second - _MOST_SHRUNK:
+            grown, place, shares = last - first, line.place, (first, second, last)
+    if place is None:
+        return sequence
+    first, second, last = (min(max(share, 0.0), 1.0) for share in shares)
+    return sequence.changed(growing=GrowingLine(place, (first, second, last)))
 
 
 class _Read:
