@@ -40,8 +40,9 @@ _MOST_INNER, _LEAST_INNER = 3, 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
 # A line grows if its share of the time in the last third of a run exceeds that in the first third by at least
-# _LEAST_GROWN, while it shrinks by at most _MOST_SHRUNK from third to third, with at least _LEAST_SAMPLES in each.
-_LEAST_GROWN, _MOST_SHRUNK, _LEAST_SAMPLES = 0.25, 0.05, 50
+# _LEAST_GROWN, and at least the share _EVENLY of this difference lies on each side of the second third: else it is a
+# change at one time. Each third needs _LEAST_SAMPLES.
+_LEAST_GROWN, _EVENLY, _LEAST_SAMPLES = 0.25, 0.2, 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -173,7 +174,7 @@ def _with_growing_line(sequence: ProgramSequence, middle: _Read, late: _Read) ->
         last = times[2] / max(ns[2], 1)
         if line.place in (None, PACKAGES, UNKNOWN_PYTHON) or last - first < grown:
             continue
-        if second >= first - _MOST_SHRUNK and last >= second - _MOST_SHRUNK:
+        if _EVENLY * (last - first) <= second - first <= (1 - _EVENLY) * (last - first):
             grown, place, shares = last - first, line.place, (first, second, last)
     if place is None:
         return sequence
