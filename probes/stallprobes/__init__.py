@@ -58,7 +58,7 @@ __all__ = [
     "unusual",
 ]
 
-# Module of each public name, which is imported when the name is first used.
+# Module that defines each public name. A module is imported when one of its names is first used.
 _HOMES = {
     "CheckProgress": "stallprobes.matrix.check.progress",
     "Comparison": "stallprobes.matrix.comparing.comparison",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 KIB = 1024
 MIB = 1024 * 1024
+# Lengths (ns) of a microsecond (US) and a millisecond (MS).
 US = 1_000
 MS = 1_000_000
 
@@ -84,7 +85,7 @@ class PhaseTraits:
         return self.phrase or self.word
 
 
-# Words and uses of each phase, a part of a call's latency.
+# Properties of each phase (a part of a call's latency): its words, and where the phase is used.
 PHASE_TRAITS = {
     Phase.CALL: PhaseTraits("call", judged=True, host=True, matrix=True, meaning="time inside the driver call"),
     Phase.WAIT: PhaseTraits(
@@ -120,8 +121,8 @@ PHASE_TRAITS = {
         of_call=False,
     ),
 }
-# The timeline (CUPTI's records of GPU work) measures these phases (parts of a call's latency).
-# A program that measures its GPU time with events keeps the events' figure.
+# Phases (parts of a call's latency) that the timeline (CUPTI's records of GPU work) measures. If a program measures a
+# phase itself with a pair of events, the phase keeps the figure of the events.
 TIMELINE_PHASES = (Phase.START, Phase.EARLY, Phase.GPU)
 # Phases (parts of a call's latency) that verdicts are about.
 JUDGED_PHASES = tuple(phase for phase in Phase if phase.traits.judged)
@@ -179,11 +180,11 @@ class Context:
 
 # The primary context of the session's first GPU, in which probes run by default.
 PRIMARY = Context("primary")
-# The second context in which probes run: made with cuCtxCreate, on the GPU of the primary one.
+# Second context in which probes run: created with cuCtxCreate, on the GPU of PRIMARY.
 SECONDARY = Context("secondary")
-# A third context in which probes run, on the same GPU.
+# Third context in which probes run, on the GPU of PRIMARY.
 THIRD = Context("third")
-# Green context in which probes run: it has some SMs of the primary context.
+# Green context in which probes run: it has a part of the SMs of PRIMARY.
 GREEN = Context("green")
 # The primary context of the session's second GPU.
 PEER = Context("primary", 1)
@@ -301,7 +302,7 @@ class Text:
     value: str
 
 
-# Value of the memory word that ends the wait of a host function, for each kind of wait.
+# Value of ``HostFunction.word`` at which the host function stops waiting, by the name of the function.
 _OPEN_VALUES = {"gate": 1, "mutex": 0}
 
 
@@ -538,7 +539,7 @@ class Channel(NamedTuple):
         return f"{name} of {self.label}" if self.label else name
 
 
-# Length (ns) of a slot: the time in which the victims of one group run, before those of the next group run.
+# Length (ns) of a slot. Groups of victims take turns: during a slot only the victims of one group run.
 SLOT_NS = 100 * MS
 # The GPU's index in the session, and the name of the group.
 SlotGroup = tuple[int, str]

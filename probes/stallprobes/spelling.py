@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Smallest number of letters of an unknown name that is taken as the beginning of a known one.
+# Smallest length (characters) of an unknown name for which a known name that begins with it is suggested.
 _SHORTEST_BEGINNING = 2
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options (besides options for files) that may be given only once: each selects one GPU or one process, so that a second
-# value would be ignored.
-_NAME_ONE = ("--gpu", "--pid")
+# Options (besides options for files) that may be given only once: each selects a single GPU or process, so that
+# one of two values would be ignored.
+_GIVEN_ONCE = ("--gpu", "--pid")
 
 
 class CliCommand(click.Command):
@@ -54,7 +54,7 @@ class CliCommand(click.Command):
             return
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for parameter, times in Counter(order).items():
-            named = isinstance(parameter.type, click.Path) or parameter.opts[-1] in _NAME_ONE
+            named = isinstance(parameter.type, click.Path) or parameter.opts[-1] in _GIVEN_ONCE
             if times > 1 and named and isinstance(parameter, click.Option) and not parameter.multiple:
                 count = "twice" if times == 2 else f"{times} times"
                 raise click.UsageError(f"{parameter.opts[-1]} is given {count}: give it once", ctx)

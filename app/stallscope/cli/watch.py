@@ -31,11 +31,11 @@ _STDOUT = "-"
 MAX_SECONDS = 86_400
 # Default of --slow: shortest duration (µs) of a call for which watch says what the call waited for.
 DEFAULT_SLOW_US = 1000.0
-# Default of --cost: share (%) of its speed that the recording may cost the watched program. Where recording all of
-# the GPU's work would cost more, watch records it only part of the time.
+# Default of --cost: largest slowdown (%) of the watched program by the recording. If the recording of all GPU work
+# would cost more, watch records GPU work only part of the time.
 DEFAULT_COST_PERCENT = 5.0
-# Default of --cost with --calls-only: share (%) of the program's speed that its calls may cost. Launches and other
-# frequent calls are no longer followed once they cost more.
+# Default of --cost with --calls-only: largest slowdown (%) of the watched program by the recording of its calls. Once
+# the recording costs more, watch records launches and other frequent calls only part of the time.
 CALLS_ONLY_COST_PERCENT = 3.0
 # Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000
@@ -131,7 +131,7 @@ _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-pro
 _STARTED = ("--headless", OUTPUT)
 # Options that are valid only with --pid, for a process that runs already.
 _RUNNING = ("--seconds", "--children")
-# Rules for the arguments; the first broken one is reported.
+# Rules for the arguments; the first broken rule is reported.
 _RULES = (
     _Rule(lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
     _Rule(lambda given: given.attach, ("--pid",), "{option} and --attach exclude each other"),

@@ -13,7 +13,7 @@ from stallscope.report.columns import by_column, cut_columns, display_width, pad
 Run = tuple[str, str]
 # Width (columns) of a full bar in the table of blame (an experiment that finds which aggressor causes a stall).
 BAR_WIDTH = 6
-# Glyph of a bar that would round to no column.
+# Glyph of a bar whose width rounds to 0 columns.
 _NO_BAR = "▏"
 # Sort order of the figures (latencies of victims) in the table of blame: by outcome, then the largest ratio first.
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)

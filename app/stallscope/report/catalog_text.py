@@ -145,7 +145,7 @@ def _affected(cause: Cause) -> str:
     return " ".join(["victims", *words]) if words else "all victims"
 
 
-# Words for where the cause of a pattern acts: in the same or another process, context or stream.
+# Words for the place of a cause relative to its victims: in the same or in another process, context or stream.
 _RELATIONS = {"same": "the same", "other": "another"}
 
 

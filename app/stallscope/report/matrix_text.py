@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # Number of victims of one aggressor for which the findings give full figures; other victims get one short figure.
 _VICTIMS_IN_FULL = 2
-# Largest number of cells (one victim beside one aggressor each) that a short report lists as stalled here but not
-# on the reference; the same number for those stalled only on the reference.
+# A short report lists at most this number of cells (one victim beside one aggressor each) that are stalled here but not
+# in the reference, and at most this number of cells that are stalled only in the reference.
 _UNUSUAL_CELLS = 6
 # Largest width (columns) of an aggressor's name at the left of the matrix; a longer name has several lines.
 _NAME_WIDTH = 22
@@ -42,8 +42,8 @@ _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 # Number of blanks between two columns of the matrix.
 _GAP = 2
-# Largest number of lines of a short report. It leaves out causes to keep to this, but shows at least _LEAST_CAUSES
-# of them.
+# Largest number of lines of a short report. To keep this limit, the report leaves out causes, but it shows at least
+# _LEAST_CAUSES causes.
 _MOST_LINES = 75
 # Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3

@@ -17,7 +17,8 @@ from stallscope.report.columns import wrapped
 
 # Smallest width (pixels) of a trace's SVG image.
 NARROWEST = 800
-# Sizes (pixels) in a trace's SVG image: its margin, and the heights of a row, of a row's bars, and of a line of text.
+# Sizes (pixels) in a trace's SVG image. _MARGIN: width of the image's margin. _ROW, _BAR, _LINE: heights of a row, of a
+# bar in a row, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # Width (pixels) of a letter in the font of a trace's SVG image; the room for labels is computed with it.
 _LETTER = 7.23

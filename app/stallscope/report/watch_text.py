@@ -70,23 +70,25 @@ from stallscope.report.text import TextWriter
 
 # Largest width (columns) of a program's command line as the title of its report.
 _LONGEST_TITLE = 100
-# Largest number of headlines in the report of watch, for each of: threads, sequences (threads that call by turns),
-# processes and MPI ranks.
+# Largest number of headlines in the report of watch, for each of: threads, sequences (threads that take turns to call
+# the driver), processes and MPI ranks.
 _MOST_HEADLINES = 5
 # Largest width (columns) of the bar that shows into which parts a sequence's time is divided.
 _WIDEST_BAR = 80
 # _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
-# Largest numbers of (source lines, places where the program waits) that the report shows for a sequence (threads
-# that call by turns): _MOST_OF_FIRST for a process's first sequence, _MOST_OF_OTHERS for each other one.
+# Largest numbers of (source lines, places where the program waits) that the report shows for a sequence (threads that
+# take turns to call the driver). _MOST_OF_FIRST: for a process's first sequence. _MOST_OF_OTHERS: for each other
+# sequence.
 _MOST_OF_FIRST, _MOST_OF_OTHERS = (5, 3), (2, 1)
 # Largest number of sentences in the report that name a call which blocks calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines in the report for a sequence's sentence on its steps and for the program's source lines
-# that cost it time. The first source line is always shown. A report on one sequence then fits a screen of 40 lines.
+# Largest number of lines that two parts of a sequence's report take together: the sentence on its steps, and the list
+# of the program's costly source lines. The first source line is always listed. With this limit, a report on a single
+# sequence fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
-# Smallest share (0 to 1) of its time that a thread must have lost to slow calls to get a headline. If no thread
-# has, only the one with the largest share gets a headline.
+# Smallest share (0 to 1) of its time that a thread must have lost to slow calls to get a headline. If no thread has
+# lost this share, only the thread with the largest share gets a headline.
 _LEAST_SHARE = 0.005
 # Columns of the table of causes.
 _CAUSE_COLUMNS = (

@@ -239,7 +239,7 @@ _COPY = Action("copy", "y", "copy report", "Copy a text report of the view to th
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
 # Actions that the screens with probes share, except the actions that open another view.
-_PROBE_KEYS = (_COPY, _RESTART, *_EVERYWHERE)
+_PROBE_SCREEN_ACTIONS = (_COPY, _RESTART, *_EVERYWHERE)
 # Description of the key that selects the victim with the worst stall.
 _WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
 # Actions of the first screen.
@@ -292,7 +292,7 @@ MONITOR_ACTIONS = (
         Action("clear", "l", "clear", "Clear window, history and log. The baseline stays."),
     ),
     *_GO_TO,
-    *_in(Group.OTHER, Action("gpu", "u", "GPU", "Select the GPU.", 0, True), *_PROBE_KEYS),
+    *_in(Group.OTHER, Action("gpu", "u", "GPU", "Select the GPU.", 0, True), *_PROBE_SCREEN_ACTIONS),
 )
 PATTERNS_ACTIONS = (
     *_in(
@@ -398,7 +398,7 @@ TIMELINE_ACTIONS = (
     ),
     *_GO_TO,
     _added("trace_export", "E", "export", "Write the span to a file: text, SVG, or for Perfetto.", 13),
-    *_PROBE_KEYS,
+    *_PROBE_SCREEN_ACTIONS,
 )
 
 
@@ -484,7 +484,8 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
-# Title of each view on the first line of the screen; the demo has none, as it is no view.
+# Title of each screen in the help and in the list of views on the screen's first line. The list does not contain the
+# demo, so that only the help has the demo's title.
 TITLES: Mapping[str, str] = {
     "monitor": "Live",
     "patterns": "Patterns",

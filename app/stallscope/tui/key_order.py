@@ -21,8 +21,8 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Period (s) of two checks: whether the widget that was sent a key still exists, since a removed one never answers;
-# and whether a screen that loads still holds back keys.
+# Period (s) of two checks: whether the widget to which a key was sent still exists, since a removed widget never
+# answers; and whether a screen that loads still holds back keys.
 _LOST_S = 0.02
 # Longest time (s) that later keys wait for the action of a key; then they are handled although the action still runs.
 _LONGEST_S = 0.5

@@ -16,11 +16,11 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
-# Indices of black and white in the palette of 16 colors, and number of steps in which a color is shifted to one of them
-# until its contrast suffices.
+# _BLACK, _WHITE: indices of black and white in the palette of 16 colors. _STEPS: number of steps in which a color is
+# shifted to black or white until its contrast suffices.
 _BLACK, _WHITE, _STEPS = 0, 15, 16
-# Smallest contrast of text to its background. Light grey on white, which terminals make lighter than Rich assumes, has
-# 2.3; dark grey on black has 2.8.
+# Smallest contrast ratio of text to its background. Dark grey on black (2.8) stays as it is. Light grey on white (2.3)
+# becomes darker, because terminals show a lighter grey than Rich assumes.
 _LEAST_CONTRAST = 2.5
 # Replacements of characters on a screen without Unicode.
 _ASCII = str.maketrans(

@@ -26,7 +26,7 @@ SIGNALS = (
 )
 # Signals that end the screen even if they are ignored: nobody could end it otherwise once its terminal is gone.
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# Exit code, less the signal's number, of a program that a signal ended.
+# A program that signal n ended has the exit code SIGNAL_BASE + n, as in shells.
 SIGNAL_BASE = 128
 # Longest time (s), by signal, that the screen may take to end in order; then it is ended by force. After SIGHUP the
 # terminal is gone, so that the last writes to it can hang.

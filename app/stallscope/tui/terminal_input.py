@@ -15,11 +15,11 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# Time (s) without any input but typed text after which a paste counts as ended although its end sequence is missing.
+# A paste without an end sequence counts as ended after this time (s), in which nothing but typed text has arrived.
 PASTE_S = 1.0
-# Smallest number of bytes in one read that stallscope takes for a part of a paste. With fewer, and no escape
-# character, it takes them for typed text.
-_TYPED_BYTES = 16
+# Smallest number of bytes in one read that count as a part of a paste. Fewer bytes without an escape character count as
+# typed text.
+_PASTE_BYTES = 16
 # Control sequence that ends a paste.
 _PASTE_END = "\x1b[201~"
 # Largest coordinate (column or line) that is accepted in a mouse event; no terminal is larger.
@@ -46,7 +46,7 @@ class InputDecoder:
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages of ``data``, which continues the earlier data."""
-        if len(data) >= _TYPED_BYTES or b"\x1b" in data:
+        if len(data) >= _PASTE_BYTES or b"\x1b" in data:
             self._sent_s = self._clock()
         messages: list[Message] = []
         # One sequence after the other, so that an unreadable sequence does not take another with it.

@@ -27,7 +27,7 @@ HOLD_NS = 5 * MS
 # Pause (ns) of the aggressor mutex-holder between the release of its mutex and the next lock.
 _PAUSE_NS = 1 * MS
 
-# Memory words that a host function increments: each time that it ran, and each time that its wait timed out.
+# Memory words that a host function increments: _CALLS each time that it ran, _FORCED each time that its wait timed out.
 _CALLS, _FORCED = Word("calls"), Word("forced")
 # Mutex that the aggressor mutex-holder and the host function of callback-mutex take in turn.
 _MUTEX = Word("mutex", shared=True)

@@ -53,7 +53,7 @@ MAP_PRIVATE_ANONYMOUS = 0x22
 ERROR_NOT_READY = 600
 # Duration (ns) of the kernel that stands for a reduction, whose result is read back.
 REDUCTION_NS = 5 * MS
-# Size (bytes) of the result of a reduction, which a program reads back to decide on.
+# Size (bytes) of the result of a reduction. A program reads the result back and decides by it how to continue.
 SCALAR_BYTES = 4
 
 # Hardware that the read-back of a scalar may use.

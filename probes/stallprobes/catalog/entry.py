@@ -29,10 +29,10 @@ from stallprobes.model import (
 VICTIM_PERIOD_NS = 1 * MS
 # Position of a probe in the table of the default check, if its entry gives none: after all others.
 LAST = 1_000_000
-# Name of a stream that no other probe uses. In a probe's name it follows "/".
+# Name of a stream that no other probe uses. In a probe's name, a stream follows "/".
 OWN = "own"
-# Name of the primary context of the second process. In a probe's name it follows "@"; documents use it for the
-# process too.
+# Name of the primary context of the second process. In a probe's name, a context follows "@". Documents also use this
+# name for the process.
 SECOND_PROCESS = "second-process"
 
 
@@ -114,8 +114,8 @@ HARDWARE_LABELS = {
 }
 
 
-# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes its data, so that the
-# copy waits, as kernels do, until the GPU changes over to its context. Copy engines need no change-over.
+# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes the data of such a
+# copy. So the copy waits, like a kernel, until the GPU changes over to its context. Copy engines need no change-over.
 _INLINE_BYTES = 65_536
 
 

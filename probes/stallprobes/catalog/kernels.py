@@ -107,7 +107,8 @@ _NO_FREE_SM = Cause(
 )
 
 
-# Memory words that receive the handles of an instantiated graph and a loaded module, for the calls that destroy them.
+# Memory words that receive handles, for the calls that destroy the objects: _EXECUTABLE the handle of an instantiated
+# graph, _MODULE the handle of a loaded module.
 _EXECUTABLE, _MODULE = Word("exec"), Word("module")
 
 

@@ -20,15 +20,15 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
-# Period (ns) of the bursts of launches. It is no multiple of a victim's period: with a multiple, either all bursts or
-# none would meet a victim's calls.
+# Period (ns) of the bursts of launches. The period is not a multiple of a victim's period: with a multiple, either all
+# bursts or none would meet a victim's calls.
 BURST_PERIOD_NS = 40_900 * US
 # Number of launches in a burst.
 BURST = 64
 # Number of streams on which the aggressor with many streams launches.
 STREAMS = 16
-# Number of launches in a series. The first launch follows a pause and finds cold caches; with fewer launches in a
-# series, more than a tenth of all would be first ones.
+# Number of launches in a series. The first launch of a series follows a pause and finds cold caches. With fewer
+# launches in a series, more than a tenth of all launches would find cold caches.
 SERIES = 10
 
 

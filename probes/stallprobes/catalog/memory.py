@@ -42,7 +42,7 @@ PIECES = 16
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL
 # Attribute CU_MEMPOOL_ATTR_RELEASE_THRESHOLD of a pool.
 _RELEASE_THRESHOLD = 4
-# Memory words that receive the address or the handle of new memory, for the call that frees it.
+# Memory words for the call that frees new memory: _ADDRESS receives the address of the memory, _HANDLE the handle.
 _ADDRESS, _HANDLE = Word("address"), Word("handle")
 
 

@@ -15,23 +15,24 @@ from stallprobes.model import MS, Needs, Op, Program, Role, Word
 KINDS = (1, 2, 4, 10)
 # Flag of cuptiActivityFlushAll (CUPTI_ACTIVITY_FLAG_FLUSH_FORCED): CUPTI also returns incomplete buffers.
 _FORCED = 1
-# Arguments of the native helper discard_records: it discards the records in buffers that CUPTI has returned, or all.
+# Arguments of the native helper discard_records: with _COMPLETED, it discards the records in buffers that CUPTI has
+# returned; with _ALL, it discards all records.
 _COMPLETED, _ALL = 0, 1
 
-# Duration (ns) of one iteration of a profiling aggressor. It is shorter than the time that an engine has to stop.
-# The sleeps in an iteration are calls of it too, because a check counts an aggressor as not running if for 250 ms
-# it has no call in flight and ends no iteration.
+# Duration (ns) of one iteration of a profiling aggressor. The duration is shorter than the time that an engine has to
+# stop. The aggressor sleeps inside calls, because a check counts an aggressor as not running if the aggressor has no
+# call in flight and ends no iteration for 250 ms.
 ITERATION_NS = 400 * MS
-# Length (ns) of each profile of the aggressor profiler-sessions, and of the rest after each.
+# Length (ns) of each profile of the aggressor profiler-sessions, and of the pause after each profile.
 SESSION_NS = 20 * MS
 # Number of profiles in an iteration of the aggressor profiler-sessions.
 SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 # Length (ns) of the only profile in an iteration of the aggressors profiler-ended and profiler-detached.
 PROFILE_NS = 5 * MS
-# Longest wait (ns) of a profiling aggressor for the CUPTI mutex, which a few other profilers may hold before it.
+# Longest wait (ns) of a profiling aggressor for the CUPTI mutex. A few other profilers may hold the mutex first.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A thread that waits for the mutex polls
-# it at shorter intervals than this, so it can take the mutex in the pause.
+# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A thread that waits for the mutex polls at
+# shorter intervals, so it can take the mutex in the pause.
 _PAUSE_NS = 1 * MS
 
 # Mutex for CUPTI, whose state is common to the whole process: only the thread that holds it profiles.

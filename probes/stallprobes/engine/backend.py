@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 # Nanoseconds in a millisecond.
 MS = 1_000_000
 GIB = 1 << 30
-# Prefix of the function names in programs of probes that profile their own process.
+# Prefix of CUPTI's functions in the program of a probe that profiles its own process.
 CUPTI = "cupti:"
 # Function in a probe's program that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
-# Function in a probe's program that launches a graph. Detaching CUPTI while it runs loses the context
-# (CUDA_ERROR_LAUNCH_FAILED), so a session is refused in which one process would do both.
+# Function in a probe's program that launches a graph. Detaching CUPTI while a graph runs loses the context
+# (CUDA_ERROR_LAUNCH_FAILED). So a session is refused if one process would both launch graphs and detach CUPTI.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

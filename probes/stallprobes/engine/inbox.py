@@ -12,8 +12,8 @@ from stallprobes.engine.process import EngineProcess, engine_lost
 from stallprobes.errors import EXIT_ENGINE, EngineFailed, Unsupported
 from stallprobes.records.timeline import OFF
 
-# Period (s) at which a thread that waits for the engine's start checks whether a signal has stopped the engine. The
-# time for which it is stopped does not count as waiting.
+# Period (s) at which a thread that waits for the engine's start checks whether a signal has stopped the engine. Time in
+# which the engine is stopped does not count as waiting.
 _STEP_S = 0.5
 
 

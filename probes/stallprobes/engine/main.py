@@ -49,8 +49,8 @@ STOP_S = 0.7
 # Longest wait (s) for the end of the second process, which the engine starts for probes that do not run in its own
 # process. STOP_S and this wait must together be shorter than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
-# Longest wait (s) of the engine, before the first call of its probes, until CUPTI records. Without a limit, a CUPTI
-# that hangs would block the engine.
+# Longest time (s) for which the engine waits until CUPTI records, before the first call of its probes. Without a limit,
+# a hanging CUPTI would block the engine.
 TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.

@@ -36,12 +36,12 @@ _CRASH_REPORT = "Fatal Python error:"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Longest wait (s) for the end of a killed engine and of the thread that reads its messages.
 _REAP_S = 0.4
-# Longest wait (s) for the end of an engine's process after its control socket has closed. The driver's cleanup can take
-# all of it on a busy machine.
+# Longest wait (s) for the end of an engine's process after its control socket has closed. On a busy machine, the
+# driver's cleanup can take this long.
 _EXIT_S = 2.0
 # Smallest number of a file descriptor that is passed on to a process: 0 to 2 are stdin, stdout and stderr.
 _FIRST_FREE_FD = 3
-# States of a stopped process in /proc: by a signal, and by a debugger.
+# States of a stopped process in /proc: T after a signal, t under a debugger.
 _STOPPED = ("T", "t")
 
 

@@ -20,8 +20,9 @@ from stallprobes.model import Buffer, Probe, Process, Space
 
 # Longest wait (s) until the second process is ready. It is shorter than a session's wait for its engine.
 _READY_S = 25.0
-# Largest number of the engine's polls (every 20 ms) in a row without a heartbeat of the second process, which is then
-# killed. Polls are counted and not time, so that a suspension of both processes is no silence.
+# Largest number of consecutive polls (every 20 ms) without a heartbeat of the second process. After more polls, the
+# engine kills the second process. The limit counts polls instead of time, so that a suspension of both processes does
+# not count as silence.
 _SILENT_POLLS = 500
 # Longest wait (s) for the end of the killed second process.
 _REAP_S = 0.5

@@ -32,13 +32,13 @@ from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses,
 _STOP_S = 1.0
 # Longest wait (s) for the engine's start.
 _START_S = 30.0
-# Additional wait (s) for the start of an engine with a timeline, since the engine itself waits so long for CUPTI.
+# Additional wait (s) for the start of an engine with a timeline. The engine waits up to this long for CUPTI.
 _TIMELINE_S = 10.0
-# Longest time (s) without a change of the engine's heartbeat while a session waits for its answer. After it the
-# session raises EngineFailed.
+# Longest time (s) without a change of the engine's heartbeat while a session waits for the engine's answer. After this
+# time, the session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) at which a session checks two conditions while it waits: whether its caller wants to end a call of an
-# object in the engine's process, and whether an engine that a signal had stopped runs again.
+# Period (s) at which a waiting session checks two conditions: whether its caller wants to end a call of an object in
+# the engine's process, and whether an engine that was stopped by a signal runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
 _RECORDS_S = 0.002

@@ -32,7 +32,8 @@ _PR_SET_TIMERSLACK = 29
 _SETTLE_STEP_S = 0.001
 # Period (s) at which the engine checks whether all loops are held (begin no iteration).
 _HOLD_STEP_S = 0.0005
-# States of a loop that makes no further calls. A hold (after which no loop begins an iteration) does not wait for it.
+# States in which a loop makes no further calls. A hold (after which no loop begins an iteration) does not wait for a
+# loop in such a state.
 _WITHOUT_CALLS = (ProbeState.ENDED, ProbeState.ERROR)
 
 

@@ -138,13 +138,14 @@ _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
 # Byte patterns in JSON text that may stand for a control character: _ESCAPED finds its escape sequence, _C1 finds a
 # character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Beginning of an escape sequence in JSON text: the backslash and the next character, or ``\u00``, with which the
-# escape sequences of most control characters begin.
+# Beginning of an escape sequence in JSON text: ``\u00`` for most control characters, else the backslash and the next
+# character.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
-# The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other
-# one.
+# The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other escape
+# sequence.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
-# LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too long.
+# A quote, then LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too
+# long.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')

@@ -16,9 +16,9 @@ from stallprobes.errors import DamagedData, OversizedData
 
 # Largest size (bytes) of a piece of decompressed text.
 PIECE = 1 << 16
-# Number of compressed bytes that one zlib call gets. If the call fails, all text that it has decompressed is lost, so
-# the number is small.
-_COMPRESSED = 1 << 12
+# Number of compressed bytes that one zlib call gets. If the call fails, the text that the call has decompressed is
+# lost, so the number is small.
+_INPUT_BYTES = 1 << 12
 
 
 class Compression(Enum):
@@ -88,7 +88,7 @@ class DecompressedStream:
     def _decompressed(self) -> bytes:
         assert self._decompressor is not None
         while not self.complete:
-            data = self._pending or self._file.read(_COMPRESSED)
+            data = self._pending or self._file.read(_INPUT_BYTES)
             try:
                 piece = self._decompressor.decompress(data, PIECE) if data else self._decompressor.flush()
             except zlib.error as error:
@@ -107,7 +107,7 @@ class DecompressedStream:
         """Continue with the next member of a gzip file, if there is one; the zeros of a tape are no member."""
         if self._compression is Compression.GZIP:
             while not (rest := rest.lstrip(b"\0")):
-                if not (rest := self._file.read(_COMPRESSED)):
+                if not (rest := self._file.read(_INPUT_BYTES)):
                     break
             else:
                 self._decompressor, self._pending = zlib.decompressobj(Compression.GZIP.value), rest
@@ -115,15 +115,15 @@ class DecompressedStream:
         self._pending, self.complete = b"", True
 
 
-# End of the names of files that are compressed.
-COMPRESSED = ".gz"
+# Suffix of the name of a file that is written compressed.
+_GZIP_SUFFIX = ".gz"
 # Value of zlib's wbits argument that selects the gzip format: 16 plus the size of the window.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 
 
 def for_name(path: Path | str, chunks: Iterable[bytes]) -> Iterable[bytes]:
     """``chunks`` as the file ``path`` holds them: compressed if its name ends in ``.gz``."""
-    return _compressed(chunks) if Path(path).suffix.lower() == COMPRESSED else chunks
+    return _compressed(chunks) if Path(path).suffix.lower() == _GZIP_SUFFIX else chunks
 
 
 def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:

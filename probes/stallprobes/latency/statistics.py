@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 # Smallest number of degrees of freedom at which the normal distribution replaces Student's t.
 MANY = 200
-# Number of rounds in which outliers are left out of the variances to which a prior is fitted. Each round uses the
-# fit of the one before.
+# Number of rounds that remove outliers from the variances before a prior is fitted. Each round finds the outliers by
+# the fit of the previous round.
 _ROUNDS = 4
-# Share of the sum so far up to which a term counts as negligible: an exact test's sum of probabilities ends with
-# the first such term.
+# Largest ratio of a term to the sum so far at which the summation of an exact test's probabilities stops. Further
+# terms do not change the sum.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

@@ -33,8 +33,9 @@ from stallprobes.recording.observation import SIM, EngineCondition, Observation,
 from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
-# Shortest time (ns) between two observations that the analyzer keeps for its window; of closer ones it keeps the
-# latest. A screen observes at most 30 times in a second, so only a recording can have closer ones.
+# Shortest time (ns) between two observations that the analyzer keeps for its window. If observations are closer, the
+# analyzer keeps the latest. A screen observes at most 30 times per second, so only a recording can have closer
+# observations.
 _CLOSEST_NS = 16 * MS
 
 

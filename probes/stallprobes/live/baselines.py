@@ -18,8 +18,8 @@ from stallprobes.recording.observation import ProbeSet
 # Time (ns) for which a probe must run without any aggressor before its baseline window begins. The first calls after a
 # switch are slow.
 SETTLE_NS = 500 * MS
-# Length (ns) that no window reaches. A complete baseline is extended by further windows, and each may end only at a
-# judgement (evaluation) of the victims: at any other snapshot its planned length is this one.
+# Length (ns) that no window reaches. Further windows extend a complete baseline. Such a window may end only when the
+# victims are judged (evaluated): at all other snapshots its planned length is _NEVER.
 _NEVER = 1 << 62
 
 

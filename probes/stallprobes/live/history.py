@@ -26,13 +26,13 @@ BINS = DECADES * PER_DECADE
 # Length (ns) of a time slot of the latency history. The history counts all calls of a slot together.
 SLOT_NS = 100_000_000
 
-# Largest number of history slots that one observation fills. After a longer time without observation, it is unknown in
-# which slots the calls ended, so all count in the last slot.
+# Largest number of history slots that one observation fills. After a longer time without an observation, the slots in
+# which the calls ended are unknown, so all calls count in the last slot.
 MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]
 Nanoseconds = NDArray[np.int64]
-# Age in the history's table that means that no call was in flight in the slot.
+# Value in the history's table of ages for a slot in which no call was in flight.
 _NO_AGE = -1
 
 

@@ -25,14 +25,15 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest times (ns) between the switch of an aggressor and the first slow call of a stall. Up to _WITH_SWITCH_NS the
-# verdict says that the stall began after the switch, up to _PROBABLY_NS that the aggressor is the probable cause.
+# Longest times (ns) between switching on an aggressor and the first slow call of a stall. Up to _WITH_SWITCH_NS, the
+# verdict says that the stall began after the switch. Up to _PROBABLY_NS, the verdict names the aggressor as the
+# probable cause.
 _WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
-# Shortest time (ns) between the switches of the last two aggressors before a stall. If they were switched on closer
-# together, the stall is assigned to neither.
+# Shortest time (ns) between switching on the last two aggressors before a stall. If the time is shorter, the stall is
+# assigned to neither aggressor.
 _AT_ONCE_NS = 100 * MS
-# A stall whose latency exceeds its largest one so far by more than this factor counts as a new stall: its begin is
-# searched again.
+# A stall counts as a new stall if its latency exceeds its largest earlier latency by more than this factor. The begin
+# of the stall is then searched again.
 _GROWTH = 3.0
 
 

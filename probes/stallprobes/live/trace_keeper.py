@@ -20,11 +20,11 @@ from stallprobes.verdicts.kinds import VerdictKind
 
 # Largest number of traces in a minute that are cut from a live timeline.
 MOST_A_MINUTE = 10
-# Length (ns) of the time before a verdict's entry in the log in which the calls that caused the verdict are
-# searched. The slowest of them gets a trace.
+# Time (ns) before the log entry of a verdict in which the calls that caused the verdict are searched. The slowest of
+# these calls gets a trace.
 _VERDICT_NS = 1_500 * MS
-# Longest time (ns) for which a trace of a slow call waits for the GPU's records. After it the trace is made without
-# them.
+# Longest time (ns) for which a trace of a slow call waits for the GPU's records. After this time, the trace is made
+# without the records.
 _PATIENCE_NS = 1_000 * MS
 
 

@@ -20,21 +20,21 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import DRIFT_CAUSE, without_remedy
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Time (ns) between two judgements (evaluations) of all victims. They are rarer while nobody reads the screen; then
-# each one counts as several.
+# Time (ns) between two judgements (evaluations) of all victims. While nobody reads the screen, judgements are rarer,
+# and each judgement counts as several.
 JUDGE_NS = 200 * MS
-# Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judges a window of 1
-# s, and the windows of the first and the last of them do not overlap.
+# Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judgement covers a
+# window of 1 s. With this number, the windows of the first and the last judgement do not overlap.
 _LASTING = 7
-# Largest time (ns) by which a judgement may come early: they are due JUDGE_NS after each other.
+# Largest time (ns) by which a judgement may come earlier than JUDGE_NS after the previous judgement.
 JITTER_NS = 20 * MS
 # Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged.
 _FOUND = 2
 # Number of consecutive judgements that must miss a logged verdict before its entry ends.
 _MISSING = 3
-# Switching an aggressor proves that it caused a stall if the stall was first found at most this time (ns) after it
-# was switched on, and the stall's log entry ended at most this time after it was switched off. The time covers the
-# window, the judgements, and the start or end of the aggressor's work.
+# Longest time (ns) for the proof that an aggressor caused a stall. The stall must be found within this time after the
+# aggressor was switched on, and its log entry must end within this time after the aggressor was switched off. The time
+# covers the window, the judgements, and the start or end of the aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
 # Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64

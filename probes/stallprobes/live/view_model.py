@@ -18,8 +18,8 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# Time (s) until a probe has enough calls for a baseline or a verdict, above which the screen shows this time in
-# minutes instead of seconds.
+# Limit (s) above which the screen shows a remaining time in minutes instead of seconds: the time until a probe has
+# enough calls for a baseline or a verdict.
 _MINUTES_FROM_S = 100
 
 

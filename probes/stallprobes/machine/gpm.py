@@ -19,7 +19,7 @@ from stallprobes.machine import nvml
 
 # Time (s) between two samples of the GPM counters. Sampling every 0.2 s changed the p50 of a launch by -1.7 % (-3.9 to
 # 1.4 %) and of a pinned copy by 1.4 % (-0.6 to 3.3 %), in 220 pairs of windows on an H200 (driver 580.159.04,
-# 2026-11-28, tests/benchmarks/bench_gpm.py). This does not exclude 2 %, so the period is longer.
+# 2026-11-28, tests/benchmarks/bench_gpm.py). Both ranges contain changes of more than 2 %, so the period is longer.
 PERIOD_S = 0.5
 # Time (s) between the two GPM samples that ``ask`` takes. A counter's value needs two samples.
 _ASK_S = 0.1

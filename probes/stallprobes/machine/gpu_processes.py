@@ -29,18 +29,18 @@ from stallprobes.machine.processes import PROC, ProcessStatus
 _SAMPLES_S = 2.0
 # Largest share of one CPU core for scanning the open files of all processes. It limits how often the scan is repeated.
 _SCAN_SHARE = 0.05
-# Times (s) for which stallscope keeps the answer to whether it can attach to a process: _ALLOWED_S for yes, and
-# _REFUSED_S for no, because the reason (such as a debugger) may end. To find the answer it reads the process's
-# memory map, which delays the process's mmap calls.
+# Times (s) after which stallscope checks again whether it can attach to a process: _ALLOWED_S if it can, _REFUSED_S if
+# it cannot, because the reason (such as a debugger) may end. The check reads the process's memory map, which delays the
+# process's mmap calls.
 _ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# GPU number of a process that has only /dev/nvidiactl open, and no GPU. It is above all real numbers, so the
+# GPU number of a process that has only /dev/nvidiactl open, and no GPU. It is larger than every real GPU number, so the
 # process is last in the list.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 
-# Reason why a process of this stallscope cannot be attached.
+# Reason why stallscope cannot attach to a process that belongs to the running stallscope.
 OWN_REFUSAL = "it belongs to this stallscope, which measures with it: select another process."
-# Reason why a process that NVML lists, and /proc does not, cannot be attached.
+# Reason why stallscope cannot attach to a process that NVML lists but /proc does not.
 NOT_VISIBLE_REFUSAL = (
     "it is outside this container, hidden from this user, or has ended and its memory stays: run stallscope on the "
     "host, or with sudo."

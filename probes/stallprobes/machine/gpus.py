@@ -19,7 +19,7 @@ from stallprobes.machine import libcuda_survey, nvml
 
 # Words for the driver's compute modes.
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-# Longest time (s) to wait for an answer of libcuda, and then again for one of NVML.
+# Longest wait (s) for the answer of libcuda. The wait for the answer of NVML has the same limit.
 _ANSWER_S = 20.0
 # Longest time (s) of the survey of all GPUs, which asks libcuda and NVML one after the other.
 SURVEY_S = 2 * _ANSWER_S

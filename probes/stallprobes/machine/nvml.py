@@ -12,9 +12,10 @@ from typing import Any
 
 from stallprobes.errors import NvmlUnavailable
 
-# Functions without which nvidia-ml-py is too old.
+# Functions that stallscope needs. A release of nvidia-ml-py without them is too old.
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
-# First release of the package "pynvml" without a module of its own: it only depends on nvidia-ml-py.
+# First major version of the package "pynvml" that is no fork of nvidia-ml-py: it has no module of its own, and depends
+# on nvidia-ml-py.
 FORK_ENDS = 12
 
 # Error codes of NVML (nvmlReturn_t).

@@ -27,7 +27,8 @@ _HOST_NAMESPACE = "pid:[4026531836]"
 _COMMAND_BYTES = 4096
 # Longest wait (s) for a process's command line, which usually takes microseconds to read.
 _COMMAND_S = 1.0
-# Processes (folder in /proc, start time) whose command line was not there within _COMMAND_S; it is not read again.
+# Processes (folder in /proc, start time) whose command line could not be read within _COMMAND_S. The thread that reads
+# it still waits, so the command line is not read again.
 _WAITING: set[tuple[Path, int]] = set()
 # Path of an NVIDIA device file. It shows which GPUs a process has open.
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")

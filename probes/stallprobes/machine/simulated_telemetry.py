@@ -13,8 +13,8 @@ from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnap
 
 # UUID of the simulated GPU.
 SIMULATED_UUID = "SIMULATED"
-# Telemetry readings of the simulated GPU, in the order in which the engine writes them. The engine writes whole
-# numbers: the reading times the factor.
+# Telemetry readings of the simulated GPU (name, factor), in the order in which the engine writes them. The engine
+# writes whole numbers: the reading times the factor.
 SENSORS = (
     ("utilisation_percent", 1),
     ("sm_clock_mhz", 1),

@@ -25,8 +25,7 @@ HANGING_AFTER_S = 1.0
 RETRY_S = 5.0
 # Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
 UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) of the GPM counters' readings while stallscope does not read these counters: a reading then only says
-# why it has no value.
+# Period (s) at which stallscope repeats why the GPM counters have no values, while it does not read the GPM counters.
 _REPEATED_S = 60.0
 # States of the telemetry, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]

@@ -33,8 +33,8 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
-# Largest size (bytes) of a check's document that is read: LARGEST for one machine, LARGEST_PER_HOST for each host of a
-# merged check. A check of one machine has 6 MB, a merged one less per host.
+# Largest size (bytes) of a check's document that is read: LARGEST, plus LARGEST_PER_HOST for each host of a merged
+# check. A check of one machine has 6 MB; a merged check has less than this per host.
 LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
 # Largest number of hosts of a merged check.
 MOST_HOSTS = 10_000
@@ -46,10 +46,10 @@ _GZIP = b"\x1f\x8b"
 _LAST = "last-check.txt"
 # Name of a check's schema, without its version.
 _NAME = "stallscope.check"
-# Beginning of a recording, by which one is distinguished from a check.
+# Pattern of the beginning of a recording, which distinguishes a recording from a check.
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
-# Schemas of what `stallscope run` and `doctor` write with --json; the error names such a file if it is given as a
-# check.
+# Schemas of the files that `stallscope run --json` and `stallscope doctor --json` write. If such a file is given as a
+# check, the error message names the command that writes it.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 # Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The parts before and
 # after it are read separately.

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 # Schema of the JSON document of a check, with the number of its version.
 CHECK_SCHEMA = "stallscope.check/3"
-# Largest number of cells (each a victim beside aggressors), and of verdicts, in a check's JSON document.
+# Limits of a check's JSON document: MOST_CELLS is the largest number of cells (each a victim beside aggressors),
+# MOST_VERDICTS the largest number of verdicts.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Largest number of repeats for each host, and of different names of channels (kinds of latency), in the JSON
-# document of a check that is read. MOST_REPEATS is ten times the number of repeats that a check has; MOST_CHANNELS
-# is far above a probe's channels, some twenty.
+# Limits of the JSON document of a check that is read: MOST_REPEATS is the largest number of repeats for each host,
+# MOST_CHANNELS the largest number of different names of channels (kinds of latency). A check has a tenth of
+# MOST_REPEATS. A probe has some twenty channels, far fewer than MOST_CHANNELS.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 # Names of the phases (parts of a call's latency) with which the name of a channel (kind of latency) may begin.

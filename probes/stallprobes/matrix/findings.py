@@ -12,7 +12,7 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
 # Results of cells (each a victim beside aggressors) in the order in which a report gives their numbers: the worst
-# first, what was not measured last.
+# results first, cells that were not measured last.
 KIND_ORDER: tuple[CellKind, ...] = (
     *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
     Status.INVALID,

@@ -23,12 +23,13 @@ from stallprobes.patterns.naming import by_name, probe_name
 from stallprobes.verdicts.candidates import AggressorGroup, Effect, KnownEffects
 from stallprobes.verdicts.evidence import SLOWER, STALLED
 
-# By a reference (recorded checks), an aggressor slows a victim if the ratio to the baseline is at least this in one
-# of the checks. There is one limit for each percentile.
+# Smallest ratio to the baseline, by percentile, with which an aggressor counts as slowing a victim. A single check of a
+# reference (recorded checks) with this ratio suffices.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Largest stall that one aggressor alone explains (as a ratio to the baseline), as a multiple of the largest one
-# that a check or reference recorded beside this aggressor. On 57 mixtures of aggressors on an H200, and the same
-# ones simulated, no wrong aggressor was named with 2 to 4; with 5 one was.
+# Limit of the stall (as a ratio to the baseline) that one aggressor alone explains, as a multiple of the largest stall
+# that a check or reference recorded beside this aggressor. For 57 mixtures of aggressors on an H200, and for the same
+# mixtures simulated, no wrong aggressor was named with a limit of 2 to 4. With a limit of 5, one wrong aggressor was
+# named.
 _BEYOND = UNUSUAL_FACTORS[Quantile.P99]
 
 

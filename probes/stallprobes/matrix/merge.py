@@ -35,11 +35,11 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Order of preference for the status of a merged cell (a victim beside aggressors): the first of these that the cell
-# has on one of the merged hosts.
+# Order in which the statuses on the merged hosts determine the status of a merged cell (a victim beside aggressors):
+# the cell gets the first status in this list that it has on any of the hosts.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-# Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up at a time. It limits the
-# memory.
+# Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up at a time. A limited number
+# limits the memory.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
 

@@ -16,20 +16,20 @@ from stallprobes.latency.window import ChannelMap
 from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
-# Percentiles of the medians of a victim's baseline windows. The ratio of the two is the spread of the baseline.
-# They leave out the extremes, so that one slow window does not determine the spread.
+# Percentiles of the medians of a victim's baseline windows. The spread of the baseline is the ratio of the percentile
+# _HIGH to the percentile _LOW. Both leave out the extremes, so that one slow window does not determine the spread.
 _LOW, _HIGH = 5.0, 95.0
 # Smallest number of baseline windows from which their spread is computed.
 _FEWEST_WINDOWS = 4
-# Percentiles of a latency in the baseline windows (without aggressors). They are the ends of the range in which the
-# machine varies by itself: a comparison reports a change between two values in it as unsure.
+# Percentiles of a latency in the baseline windows (without aggressors): the machine's own variation ranges from
+# _RANGE_LOW to _RANGE_HIGH. A comparison reports a change between two values in this range as unsure.
 _RANGE_LOW, _RANGE_HIGH = 10.0, 90.0
-# Smallest number of baseline windows from which the range is computed in which the machine varies by itself.
+# Smallest number of baseline windows from which the range from _RANGE_LOW to _RANGE_HIGH is computed.
 _FEWEST_FOR_RANGE = 20
 # Channel (kind of latency) of the time inside calls.
 _CALL = Channel(Phase.CALL)
-# Smallest number of calls, for each percentile of their latency, with which a baseline window counts for the range
-# in which the machine varies by itself.
+# Smallest number of calls, by percentile of their latency, with which a baseline window counts for the range from
+# _RANGE_LOW to _RANGE_HIGH.
 _ENOUGH = {Quantile.P50: ENOUGH_CALLS, Quantile.P99: 50}
 
 

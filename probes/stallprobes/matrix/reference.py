@@ -33,15 +33,16 @@ from stallprobes.verdicts.kinds import VerdictKind
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases (parts of a call's latency) for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# Smallest number of a reference's checks that must have measured a victim beside an aggressor, so that the
-# reference states whether it stalls: one check shows no agreement.
+# Smallest number of a reference's checks that must have measured a victim beside an aggressor. With fewer checks, the
+# reference does not state whether the victim stalls: a single check shows no agreement.
 LEAST_CHECKS = 2
-# Factors, by percentile, for an unusual latency: its ratio to the baseline is at least this many times the highest
-# ratio in the checks of a reference, or at least this many times smaller than the lowest one. Smaller factors would
-# include ratios near the limit of a verdict. p99 varies more.
+# Factors, by percentile, for an unusual latency. The ratio of the latency to the baseline is unusual if it is at least
+# this factor times the highest ratio in the checks of a reference, or at most the lowest ratio divided by this factor.
+# Smaller factors would include ratios near the limit of a verdict. The factor for p99 is larger because p99 varies
+# more.
 UNUSUAL_FACTORS = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# Number of calls that a victim needs beside an aggressor, for each percentile, to show that a stall of the
-# reference is absent here.
+# Smallest number of a victim's calls beside an aggressor, by percentile, with which a check can show that a stall
+# recorded in the reference is absent.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
@@ -70,15 +71,15 @@ class CellState(StrEnum):
         return self in (CellState.STALLED, CellState.STARVED)
 
 
-# State in a reference of a cell (a victim beside an aggressor) by the kind of its verdict. With any other kind, the
-# cell is unclear.
+# State of a cell (a victim beside an aggressor) in a reference, by the kind of the cell's verdict. With any other kind,
+# the cell is unclear.
 _STATES = {
     VerdictKind.QUIET: CellState.QUIET,
     VerdictKind.SLOWER: CellState.SLOWER,
     VerdictKind.STALLED: CellState.STALLED,
     VerdictKind.STARVED: CellState.STARVED,
 }
-# Kinds of verdicts that are stalls in the comparison of a check with a reference; a slowdown is none.
+# Kinds of verdicts that count as stalls in the comparison of a check with a reference. A slowdown does not count.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 
 

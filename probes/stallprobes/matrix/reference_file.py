@@ -14,7 +14,7 @@ from stallprobes.matrix.reference import Reference
 
 # Largest size (bytes) of a reference.
 _LARGEST = 16 * 1024 * 1024
-# Members of a reference's JSON document that have a line for each item.
+# Lists in a reference's JSON document. The file has a line for each item of a list.
 _LISTS = ("checks", "rows", "columns", "cells")
 
 

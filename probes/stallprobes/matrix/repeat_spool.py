@@ -18,8 +18,8 @@ from stallprobes.latency.window import Window
 from stallprobes.matrix.matrix import Repeat
 from stallprobes.model import Channel
 
-# Size (bytes) up to which all repeats of the merged checks stay in memory. If there are more, they go to a temporary
-# file.
+# Size (bytes) up to which all repeats of the merged checks stay in memory. Above this size, the repeats go to a
+# temporary file.
 _IN_MEMORY = 32 << 20
 # Size (bytes) of repeats that are collected in memory before they are added to the temporary file together.
 _PENDING_BYTES = 1 << 20

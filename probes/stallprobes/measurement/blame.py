@@ -19,8 +19,8 @@ from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan,
 # Period (s) at which a blame experiment (it switches the aggressors on and off to find the cause) polls the
 # condition that it waits for.
 _STEP_S = 0.005
-# Longest wait (s) until switched-off aggressors have ended their calls, and then again until every kernel that they
-# launched has started.
+# Longest wait (s) until switched-off aggressors have ended their calls. A second wait, until all kernels launched by
+# the aggressors have started, has the same limit.
 _RETURN_AT_MOST_S = 1.0
 # Longest wait (s) until aggressors that were switched on have started.
 _START_AT_MOST_S = 0.3
@@ -30,20 +30,20 @@ _LEAD_IN_CALLS = 2
 # Longest wait (s) until every victim has made its _LEAD_IN_CALLS unmeasured calls after a change of the running
 # aggressors.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) of the last kernel of a switched-off aggressor that launches ahead of the GPU. After all its
-# kernels have started, the experiment waits this long, and once more for each such aggressor that stays on, as
-# contexts on one GPU take turns.
+# Longest time (s) that the last kernel of an aggressor takes, for aggressors that launch ahead of the GPU. When such an
+# aggressor is switched off and all its kernels have started, the experiment waits this long for the last kernel. It
+# waits as long again for each aggressor of this kind that stays on, as contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. The window is extended to reach it, unless a victim has
 # made no call.
 _ENOUGH_CALLS = 40
-# Time (s) by which a window is extended each time, until every running aggressor has ended an iteration in it.
+# Step (s) by which a window is extended until every running aggressor has ended an iteration in the window.
 _EXTENSION_S = 0.02
 # Longest window (s) after its extension, even if it still has too few calls of a victim, or no iteration of an
 # aggressor.
 _LONGEST_S = 0.35
-# An aggressor without progress for this time (ns), and with no call in flight, is stuck: the window that was
-# measured then does not count.
+# Time (ns) without progress after which an aggressor that has no call in flight counts as stuck. A window with a stuck
+# aggressor does not count.
 _NO_PROGRESS_NS = 500_000_000
 # Largest number of rounds of a blame experiment.
 _MOST_ROUNDS = 20

@@ -47,7 +47,7 @@ from stallprobes.verdicts.verdict import Verdict
 
 # Longest wait (s) until the calls of a run's switched-off aggressors have returned.
 _DRAIN_S = 2.0
-# Longest wait (s) until every aggressor that a run has switched on runs or has failed.
+# Longest wait (s), after a run has switched its aggressors on, until each aggressor has run or has failed.
 _PROOF_S = 5.0
 # Longest time (s) to wait for the timeline's records of all work so far. They usually arrive within 10 ms, but on an
 # H200 behind back-to-back pageable copies only after half a second.
@@ -55,7 +55,8 @@ _RECORDS_AT_MOST_S = 2.0
 # Largest time (s) by which a step may take longer than planned. With more, the run or the machine was suspended, and
 # the run fails.
 _GAP_S = 1.0
-# Length (s) of a baseline window: a short run has at least four, two before and two after the aggressors.
+# Usual length (s) of a baseline window. Even a short run has four baseline windows: two before and two after the
+# aggressors run.
 BASELINE_WINDOW_S = 0.25
 # Verdict kinds that are not shown as the state of a probe. GPU time and overhead are the cost of the call itself, and a
 # failed probe is known from its error.

@@ -29,7 +29,7 @@ class CodeLanguage(StrEnum):
 
 # Words for each language of remedies.
 _LABELS = {CodeLanguage.CUDA: "CUDA C++", CodeLanguage.PYTORCH: "PyTorch", CodeLanguage.CUPY: "CuPy"}
-# Language of remedies without the user's choice.
+# Language of remedies if the user has chosen none.
 DEFAULT_LANGUAGE = CodeLanguage.CUDA
 
 

@@ -29,7 +29,7 @@ _FREE_BYTES = 1 << 26
 _UNLIMITED = 1 << 62
 # Distance (bytes of text) between points at which decompression can resume, to read a line again.
 _POINT_BYTES = 1 << 22
-# Largest number of points at which decompression can resume; one takes some 50 KiB.
+# Largest number of points at which decompression can resume. Each point takes some 50 KiB.
 _MOST_POINTS = 256
 
 _Kind = TypeVar("_Kind", bound=Line)

@@ -28,9 +28,9 @@ from stallprobes.recording.recording_format import Line
 # Largest number of channels (kinds of latency, each with a histogram) of all probes in a recording. A screen has at
 # most 16 probes, and a probe at most 12 channels.
 _MOST_CHANNELS = 256
-# Largest value that a recording may have for any member of a call in flight: above every time (ns) of a real
+# Largest value that a recording may have for any member of a call in flight. It is above every time (ns) in a real
 # recording.
-_LATEST_NS = 2**62
+_LARGEST_MEMBER = 2**62
 
 Channels = tuple[tuple[Channel, Histogram], ...]
 
@@ -172,7 +172,7 @@ class StoredPart(ProbeFigures, frozen=True, array_like=True):
         if before is not None and (self.iterations < before.iterations or self.missed < before.missed):
             raise ValueError(f"{probe.name} has fewer iterations than in the observation before")
         flight = self.in_flight
-        if flight and not (min(flight) >= 0 and flight.op < len(probe.program.ops) and max(flight) <= _LATEST_NS):
+        if flight and not (min(flight) >= 0 and flight.op < len(probe.program.ops) and max(flight) <= _LARGEST_MEMBER):
             raise ValueError(f"{probe.name} has no such call in flight")
         if any(histogram.count > MOST for histogram in channels.values()):
             raise ValueError(f"{probe.name} has more than 2**53 calls")

@@ -23,8 +23,8 @@ CUDA: Final = "cuda"
 SIM: Final = "sim"
 # Name of the engine's backend for probes of the host alone: it uses no GPU, not even a simulated one.
 HOST: Final = "host"
-# Value of ``waiting`` (names of aggressors that wait for the baseline) where none wait. A recording leaves out the
-# member if its value is this very object.
+# Value of ``waiting`` (names of aggressors that wait for the baseline) if no aggressor waits. A recording leaves the
+# member out only if the value is this object itself, not an equal set.
 NONE_WAITING: frozenset[str] = frozenset()
 
 

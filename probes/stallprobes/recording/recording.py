@@ -19,8 +19,8 @@ MOST_OBSERVATIONS = 1 << 22
 # Value in place of a position in a recording's file: no probe set has been read yet, or no baselines of the probe
 # set.
 _NONE = -1
-# Number of a recording's probe sets, and of its baselines, that stay decoded in memory. Several observations (lines
-# with the probes' figures) share them.
+# Number of probe sets of a recording that stay decoded in memory, and also the number of its baselines. Several
+# observations (lines with the probes' figures) share a probe set and baselines.
 _HELD = 4
 
 

@@ -35,12 +35,12 @@ NOT_INITIALIZED = 15
 # Result code of CUPTI when another profiler already uses it.
 TAKEN = 39
 
-# Versions of libcupti as ``cuptiGetVersion`` returns them: that of CUDA 13.0, and the first one that records context
-# switches (13.1).
+# Versions of libcupti as ``cuptiGetVersion`` returns them. _CUDA_13: the version in CUDA 13.0. _CONTEXT_SWITCHES: the
+# first version that records context switches, in CUDA 13.1.
 _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 
-# First version of libcupti (CUDA 12.6, as ``cuptiGetVersion`` returns it) with which stallscope detaches. Detaching an
-# older one can crash a program that uses graphs.
+# First version of libcupti that stallscope detaches (CUDA 12.6, as ``cuptiGetVersion`` returns it). Detaching an older
+# libcupti can crash a program that uses graphs.
 _DETACHABLE = 24
 # CUPTI's number of the callback domain of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
 _DRIVER_DOMAIN = 1

@@ -44,8 +44,8 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 # Row of a piece of work on the GPU.
 WORK = _int64s(*WorkRow._fields)
-# Row of a table of probes' calls. ``probe`` is the number of the probe or thread, ``op`` that of its operation;
-# ``measured`` is 1 if the call was measured, else 0.
+# Row of a table of probes' calls. ``probe`` is the number of the probe or thread, ``op`` is the number of the
+# operation, and ``measured`` is 1 if the call was measured, else 0.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
 # Row of a call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds,
 # ``flags`` CallFlags; ``function`` is the number that the process has given the function.

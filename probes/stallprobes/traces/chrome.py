@@ -44,8 +44,8 @@ from stallprobes.units import duration_ns
 EventTrack = NewType("EventTrack", str)
 # Size (bytes) of the pieces in which the trace file is written.
 CHUNK = 1 << 17
-# For progress, the writer counts lines with a duration event, which has _DURATION in its first _TYPE_END characters. It
-# reports after every _COUNTED events.
+# Progress of the trace writer: the writer counts lines with a duration event, which have _DURATION within their first
+# _TYPE_END characters. The writer reports its progress after every _COUNTED events.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 # Number of table rows that are converted to Python tuples at a time.
 _ROWS = 2048

@@ -15,9 +15,9 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
-# Longest gap (ns) in which none of a program's contexts has the graphics engine that counts as a change between two
-# of them. With two busy contexts on an H200, CUPTI's records show 80 µs for a change. In a longer gap, another
-# process has the engine.
+# Longest gap (ns) that counts as a change between two contexts of a program. In a gap, no context of the program has
+# the graphics engine. With two busy contexts on an H200, CUPTI's records show 80 µs for a change. In a longer gap,
+# another process has the engine.
 LONGEST_CHANGE_NS = 300_000
 # Record kinds as plain integers. They are compared for every piece of work, and an enum's member would be slower.
 _KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)

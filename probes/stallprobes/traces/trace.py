@@ -29,8 +29,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Longest time (ns) by which the begin of a call, as noted while the call was in flight, may precede the begin in
-# the call's record: the former is one reading of the clock earlier.
+# Largest difference (ns) between the two begins of the same call: the begin in the call's record, and the begin noted
+# while the call was in flight. The noted begin comes from an earlier reading of the clock.
 _READING_BEFORE_NS = 100_000
 
 

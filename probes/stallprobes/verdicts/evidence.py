@@ -24,15 +24,15 @@ STALLED_NS = 2_000
 # Smallest excess (ns) of a median over its baseline for a slowdown. A smaller one is due to cache misses, not to
 # locks.
 SLOWER_NS = 1_000
-# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many), and for one of a median
-# while no aggressor runs. A smaller one is due to cache misses, not to locks.
+# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while aggressors run, and for a
+# stall of a median while no aggressor runs. A smaller excess is due to cache misses, not to locks.
 TAIL_NS = 20_000
 # Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs. It
 # is larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are sometimes 30 µs late.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline above which the median of calls after idle times must lie for a stall. A window has few
-# such calls: the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99 would hide a stall,
-# as 1 baseline call in 50 is as slow on a busy machine.
+# Percentile of the baseline for calls after idle times: in a stall, their median exceeds this percentile. A window has
+# few calls after idle times, but the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99
+# would hide a stall: on a busy machine 1 baseline call in 50 is as slow as a stalled call.
 _FEW_CALLS_PERCENT = 95
 
 

@@ -49,8 +49,8 @@ _SHORTEST_S, _LONGEST_S = 0.1, 0.35
 # up.
 _CHANGE_S = 0.1
 
-# Smallest share of a stall's delay that an aggressor must add to be a contributor, if the stall is there without it
-# too. The ratio to the baseline alone would not show that an aggressor adds 13 ms of 49 ms.
+# Smallest share of a stall's delay that an aggressor must add to count as contributing, if the victim also stalls
+# without the aggressor. The ratio to the baseline alone would not show that an aggressor adds 13 ms of 49 ms.
 _LEAST_SHARE = 0.1
 
 # Aggressors that run.
@@ -450,9 +450,9 @@ class _Figure:
         return [ns / total for ns in added] if total > 0 else None
 
 
-# Conclusion on an aggressor, from two measurements: it runs alone, and all aggressors but it run.
+# Conclusion on an aggressor, by two results: whether the victim is slow while only the aggressor runs, and whether the
+# victim is slow while all other aggressors run.
 _CONCLUSION_OF = {
-    # (slow with the aggressor alone, slow with only this one off)
     (_Slow.YES, _Slow.NO): Conclusion.CAUSE,
     (_Slow.YES, _Slow.YES): Conclusion.SUFFICIENT,
     (_Slow.NO, _Slow.NO): Conclusion.NECESSARY,

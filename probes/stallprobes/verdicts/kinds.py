@@ -15,8 +15,8 @@ IN_FLIGHT_NS = 100_000_000
 FAILURES = ("worse", "starved", "better", "unsure")
 # Results of a comparison that count as failures by default.
 FAIL_ON = ("worse", "starved")
-# Name for --fail-on of the failure of a check against a reference: a victim stalls beside an aggressor here, and
-# did in none of the reference's checks.
+# Value of --fail-on with which a check fails by a reference: if a victim stalls beside an aggressor, and did so in none
+# of the reference's checks.
 UNUSUAL = "unusual"
 
 

@@ -26,31 +26,33 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.start import gpu_clause, least_baseline_ns, reported_change, without_starts_of_waits
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Smallest share of slow calls in a window at which they are a tail, which is a stall. A slow call takes at least
-# three times the baseline's p99, and TAIL_NS more than it (ALONE_TAIL_NS without an aggressor).
+# Smallest share of slow calls among the calls of a window for the verdict that the tail stalls. A slow call takes at
+# least three times the baseline's p99, and at least TAIL_NS more than the p99 (ALONE_TAIL_NS without an aggressor).
 TAIL_SHARE = 0.01
-# Smallest number of slow calls in a window at which they can be a tail. A median needs as many calls to be judged.
+# Smallest number of slow calls in a window for the verdict that the tail stalls. A verdict on the median needs at least
+# as many calls in the window, slow or not.
 TAIL_CALLS = 3
 # Smallest share of a victim's excess latency that the host control (a probe without CUDA calls) must have at the
 # same time, so that the machine counts as the cause and not the driver.
 HOST_SHARE = 0.5
-# Largest number of a victim's slow calls that the machine explains, as a multiple of the number expected from how
-# often the thread loses its CPU (seen as pauses while it polls the clock); TAIL_CALLS are added. More have another
-# cause.
+# Factor for the number of a victim's slow calls that the machine explains: at most PAUSE_FACTOR times the expected
+# number, plus TAIL_CALLS. The expected number follows from the time for which the thread loses its CPU, measured as
+# pauses while the thread polls the clock. If there are more slow calls, they have another cause.
 PAUSE_FACTOR = 3
-# Smallest median host time (ns) of a call at which a verdict says that it is much longer than the call's own GPU
-# work: the call waits for earlier GPU work, or the driver takes the time.
+# Smallest median host time (ns) of a call for the verdict that the host time is much longer than the call's own GPU
+# time: the call waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Smallest share that earlier GPU work must have of a call's host time (without the call's own GPU time), so that
-# the call counts as a wait for this work. Otherwise the driver takes the time.
+# Smallest ratio of the time of earlier GPU work to a call's host time (without the call's own GPU time) at which the
+# call counts as a wait for the earlier work. With a smaller ratio, the driver takes the time.
 HIDDEN_SHARE = 0.7
-# Limits (ns) of a victim's median wait that counts as the GPU's change-over from another context. On an H200
-# without other work, such a wait takes 140 us, and 5 us without the change-over; other GPUs are assumed to be
-# within the limits. It is the wait that the host sees, not the gap in CUPTI's records (see LONGEST_CHANGE_NS in
-# traces/delay.py).
+# Shortest (_SHORTEST_CHANGE_NS) and longest (_LONGEST_CHANGE_NS) median wait, in ns, of a victim that waits for the
+# change-over: the switch of the GPU from another context. On an H200 without other work, a wait takes 140 us with the
+# change-over and 5 us without it; other GPUs are assumed to be within the limits. The limits apply to the wait that the
+# host sees, not to the gap in CUPTI's records (see LONGEST_CHANGE_NS in traces/delay.py).
 _SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
-# Largest ratio of the longest to the shortest wait of victims on one GPU with which all these waits are the
-# change-over between the victims' contexts. Such waits differ only by the work itself.
+# Largest ratio of the longest to the shortest median wait of the victims on one GPU at which all waits count as the
+# change-over between the victims' contexts. The change-over takes the same time for each victim, so the waits differ
+# only by the victims' own work.
 _MOST_UNEQUAL = 1.25
 
 # Cause of the verdict "drift", with its short form.

@@ -66,13 +66,14 @@ from stallprobes.watch.thread_names import has_role
 # Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
 # by then.
 SETTLED_NS = 2_000_000_000
-# Longest delay (ns) before a cause that can become final does so. Causes become final in groups, since a search for the
-# causes of many calls takes as long as a search for one.
+# Causes of slow calls become final in groups, since a search for the causes of many calls takes as long as a search for
+# one cause. This is the longest time (ns) for which a cause waits for its group after SETTLED_NS.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# Smallest number of readings of a process's file for which a counted slow call is remembered after it was last read.
-# Its thread may lose its slot (its part of the file) and return later with the same calls, which must not count twice.
+# A slow call that has been counted is remembered for at least this number of readings after the last reading with this
+# call. Reason: a thread may lose its slot (its part of the process's file) and get a slot again later, with the same
+# slow calls. Without the memory they would count twice.
 _FORGET_READINGS = 64
 
 

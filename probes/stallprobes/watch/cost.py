@@ -11,8 +11,9 @@ from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECO
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Smallest number of periods with recording from which the cost of recording is measured. Each is compared with the
-# periods without recording before and after it. With fewer, the 95 % interval of the median spans all of them.
+# Smallest number of periods with recording from which the cost of recording is measured. Each period is compared with
+# the periods without recording before and after it. With fewer periods, the 95 % interval of the median would span all
+# measured values.
 LEAST_COMPARED = 6
 # Smallest number of calls in a window from which a rate of calls is computed.
 LEAST_CALLS = 50
@@ -26,12 +27,13 @@ DISPATCH_NS = (50, 350)
 # recorded before, else False. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
 # False also holds for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Longest time (ns) by which a node of a graph takes longer while records are off, if the program began watched: CUPTI
-# then knew its graphs from their begin. A step with one graph of 900 kernels took 1.07 ms then, of which the launch
-# took 142 us; not watched, 0.875 ms and 18 us (H200, CUPTI 13.5, one process each).
+# Longest time (ns) by which a node of a graph takes longer while records are off, if the program was watched from its
+# start: CUPTI then knows its graphs from their creation. A step with one graph of 900 kernels took 1.07 ms in such a
+# program, of which the launch took 142 us. Without watching, the step took 0.875 ms and the launch 18 us (H200, CUPTI
+# 13.5, one process each).
 _NODE_AFTER_NS = 250
-# Rate (instantiated graphs per second) above which a report says that the nodes of graphs still cost time after a
-# detach.
+# Number of instantiated graphs per second above which a report says that graph nodes still cost time after stallscope
+# has detached.
 _FEW_GRAPHS = 1.0
 
 

@@ -9,7 +9,7 @@ from stallprobes.units import duration_ns, format_count, plural, three
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
 from stallprobes.watch.attribution.wait_cause import Certainty
-from stallprobes.watch.division.binned_sums import CLOCKS, Figure
+from stallprobes.watch.division.binned_sums import CLOCK_ERROR, Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.pending import FEW_BLOCKS
 from stallprobes.watch.division.result import (
@@ -27,31 +27,31 @@ from stallprobes.watch.sentences import frame_text
 # Smallest GPU time of a sequence (threads that call by turns) at which the report shows it, as a share of the longest
 # steady state of all sequences. Of the other sequences, the report only counts the threads.
 _LEAST_GPU_SHARE = 0.005
-# A sequence (threads that call by turns) whose GPU time is below _LEAST_GPU_SHARE is shown if calls that block it, or
-# that wait for work of other sequences, take at least the share _LEAST_BLOCKED_SHARE of the longest steady state of all
-# sequences. At most _MOST_BLOCKED of them are shown.
+# Some sequences (threads that call by turns) with a GPU time below _LEAST_GPU_SHARE are shown too.
+# _LEAST_BLOCKED_SHARE: smallest time in calls that block the sequence or that wait for work of other sequences, as a
+# share of the longest steady state of all sequences. _MOST_BLOCKED: largest number of such sequences that are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
-# Parts of the time that are inside such calls.
+# Parts of the time inside calls that block, or that wait for work of other sequences.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY, Part.OTHER_WORK)
-# The sentence on the cost of waits names at most _MOST_WAITS functions, each with at least the share _LEAST_WAIT of
-# this cost.
+# The sentence on the cost of waits names functions that wait. _LEAST_WAIT: smallest share of this cost that a named
+# function has. _MOST_WAITS: largest number of named functions.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
 # Begin of the name of the program that submits the work of all MPS clients of a GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
 # Largest number of other processes on the GPU that a sentence names; it counts the others.
 _MOST_SHARERS = 4
-# The text gives the mean step of each phase of a sequence if the longest is at least this many times the shortest.
+# The text gives the mean step of each phase of a sequence if the longest mean step is at least this many times the
+# shortest.
 _STEP_RATIO = 1.3
-# The text gives the SM clock of each phase of a sequence if the highest is at least this many times the lowest.
+# The text gives the SM clock of each phase of a sequence if the highest clock is at least this many times the lowest.
 _CLOCK_RATIO = 1.05
-# The text gives the duration that 1 in 100 steps reaches if it is at least this many times the median step.
+# The text gives the 99th percentile of the step durations if it is at least this many times the median step.
 _SLOW_STEP_RATIO = 2.0
-# Smallest share of a step's time that a part (kernels, copies, host, …) must have to be named in the sentence on the
-# step.
+# Smallest share of a step's time at which the sentence on the step names a part of the time (kernels, copies, host, …).
 _LEAST_OF_STEP = 0.03
-# Smallest share at which the text reports time off the CPU and time ready to run without one. Both are shares of the
-# time between calls, which must itself be at least this share of all time. The same limit holds for waits for Python's
-# global lock, as a share of all time.
+# Smallest share for three reported times. Time off the CPU, and time ready to run without a CPU, are reported if the
+# time between calls is at least this share of all time, and the reported time at least this share of the time between
+# calls. Waits for Python's global lock are reported if they are at least this share of all time.
 _LEAST_OFF_CPU = 0.1
 # The text reports the share of kernels of few blocks in the time of all kernels if it is at least this.
 _LEAST_SMALL = 0.5
@@ -60,19 +60,19 @@ _LEAST_SMALL = 0.5
 _HANGS_NS = 10_000_000_000
 # Shortest time (s) that is printed in minutes.
 _LEAST_AS_MINUTES_S = 300
-# Smallest share at which the text names a cause for a lack of CPU: a quota (share of its periods in which it was used
-# up) or a hypervisor (share of the machine's CPU time). It is also the smallest share of the time on a CPU at which a
-# child process or another thread is named.
+# Smallest share for two kinds of sentences. As causes for a lack of CPU, the text names a quota if it was used up in at
+# least this share of its periods, and a hypervisor if it took at least this share of the machine's CPU time. A child
+# process or another thread is named if it has a CPU for at least this share of the time.
 _LEAST_TAKEN = 0.02
-# A lack of CPU is blamed on other processes if at most this many threads of the process want a CPU, for each CPU that
-# the process may use.
+# A lack of CPU is blamed on other processes if few threads of the process want a CPU. This is the largest number of
+# such threads per CPU that the process may use.
 _MOST_PER_CPU = 1.25
-# Smallest upper limit of a figure (share of the time) that is printed as a number. A smaller one is printed as "less
-# than 1 %", since it rounds to 0 %.
+# Smallest upper limit of a figure (share of the time) that is printed as a number. A smaller limit is printed as "less
+# than 1 %", since it would be rounded to 0 %.
 _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
-# the interval 2 * CLOCKS wide.
-_LEAST_INTERVAL = 2.5 * CLOCKS
+# the interval 2 * CLOCK_ERROR wide.
+_LEAST_INTERVAL = 2.5 * CLOCK_ERROR
 
 
 def percent(share: float) -> str:
@@ -420,7 +420,7 @@ def _at_most(figure: Figure) -> str:
 
 
 def _is_small(figure: Figure) -> bool:
-    return max(figure.share, figure.high - CLOCKS) < _LEAST_LIMIT
+    return max(figure.share, figure.high - CLOCK_ERROR) < _LEAST_LIMIT
 
 
 def _waits(sequence: SequenceDivision) -> str:

@@ -17,11 +17,11 @@ from stallprobes.records.libcupti import ask_version, found_libraries, matching
 from stallprobes.records.timeline import TimelineUnavailable
 from stallprobes.watch.causes.known_stalls import KnownStalls
 
-# Environment variable with the library that the CUDA driver loads when a program calls it first.
+# Environment variable with the path of a library that the CUDA driver loads at the program's first driver call.
 INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
-# Environment variable with the libraries that the dynamic linker loads into a program first.
+# Environment variable with the paths of the libraries that the dynamic linker loads before all other libraries.
 PRELOAD_VARIABLE = "LD_PRELOAD"
-# Environment variable with the library that gets a program's NVTX calls.
+# Environment variable with the path of the library that receives a program's NVTX calls.
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 
 

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# Largest code that combines a group and a time in one int64. If a code would be larger, the rank of the time takes the
-# place of the time.
+# A group number and a time are combined in one int64 code. This is the largest code. If a code would be larger, the
+# time is replaced by its rank.
 _MOST_CODE = 2**62
-# Number of groups below which group numbers fit into 16 bits, which NumPy sorts faster.
+# Number of groups below which group numbers fit into 16-bit integers, which NumPy sorts faster.
 _SHORT = 2**15
-# The distinct numbers in an array are found with a lookup table, which is faster than sorting, if the table has at most
-# _ENTRIES_EACH entries for each number in the array, and at most _MOST_ENTRIES entries in all. Otherwise the array is
-# sorted.
+# The distinct numbers in an array are found with a lookup table if the table is small enough, else by sorting, which is
+# slower. _ENTRIES_EACH: largest number of table entries per number in the array. _MOST_ENTRIES: largest number of table
+# entries in all.
 _ENTRIES_EACH, _MOST_ENTRIES = 16, 1 << 23
-# Time (ns) that stands for the end of what has not ended.
+# Time (ns) that stands for an end that has not happened yet.
 FOREVER = 2**62
 # Empty array of 64-bit integers.
 NONE: Int64s = np.zeros(0, dtype=np.int64)

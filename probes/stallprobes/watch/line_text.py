@@ -26,16 +26,16 @@ from stallprobes.watch.sentences import frame_text
 # Smallest share of a program line's cost at which one sort of its time (in waits, in calls, between calls) is
 # named.
 _LEAST_NAMED = 0.1
-# Smallest cost (share of the time) at which a line of the program, or a place in its code that waits, is shown. A
-# place with at least one call a second is shown too.
+# Smallest cost (share of the time) of a shown line of the program, or of a shown place in the code that waits. A place
+# with at least one call per second is shown too.
 _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.
 _LEAST_WITH_INNER = 0.1
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
-# Limit for the largest possible cost of a wait, as a share of the time. Below it, the cost is printed as "less than
-# 1 %", and the advice for the line is that only less GPU work helps.
+# Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
+# is printed as "less than 1 %". For a line with a smaller price, the advice is that only less GPU work helps.
 _LEAST_PRICE = 0.005
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."
@@ -58,7 +58,7 @@ _HOST_REMEDIES = {
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
 )
-# Remedy for waits for kernels that wait for those of other streams.
+# Remedy for waits in which kernels wait for kernels of other streams.
 _STREAMS_REMEDY = "Its streams wait for each other meanwhile: leave out events between work that does not depend on it."
 # Remedy for waits for the GPU.
 _WAITS_REMEDY = "Submit the next work before this wait, or wait for several steps at once."
@@ -67,7 +67,7 @@ _OUTSIDE_REMEDY = (
     "The program waits here for the GPU outside calls, as by polling memory or for a host function: submit the next "
     "work before that."
 )
-# Name of a PyTorch thread that runs the backward pass.
+# Pattern of the name of a PyTorch thread that runs the backward pass.
 _AUTOGRAD = re.compile(r"autograd \d+$")
 # Remedy for calls that copy to the GPU and block.
 _UPLOAD_REMEDY = "Copy from pinned memory with an asynchronous call, which does not block."
@@ -81,8 +81,9 @@ _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 # Remedy for waits in which the GPU goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
-# Functions that wait for all work of the context, and the remedy where this includes work of other threads.
+# Functions that wait for all work of the context.
 _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
+# Remedy for calls of _DEVICE_WAITS that also wait for work of other threads.
 _DEVICE_REMEDY = "It waits for the work of other threads too: wait for a stream or an event of its own instead."
 # Remedy for waits in which the GPU works.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."

@@ -35,19 +35,21 @@ from stallprobes.watch.reading.process_rank import Rank
 
 # Smallest share of a rank's time at which its waits for a late rank are reported.
 _LEAST_SHARE = 0.005
-# Rank A is blamed for the waits of rank B if B waits for A for at least the share LEAST_BLAMED of B's time, and at
-# least _LEAST_RATIO times the share of A's time for which A waits for B.
+# Rank A is blamed for the waits of rank B under two conditions. LEAST_BLAMED: smallest share of B's time in which B
+# waits for A. _LEAST_RATIO: smallest ratio of this share to the share of A's time in which A waits for B.
 LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
-# A reason why a rank is late is named if it explains at least the share _LEAST_OF_DELAY of the delay (the time by which
-# the late rank takes longer than the waiting one). At least the share _LEAST_COMPARED of the waits must be in rounds
-# (collectives of all ranks) for which both ranks' parts of the time are known.
+# A reason why a rank is late is named under two conditions. _LEAST_OF_DELAY: smallest share of the delay (the time by
+# which the late rank takes longer than the waiting rank) that the reason must explain. _LEAST_COMPARED: smallest share
+# of the waits that must be in rounds (collectives of all ranks) for which the parts of the time are known for both
+# ranks.
 _LEAST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of a late rank's delay that a source line or a kernel must explain to be named as the reason.
 _MIN_NAMED_SHARE = 0.3
-# The evidence of a slow call names another rank if a kernel waits for this rank for at least this share of the time for
-# which the kernel overlaps the call.
+# A kernel overlaps a slow call, and in this overlap it waits for another rank. The evidence of the slow call names this
+# rank if the wait takes at least this share of the overlap.
 _LEAST_OF_WORK = 0.1
-# Bound that each part of the time is evidence of; other parts do not explain why a rank is late.
+# The verdict (Bound) that explains a late rank, by the part of the time that takes longer in it. Parts that are missing
+# here do not explain a late rank.
 _BOUNDS = {
     Part.KERNELS: Bound.GPU, Part.COMMUNICATION: Bound.COMMUNICATION, Part.COPIES: Bound.COPY,
     Part.SHARED: Bound.SHARED, Part.SUBMITTING: Bound.SUBMISSION, Part.HOST: Bound.HOST, Part.COPY: Bound.COPY,

@@ -14,7 +14,7 @@ from stallprobes.watch.sentences import frame_text
 # Smallest share of communication in the time of a sequence (threads that call by turns) at which a report says that the
 # ranks on the other end are not known, or not all watched.
 LEAST_COMMUNICATION = 0.05
-# Words after the reason why a rank is late, if its threads were off the CPU for most of the time between calls.
+# Text after the reason why a rank is late, if the rank's threads were off the CPU for most of the time between calls.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"
 
 

@@ -21,11 +21,11 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Smallest number of context switches that could not be converted to the host's clock at which a sentence reports them.
-# Each process has a few at its start.
+# Smallest number of context switches without a time on the host's clock for which a sentence reports them. Each process
+# has a few of them at its start.
 _MANY_SWITCHES = 16
-# Share of the time that is usually divided into parts. If less is, a sentence says how much. It is below 1, since a
-# burst of calls leaves some time undivided.
+# Share of the time that is usually divided into parts. If the share is smaller, a sentence gives it. It is below 1,
+# since some time remains undivided after a burst of calls.
 _USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001

@@ -8,7 +8,7 @@ from stallprobes.foreign_text import printable
 
 # Values that switch a setting off.
 _OFF = ("", "0", "false", "no", "off", "n")
-# What a setting does if it is on, by the name of its variable (CUDA programming guide, "CUDA Environment Variables";
+# Effect of a setting that is on, by the name of its variable (CUDA programming guide, "CUDA Environment Variables";
 # PyTorch's documentation of its environment variables).
 _SWITCHES = {
     "CUDA_LAUNCH_BLOCKING": "each launch waits until its kernel has ended",
@@ -17,7 +17,7 @@ _SWITCHES = {
     "TORCH_NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
     "NCCL_BLOCKING_WAIT": "a wait() for a collective holds up the host until that has ended",
 }
-# What a setting does with a certain value, by the name of its variable and the value (sources: see _SWITCHES).
+# Effect of a setting with a certain value, by the name of its variable and the value (sources: see _SWITCHES).
 _VALUES = {
     ("CUDA_DEVICE_MAX_CONNECTIONS", "1"): "all streams share one queue of the GPU, so that work of one stream can wait "
     "for that of another",
@@ -25,7 +25,7 @@ _VALUES = {
 }
 # Largest number of characters of a setting's value that a sentence shows.
 _LONGEST = 16
-# The number of threads that OpenMP, and with it most libraries for the CPU, starts for parallel work.
+# Variable with the number of threads that OpenMP, and with it most libraries for the CPU, starts for parallel work.
 _THREADS = "OMP_NUM_THREADS"
 
 

@@ -27,7 +27,7 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 MAIN_THREAD = "MainThread"
 # Role of a thread of Python's ThreadPoolExecutor.
 POOL = "ThreadPoolExecutor"
-# Period (ns) of the readings of the system's thread names, for threads without another name.
+# Period (ns) at which the system names of threads without another name are read.
 PAUSE_NS = 1_000_000_000
 # Largest number of characters of a function's name as a thread's role.
 _LONGEST_NAME = 64
@@ -50,12 +50,12 @@ _FUNCTION_ROLES = {
     ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
     ("_thread_worker_loop", "/torch/utils/data/_utils/worker.py"): "data loader (worker)",
 }
-# Names of threads that have no name of their own: PyTorch names the main thread when it is imported, and threads that
-# it starts inherit the name.
+# System names of threads without a name of their own. PyTorch renames the main thread when it is imported, and the
+# threads that the main thread starts inherit its name.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
 # Default name of a Python thread. The system keeps only its beginning.
 _DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
-# Functions that only call another one: the next inner frame says what the thread runs.
+# Names of functions that only call another function. The next inner frame shows the task of the thread.
 _WRAPPERS = frozenset(
     {
         "", "<lambda>", "_call_impl", "_fn", "_inner", "_wrapped", "_wrapped_call_impl", "_wrapper",
@@ -63,9 +63,9 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Names of functions that many threads run; the file is named in their place.
+# Names of functions that many threads run. In their place, the file is named.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
-# Function name of a Python module's own code.
+# Function name of the frame of a Python module's own code.
 _MODULE = "<module>"
 # End of the path of Python's module threading.
 _THREADING = "/threading.py"

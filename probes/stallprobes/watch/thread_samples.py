@@ -26,8 +26,8 @@ from stallprobes.watch.reading.source import WatchSource
 
 # Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
 MOST_SAMPLES = 1024
-# Largest number of threads of a process, the first ones, whose reasons for sleep are sampled; and of its child
-# processes, and its threads without calls, whose CPU time is read.
+# Limits for a process. _MOST_THREADS: number of its first threads whose reasons for sleep are sampled. _MOST_CHILDREN:
+# largest number of its child processes whose CPU time is read, and of its threads without calls whose CPU time is read.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
 # Number of threads of a process, the first ones, that are also sampled between readings of its file.
 _MOST_SAMPLED_OFTEN = 4
@@ -35,23 +35,24 @@ _MOST_SAMPLED_OFTEN = 4
 _MOST_NAMED = 4
 # Beginning of the names of the injected library's own threads.
 _OWN_THREADS = "stallscope-"
-# Period (ns) at which the CPU time of threads without calls is read. Largest number of a process's threads that are
-# searched for them, the first ones.
+# The CPU time of a process's threads without calls is read at intervals. _OTHERS_PERIOD_NS: interval (ns). _MOST_TASKS:
+# number of the process's first threads among which these threads are searched.
 _OTHERS_PERIOD_NS, _MOST_TASKS = 1_000_000_000, 1024
-# Mean pause (s) between two samples of the _MOST_SAMPLED_OFTEN threads. The mean is longer if a sample takes much CPU
-# time: at least _PAUSE_FACTOR times that CPU time.
+# Limits for the mean pause between two samples of the _MOST_SAMPLED_OFTEN threads. _PERIOD_S: smallest mean pause (s).
+# _PAUSE_FACTOR: smallest mean pause as a multiple of the CPU time of a sample.
 _PERIOD_S, _PAUSE_FACTOR = 0.02, 60
 # Sampling between readings stops when the processes have not been read for this time (s).
 _STOPPED_AFTER_S = 2.0
-# Parts of the names of functions of the kernel, or of system calls, in which a thread sleeps, in the order of what it
-# waits for: a time, the end of a child process, data from outside its process, another thread (or something else). If
-# several fit, the last one counts.
+# A thread sleeps in a kernel function or system call whose name contains one of these texts. The groups of texts are in
+# the order of the reasons for sleep: a time, the end of a child process, data from outside the process, another thread
+# (or another reason). If several groups match, the last group counts.
 _PLACES = (
     ("nanosleep",), ("do_wait", "wait4", "waitid"), ("poll", "select", "accept", "read", "wait_data", "data_wait"),
     ("futex",),
 )  # fmt: skip
-# Number in _PLACES of a wait for another thread, and number of a wait for the lock of Python's interpreter. Threads
-# sleep in the same functions for both; the address that they wait for distinguishes them.
+# Numbers of reasons for sleep. _OTHER_THREAD: wait for another thread (a position in _PLACES). _INTERPRETER_LOCK: wait
+# for the lock of Python's interpreter. Threads sleep in the same kernel functions for both; the address that the thread
+# waits for tells them apart.
 _OTHER_THREAD, _INTERPRETER_LOCK = 3, 4
 
 

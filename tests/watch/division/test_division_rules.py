@@ -9,7 +9,7 @@ import pytest
 
 from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
-from stallprobes.watch.division.binned_sums import CLOCKS, BinnedSums, Figure, figure, since
+from stallprobes.watch.division.binned_sums import CLOCK_ERROR, BinnedSums, Figure, figure, since
 from stallprobes.watch.division.cpu_time import Sleeps
 from stallprobes.watch.division.gains import gains_of, with_sleeps
 from stallprobes.watch.division.instants import (
@@ -273,7 +273,9 @@ def test_figures_without_a_sample_are_anything() -> None:
     assert figure(none, none, 1.0).high == 1.0
     assert figure(int64s([5]), int64s([10]), 0.5) == Figure(0.5, 0.0, 1.0)
     everything = figure(int64s([5, 0]), int64s([10, 10]), 1.0)
-    assert (everything.share, everything.low, everything.high) == pytest.approx((0.25, 0.25 - CLOCKS, 0.25 + CLOCKS))
+    assert (everything.share, everything.low, everything.high) == pytest.approx(
+        (0.25, 0.25 - CLOCK_ERROR, 0.25 + CLOCK_ERROR)
+    )
     known = figure(int64s([5, 0]), int64s([10, 10]), 1.0, 0.05)
     assert (known.low, known.high) == pytest.approx((0.2, 0.3))
 
@@ -290,7 +292,7 @@ def test_few_bins_make_a_wide_interval() -> None:
 
 def test_the_price_is_the_time_that_waits_cost_at_most() -> None:
     host, gpu = figure(int64s([60]), int64s([100]), 1.0), figure(int64s([30]), int64s([100]), 1.0)
-    price, error = price_of(host, gpu, 0.4, 0.4, 0.4), CLOCKS + PRICE_ERROR
+    price, error = price_of(host, gpu, 0.4, 0.4, 0.4), CLOCK_ERROR + PRICE_ERROR
     assert price == price_of(gpu, host, 0.4, 0.4, 0.4) == Figure(0.4, 0.4 - error, 0.4 + error)
     # By other ways to reckon it may be less, or more.
     assert price_of(host, gpu, 0.4, 0.1, 0.6) == Figure(0.4, 0.1 - error, 0.6 + error)

@@ -39,7 +39,7 @@ EXIT_CODE_MEANINGS = {
 
 # Control sequence that returns to the first column and erases the line.
 _CLEAR_LINE = "\r\x1b[K"
-# Columns of a terminal of unknown size.
+# Width (columns) that is assumed for a terminal of unknown size.
 _UNKNOWN_COLUMNS = 80
 
 

@@ -14,8 +14,8 @@ import signal
 # Signals that Python ignores at its start; they are reset for a program that watch starts, unless the parent shell
 # ignored them too.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-# Executable names of shells that pass ignored signals on to their children. fish is missing: it ignores SIGPIPE itself,
-# but resets it for its commands.
+# Executable names of shells whose commands inherit the ignored signals. fish is not in the set: fish ignores SIGPIPE,
+# but its commands do not.
 _SHELLS = frozenset({"sh", "ash", "bash", "busybox", "dash", "ksh", "ksh93", "mksh", "yash", "zsh"})
 # Field of /proc/PID/status with the ignored signals.
 _IGNORED_FIELD = "SigIgn:"

@@ -17,8 +17,8 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# The progress line appears once the command has run for this time (s), or once its step is estimated to need at
-# least this much longer.
+# The progress line appears once the command has run for this time (s), or once the estimated remaining time of the
+# current step is at least this time.
 _FIRST_S = 1.0
 # Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1

@@ -119,6 +119,7 @@ class InterruptHandler:
     ignored.
     """
 
+    # Default of ``grace_s``: longest time (s) from the first signal until the block calls ``stop_requested``.
     GRACE_S = 0.3
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

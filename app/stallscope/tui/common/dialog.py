@@ -95,6 +95,7 @@ class Ask(Dialog[bool]):
         Binding("y", "answer(True)", "yes"),
         Binding("n,enter", "answer(False)", "no"),
     ]
+    # YES_KEY: key shown for the answer yes. NO: key and text shown for the answer no.
     YES_KEY, NO = "y", ("n", "no")
 
     def __init__(self, question: str, yes: str = "yes, for this session") -> None:

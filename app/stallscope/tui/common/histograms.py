@@ -24,7 +24,7 @@ LABEL = 6
 FIGURES_IN_A_LINE, FIGURES = 22, 30
 # Largest height (lines) of one plot: MOST_TALL_LINES in a panel of at least _TALL lines, else MOST_LINES.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
-# Smallest number of calls for which p99.9 is shown: fewer have no call beyond it.
+# Smallest number of calls for which p99.9 is shown: of fewer calls, p99.9 is the maximum.
 TAIL_CALLS = 1000
 # Words before the figures beside a plot: _LIVE for the present calls, _WAS for those of the stall that was measured
 # before its remedy was loaded.

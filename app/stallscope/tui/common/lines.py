@@ -42,21 +42,22 @@ TOO_SMALL = "small"
 # Smallest width (columns) to which a part of a header line is cut; with less room the part is left out.
 _SHORTEST_PART = 12
 
-# Smallest contrast ratios to the background: of text (WCAG 2.2, 1.4.3), of graphics (1.4.11), and of decoration.
+# Smallest contrast ratios to the background: READABLE for text (WCAG 2.2, 1.4.3), VISIBLE for graphics (WCAG 2.2,
+# 1.4.11), DECENT for decoration.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
 # Step (share of the way to black or white) in which a color is shifted until its contrast suffices.
 _STEP = 0.05
-# Names of the variables of a theme on which the styles depend.
+# Names of the theme variables from which the styles are made.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
-# Colors that replace the colors of Textual's two default themes; the key is (background, primary color). They are Okabe
-# and Ito's, which color-blind people can tell apart in one plot. Other themes keep their own colors.
+# Replacements of colors in Textual's two default themes, by the theme's (background, primary color). The new colors are
+# from Okabe and Ito's palette, in which color-blind people can tell all colors apart. Other themes keep their colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},
 }
-# Colors that no theme has: _GHOST for the histogram of a stall, behind that of its remedy; _ACTIVE for SM activity.
-# A light theme uses the text color in place of _ACTIVE, since yellow darkened for contrast would look like the
-# color of slow calls.
+# Colors that no theme has. _GHOST: for the histogram of a stall, behind the histogram of the stall's remedy. _ACTIVE:
+# for SM activity. A light theme uses the text color in place of _ACTIVE, since yellow darkened for contrast would look
+# like the color of slow calls.
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
 # Relative luminance (0 to 1) above which a theme's background counts as light.
 _LIGHT = 0.5

@@ -14,10 +14,10 @@ from stallscope.tui.common.lines import BLOCKS, Line, runs_of_rows
 
 # Width (columns) of the longest label of a plot's latency axis.
 _AXIS_LABEL = 6
-# Styles of the characters of a plot. The constants below are indices into it.
+# Styles of the characters of a plot.
 STYLES = ("", "baseline", "live", "both", "bad", "ghost")
-# Indices into STYLES, by what a character shows: only the baseline, live calls, live calls before a higher
-# baseline, a call in flight, the stall before a remedy.
+# Indices into STYLES, by what a character shows. _BASELINE_ONLY: the baseline without live calls. _LIVE: live calls.
+# _BOTH: live calls in front of a higher baseline. _IN_FLIGHT: a call in flight. _GHOST: the stall before a remedy.
 _BASELINE_ONLY, _LIVE, _BOTH, _IN_FLIGHT, _GHOST = 1, 2, 3, 4, 5
 # BLOCKS as an array: the character of each height.
 _LETTERS = np.array(list(BLOCKS))

@@ -26,12 +26,13 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Smallest screen height (lines) at which the log and the heat map give their lines to the demo's caption. On a lower
-# screen, the monitor's panels get a smaller layout.
-_COMPACT_FROM = 24
+# On a screen of at least this height (lines), the monitor's panels are laid out for at least this height. If the demo's
+# caption leaves fewer lines, the log and the heat map are made lower. On a lower screen, the panels are laid out for
+# the lines that the caption leaves.
+_LEAST_LAYOUT = 24
 # Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log,
-# with room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of the header, the histogram, the heat map
-# with its time axis, and the key bar, that is of all panels but the probe table and the log.
+# with room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of all panels except the probe table and the
+# log, that is of the header, the histogram, the heat map with its time axis, and the key bar.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 
@@ -108,7 +109,7 @@ class DemoScreen(Monitor, inherit_bindings=False):
     def place_panels(self, width: int, height: int) -> None:
         """Set the panels' sizes; the monitor's panels share the rest below the caption."""
         lines = height - CAPTION_LINES
-        super().place_panels(width, max(lines, _COMPACT_FROM) if height >= _COMPACT_FROM else lines)
+        super().place_panels(width, max(lines, _LEAST_LAYOUT) if height >= _LEAST_LAYOUT else lines)
         table, heat_map, log = (self.query_one(panel).styles for panel in (ProbeTable, HeatMap, VerdictLog))
         if self._compact and table.height is not None:
             log.height, heat_map.height = min(_LOG, lines - _WITHOUT_LISTS - int(table.height.value)), "1fr"

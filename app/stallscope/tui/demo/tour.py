@@ -14,9 +14,8 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Time (s), beyond the length of a step, that the demo waits until the step's probes run and their baseline is
-# complete; then the step fails. If the process that runs the probes has ended, it waits only the length of the
-# step.
+# Time (s) that is added to the length of a step: if the step's probes do not run with a complete baseline by then, the
+# step fails. If the process that runs the probes has ended, no time is added.
 PATIENCE_S = 30.0
 # Length of the finale, the demo's summary, as a multiple of a step's length; its pages share this time.
 FINALE_STEPS = 3

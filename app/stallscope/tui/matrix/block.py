@@ -24,16 +24,16 @@ _WIDE, _BESIDE = 120, 52
 _STEP, _WORST = 2, 10
 # Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Heights (lines) of the selected cell's text beside the block of symbols: if less than _LEAST_CELL remains, the
-# text is below the block. Only if _CELL remains, the area below the block has _TEXT lines in place of _CAUSE.
+# Heights (lines) that are left for the selected cell's text beside the block of symbols. _LEAST_CELL: with fewer lines,
+# the text is below the block. _CELL: with fewer lines, the area below the block gets _CAUSE lines and not _TEXT lines.
 _CELL, _LEAST_CELL = 16, 8
 # Heights (lines) of the area below the block of symbols, while the selected cell is beside it: _CAUSE for the
 # cell's cause and remedy, _TEXT for its whole text.
 _CAUSE, _TEXT = 3, 8
-# Smallest number of lines left below the block at which the selected cell has a plot for each measured time (call,
-# wait, …); with fewer, it has one line for the time with the worst verdict. Beside the block, one line less is
-# enough.
-_PANEL = 6
+# Smallest height (lines) of the selected cell's plots below the block, with a plot for each measured time (call, wait,
+# …). With fewer lines, only the time with the worst verdict has a plot, in a single line. Beside the block, the plots
+# need one line less.
+_LEAST_PLOTS = 6
 # Letters that name the columns of the block of symbols: A to Z, then a to z.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
@@ -219,7 +219,7 @@ def _narrow_cell(cell: CellSummary, width: int, height: int, letter: str) -> lis
             figures.append((f"{'   ' if number else ''}{text}", "dim" if number else ""))
     out = [_title(cell, width, letter), figures, *_change(cell)]
     room = height - _cell_height(cell)
-    if cell.plots is not None and room >= _PANEL:
+    if cell.plots is not None and room >= _LEAST_PLOTS:
         out += histogram_lines(cell.plots, width, room + 1)[1:]
     elif room > 0:
         out += _one_plot(cell, width)
@@ -232,7 +232,7 @@ def _cell(cell: CellSummary, width: int, height: int) -> list[Line]:
     out = [_title(cell, width), *([(f" {part}", "")] for part in figures), *_change(cell)]
     elsewhere: list[Line] = [[(f" {cut(cell.elsewhere, width - 2)}", "dim")]] if cell.elsewhere else []
     room = height - len(out) - len(elsewhere)
-    if cell.plots is not None and room >= _PANEL - 1:
+    if cell.plots is not None and room >= _LEAST_PLOTS - 1:
         out += histogram_lines(cell.plots, width, room + 1)[1:]
     return [*out, *elsewhere][:height]
 

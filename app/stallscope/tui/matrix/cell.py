@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Title, its style, and the text of a paragraph.
 Paragraph = tuple[str, str, str]
 # Largest height (lines) of the histograms in the dialog about one cell (a victim beside an aggressor).
-PANEL = 12
+_MOST_HISTOGRAMS = 12
 
 
 def paragraphs(matrix_view: MatrixView, key: Key, brief: bool = False) -> list[Paragraph]:
@@ -308,7 +308,7 @@ class CellScreen(Dialog[None]):
         panel = self.query_one(Histograms)
         panel.view = histograms(matrix_view, self.key)
         panel.display = panel.view is not None
-        panel.styles.height = min(PANEL, max(6, self.size.height // 2 - 2))
+        panel.styles.height = min(_MOST_HISTOGRAMS, max(6, self.size.height // 2 - 2))
         self.query_one("#text", PrintableStatic).show(explanation(matrix_view, self.key))
 
 

@@ -20,9 +20,10 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of the matrix's cells for which the key "worst cell" selects the worst stall. With symbols or changes in
-# the cells, it selects the largest change since the compared check; with symbols and no change, the worst stall.
-_FIGURES = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
+# Contents of the matrix's cells that are ratios to the baseline. While the cells show ratios, the key "worst cell"
+# selects the worst stall. While they show symbols or changes, the key selects the largest change since the compared
+# check; if there is no change and the cells show symbols, the key selects the worst stall.
+_RATIOS = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
 # Usual keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
 
@@ -83,7 +84,7 @@ class MatrixCursor:
         if matrix_view is None:
             return None
         columns = self.names(matrix_view)[1]
-        worst = None if self.value in _FIGURES else matrix_view.worst(True, columns)
+        worst = None if self.value in _RATIOS else matrix_view.worst(True, columns)
         if worst is None and self.value is not CellValue.CHANGE:
             worst = matrix_view.worst(False, columns)
         return None if worst is None else replace(self, key=worst, first=(0, 0), follows=False)

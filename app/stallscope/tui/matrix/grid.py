@@ -21,9 +21,9 @@ from stallscope.tui.common.lines import (
 )
 from stallscope.tui.matrix.view_model import CellLabel, Key
 
-# Smallest and largest width (columns) of a cell (a victim beside an aggressor) in the table.
+# CELL, WIDEST_CELL: smallest and largest width (columns) of a cell (a victim beside an aggressor) in the table.
 CELL, WIDEST_CELL = 9, 12
-# Smallest and largest width (columns) of the names of the rows.
+# LABEL, WIDEST_LABEL: smallest and largest width (columns) of the names of the rows.
 LABEL, WIDEST_LABEL = 12, 30
 # Largest number of lines for the names above the columns of the matrix.
 HEAD_LINES = 4
@@ -33,7 +33,7 @@ _SHORTEST_TITLE = 10
 _PHASE_WIDTH = 5
 # Label of a cell that was not measured.
 _NO_CELL = CellLabel(Status.MISSING.look.mark, Status.MISSING.look.style)
-# Pieces of a probe's name between which it may be broken in a column's head.
+# Piece of a probe's name. In a column's head, a line break is allowed between two pieces.
 _PIECES = re.compile(r"[^-+@/]*[-+/]?|@[^-+@/]*[-+/]?")
 
 

@@ -58,7 +58,7 @@ CHANGE_LEGEND = (
     (CellOutcome.UNSURE.look.word, CellOutcome.UNSURE.look.meaning),
     (Status.MISSING.look.mark, "not in both"),
 )
-# Letter after a ratio, where a cell shows only the ratio of the call or of the wait: which of the two it is.
+# Letter after the ratio in a cell with a single ratio: c for the ratio of the call, w for the ratio of the wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
 # Outcomes of the comparison of a cell in two checks, from harmless to severe; the screen sorts changes by them.
 _OUTCOME_ORDER = (

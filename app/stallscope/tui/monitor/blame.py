@@ -29,7 +29,7 @@ from stallscope.tui.sources.live import LiveSource
 
 # Title of the dialog about a blame experiment.
 _TITLE = "Blame: which aggressor is the cause?"
-# Longest time (s) for the end of a stopped blame experiment, which waits for calls in flight.
+# Longest wait (s) for the end of a stopped blame experiment: its calls in flight must return first.
 _END_S = 2.0
 
 

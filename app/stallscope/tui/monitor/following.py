@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 
 # Time (s) without a stall of the shown victim after which the monitor shows another victim that stalls.
 QUIET_S = 3.0
-# While the shown victim stalls, the monitor switches to another victim only after that one has been clearly worse for
-# WORSE_S (s): its verdict is of a more severe kind, or its ratio to its baseline is WORSE times as large.
+# While the shown victim stalls, the monitor switches to another victim only after the other victim has been clearly
+# worse for WORSE_S (s). Clearly worse: a more severe kind of verdict, or the same kind with WORSE times the ratio to
+# the baseline.
 WORSE, WORSE_S = 3.0, 1.0
 
 # Severity of a verdict's kind, and the ratio to the victim's baseline.

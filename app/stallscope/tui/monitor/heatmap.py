@@ -24,10 +24,10 @@ LABEL = 8
 FIGURE, _FIGURES_FROM = 8, 64
 # Decades of the latency axis, counted from 100 ns: the first one, and the one after the last.
 Decades = tuple[int, int]
-# Decades that the latency axis of the heat map has at the start: 1 µs to 100 ms. Slower calls widen the axis, and
-# faster ones if they are more than a hundredth of the calls.
+# Decades of the heat map's latency axis at the start: 1 µs to 100 ms. Slower calls widen the axis. Faster calls widen
+# the axis only if they are more than 1 % of all calls.
 FIRST_DECADES: Decades = (1, 6)
-# Largest number of heat map rows that a factor of 10 of latency is divided into.
+# Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
 # Smallest heights (lines) of the heat map's panel: _WITH_AXIS with the GPU's values and the time axis, _WITH_POWER with
 # a row for the GPU's power too.
@@ -36,16 +36,15 @@ _WITH_AXIS, _WITH_POWER = 8, 16
 _LETTERS = np.array(list(SHADES))
 # Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
 _STYLES = ("faint", "heat", "hot", "bad")
-# Styles of the line above the heat map, by what it has there: a blank, a mark with its text, the name of a probe, a
-# remark.
+# Styles in the line above the heat map: of a blank, of a mark with its text, of the name of a probe, of a remark.
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 # Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
 # Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
-# Largest room (columns) above a probe's part of the heat map in which the probe is shown by its key alone. With
-# more room its key and name are shown, cut to the room.
-_SHORTEST_NAME = 3
+# Largest room (columns), above a probe's part of the heat map, that shows only the probe's key. A larger room shows the
+# key and the name, cut to the room.
+_KEY_ONLY = 3
 # Remarks in the line above the heat map: _BASELINE where the baseline of a new set of probes is measured, _RECORDED
 # while the driver calls are recorded for the timeline, which makes the calls longer.
 _BASELINE, _RECORDED = "baseline", " ●rec"
@@ -318,7 +317,7 @@ def _titles(view: FocusView, columns: int, remedy_key: str) -> Line:
         if not remedy and begin < end:
             # One blank before a mark.
             room = next((at - 1 for at in range(begin, end) if styles[0, at]), end) - begin
-            text = cut(name, room) if room > _SHORTEST_NAME else key if room > 0 else ""
+            text = cut(name, room) if room > _KEY_ONLY else key if room > 0 else ""
             write(text, begin, _NAME)
             title_end = begin + display_width(text)
         first = min((at for at, _ in marks), default=end)

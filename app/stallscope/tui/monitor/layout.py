@@ -21,11 +21,11 @@ COMPACT_BELOW = 34
 # compact layout, about half of the lines above _ENOUGH_HEAT_MAP go to the histograms; in the usual one, the heat
 # map has at least _ENOUGH_HEAT_MAP lines if there is room.
 _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
-# Heights (lines) in the compact layout: smallest number of rows of victims, height of the histograms, height of the
-# log.
+# Heights (lines) in the compact layout. _LEAST_COMPACT_ROWS: smallest number of rows of victims. _COMPACT_HISTOGRAMS,
+# _COMPACT_LOG: heights of the histograms and of the log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Smallest number of lines that the compact layout adds to the histograms: one more for each of the two plots, and an
-# empty line between them. With fewer lines to spare it adds none.
+# Smallest number of lines that the compact layout adds to the histograms: one line for each of the two plots, and an
+# empty line between the plots. If fewer lines are free, the layout adds none.
 _HIGHER_PLOTS = 3
 # Screen height (lines) below which the probe table shows all aggressors side by side in one row.
 _TALL = 50

@@ -49,8 +49,8 @@ _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
 # Smallest height (lines) of a plot at which its shape can be seen. If all plots keep it, the baseline's figures get
 # a line of their own.
 _HIGH = 3
-# Smallest number of histograms that must have room in the panel, in all its rows together. If fewer have room, it
-# shows one victim's histogram, with all figures.
+# Smallest number of histograms that must have room in the panel, in all its rows together. If fewer have room, the
+# panel shows the histogram of a single victim, with all figures.
 _LEAST_PLACES = 3
 # Width (columns) of the names of the measured times (call, wait, …) at the left of a row of plots.
 _BEFORE = LABEL + 1

@@ -33,7 +33,7 @@ _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
 _STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
 # Smallest table width (columns) with all figures (_WIDE_FROM) and with fewer (_FEWER_FROM); below, _NARROW is used.
 _WIDE_FROM, _FEWER_FROM = 108, 88
-# Width (columns) of a row without the strip of the last minute, in a usual table and in a compact one.
+# Width (columns) of a row without the strip: _BESIDE_STRIP in a usual table, _COMPACT_BESIDE_STRIP in a compact table.
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
 # Width (columns) of a probe's figures in a compact table.
 _COMPACT_FIGURES = 30
@@ -42,7 +42,8 @@ _STATE = 11
 # _BOX_END: width (columns) of focus mark, key and box before a probe's name. _SHORTEST_NAME: smallest width
 # (columns) of a name where aggressors are side by side.
 _BOX_END, _SHORTEST_NAME = 5, 6
-# Titles and widths of the columns with figures, in a wide table.
+# Titles and widths of the columns with figures, in a wide table. The column without a title says which time the figures
+# are: call, wait, …, or the age of a call in flight.
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
 # Titles and widths of the columns with figures, in a table with fewer figures; a width of 0 hides a column.
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))

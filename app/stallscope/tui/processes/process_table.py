@@ -56,7 +56,7 @@ class _ProcessColumn:
     least: int = 0
 
 
-# Columns of the table of processes; a column is left out in a table narrower than its least width.
+# Columns of the table of processes. A table that is narrower than a column's ``least`` leaves out the column.
 _COLUMNS = (
     _ProcessColumn("PID", 9, lambda row: str(row.process.pid), right=True),
     _ProcessColumn("user", 10, lambda row: process_wording.user_text(row.process)),

@@ -24,8 +24,8 @@ from stallscope.tui.sources.gpu_processes import GpuProcessSource
 _AROUND = 3
 # Largest width (columns) of a command line in the question whether to attach its process.
 _ASKED_COLUMNS = 60
-# Heights (lines): smallest and largest of the detail of a process (a rule, then one line or more for each paragraph),
-# and smallest of the process table.
+# Heights (lines). _LEAST_DETAIL, _MOST_DETAIL: smallest and largest height of the details of a process (a rule, then
+# at least one line for each paragraph). _LEAST_TABLE: smallest height of the process table.
 _LEAST_DETAIL, _MOST_DETAIL, _LEAST_TABLE = 4, 12, 4
 
 

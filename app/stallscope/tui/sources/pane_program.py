@@ -33,7 +33,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 # Largest number of characters kept as the beginning of an escape sequence; a longer one is taken for text.
 _LONGEST_ESCAPE = 4096
-# Control characters that move on the line or end it.
+# Control characters that end or change the current line of the program's output; the bell (\a) is dropped.
 _CONTROLS = re.compile("([\r\n\b\t\a])")
 # Distance (columns) of tab stops.
 _TAB = 8

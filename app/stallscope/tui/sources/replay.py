@@ -11,8 +11,8 @@ from stallprobes.recording.observation import Observation
 from stallprobes.recording.recording import Recording
 from stallscope.tui.sources.playback import Playback
 
-# Time (s) before the target of a seek from which the recording is read again, so that the heat map and histograms
-# have a past.
+# After a seek, the recording is read again from this time (s) before the target, so that the heat map and histograms
+# have values.
 LEAD_S = 20.0
 
 

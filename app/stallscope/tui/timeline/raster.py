@@ -145,8 +145,8 @@ class CellValues:
 # The timeline sums up the intervals in each character cell. Indices of a cell's two groups of sums: _SOLID for
 # intervals of work, _HOLLOW for intervals of waiting.
 _SOLID, _HOLLOW = range(2)
-# Indices of the sums in each group: the number of intervals in the cell, the sum of their begins, and the sum of
-# their ends. Begins and ends are distances from the cell's begin in the units of CellGrid.
+# Indices of the sums in each group. _COUNT: number of intervals in the cell. _BEGINS, _ENDS: sums of the begins and of
+# the ends of the intervals, as distances from the cell's begin in the units of CellGrid.
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

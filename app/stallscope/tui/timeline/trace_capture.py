@@ -24,7 +24,7 @@ _LEAST_AFTER_NS = 20 * MS
 # Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall that the live
 # monitor shows. A slow call with less recorded time before it does not freeze the trace.
 _LEAST_BEFORE_NS = 50 * MS
-# Shares of the visible time before the slow call that freezes the trace; keys step through them.
+# Choices for the share of the visible time that lies before the slow call that freezes the trace.
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 

@@ -29,8 +29,8 @@ from stallscope.tui.timeline.live_cells import LiveCells
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
-# Kinds of verdicts on the victim that is selected in the monitor. With such a verdict, the timeline waits for a
-# slow call of this victim without a key press, to freeze the trace.
+# Kinds of verdicts that count as a stall. If the victim that the monitor shows has such a verdict when the timeline is
+# opened or its recording begins, the trace freezes at a slow call of this victim without a key press.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 

@@ -21,9 +21,9 @@ from stallscope.report.columns import display_width
 from stallscope.report.division_bar import bar, legend
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 
-# _MOST_MORE: largest number of sequences (threads that call by turns) that the panel shows below the first, each
-# with a verdict and a bar. _MOST_LINES: largest number of lines of the watched program that it lists for the first
-# sequence.
+# _MOST_MORE: largest number of sequences (threads that take turns to call the driver) that the panel shows below the
+# first sequence, each with a verdict and a bar. _MOST_LINES: largest number of lines of the watched program that the
+# panel lists for the first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
 # Lines that the first sequence takes in the panel besides its program lines: verdict, bar, legend and figures.
 _FIRST_LINES = 4

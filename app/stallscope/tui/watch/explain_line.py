@@ -28,8 +28,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# Largest number of places with waits that the explanation of a program line considers: the costliest ones of the
-# line's sequence (threads that call the driver by turns). It lists those that are on this line.
+# The explanation of a program line lists only waits on this line that are among this number of costliest waits of the
+# line's sequence (threads that take turns to call the driver).
 _MOST_WAITS = 6
 
 

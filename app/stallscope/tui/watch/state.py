@@ -18,8 +18,8 @@ from stallscope.tui.watch.call_table import CallTableView, thread_label
 from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
 from stallscope.tui.watch.header import WatchHeadView
 
-# Names of the histogram of the whole run, which is drawn behind that of the last second: the short name beside the
-# plot, the long one in the legend.
+# Short and long name of the histogram of the whole run, which is drawn behind the histogram of the last second. The
+# short name stands beside the plot, the long name in the legend.
 _BEHIND = ("all", "since the start")
 
 

@@ -12,11 +12,11 @@ from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupport
 
 # Versions of the driver API as CUDA numbers them: 1000 × major + 10 × minor.
 CUDA_12_0 = 12_000
-# Version of the driver API whose cuMemcpyBatchAsync is called.
+# Version 12.8 of the driver API. cuMemcpyBatchAsync is called with the signature of this version.
 CUDA_12_8 = 12_080
 
-# Version of the driver API whose variant of a function is called, by the function's name. For a function that is
-# not listed it is CUDA_12_0.
+# Version of the driver API that selects the variant of a function, by the function's name. Functions that are not
+# listed use CUDA_12_0.
 _VERSIONS = {"cuCtxCreate": 3_020, "cuMemcpyBatchAsync": CUDA_12_8, "cuGreenCtxCreate": 12_040}
 
 # Code of CUDA_ERROR_OUT_OF_MEMORY.

@@ -20,8 +20,8 @@ from stallprobes.native.library import core
 # Number of times that the difference between the GPU's and the host's clock is measured; the largest difference is
 # used. The host notices each reading of the GPU's clock late, so each measured difference is too small.
 _READS = 3
-# Longest wait (ns) for the kernel that reads the GPU's clock. It is long, because another kernel may have to end
-# before this one starts, and without the clock there is no timeline.
+# Longest wait (ns) for the kernel that reads the GPU's clock. The limit is high: another kernel may have to end first,
+# and without the clock there is no timeline.
 _LONGEST_NS = 2_000_000_000
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 _NON_BLOCKING = 1

@@ -28,8 +28,8 @@ _EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 # Flag of a new stream that does not wait for the default stream.
 _STREAM_NON_BLOCKING = 0x01
-# Number of memory words in one block of pinned memory, with which kernels and the host signal each other. Each word has
-# a cache line of its own.
+# Number of memory words in one block of pinned memory. Kernels and the host signal each other through the words. Each
+# word has a cache line of its own.
 _MAPPED_WORDS = 512
 # Access of cuMemcpyBatchAsync to the sources: in stream order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 _ORDER_STREAM = 1
@@ -37,10 +37,10 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# Support that the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc) need from a GPU: X in the name
-# CU_DEVICE_ATTRIBUTE_X_SUPPORTED of its device attribute, and words for the error message.
+# Requirement of the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): first the middle part X of the
+# GPU's device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED, then the name of the feature for the error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# What a GPU must support for each kind of structure, in the form of _MAPPING.
+# Requirement of each kind of structure: attribute part and feature name, as in _MAPPING.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -16,7 +16,8 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import BoundOp, HostThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
-# Number of a probe's iterations that the simulation computes ahead: at first (and at least), and at most.
+# Number of a probe's iterations that the simulation computes ahead: _FIRST_AHEAD at first and at least, _MOST_AHEAD at
+# most.
 _FIRST_AHEAD, _MOST_AHEAD = 32, 1024
 
 Int64s = NDArray[np.int64]

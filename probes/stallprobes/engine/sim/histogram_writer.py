@@ -14,9 +14,9 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Number of a latency histogram's last bucket, which counts all larger values.
 _LAST = BUCKETS - 1
-# Smallest number of values for which numpy adds them to a histogram faster than a loop does. _MANY is for the
-# delays of all iterations that became due during one call (phase due), _MANY_COUNTS for other values.
-_MANY, _MANY_COUNTS = 16, 48
+# Smallest number of values that numpy adds to a histogram faster than a loop does: _MANY_DELAYS for the delays of all
+# iterations that became due during one call (phase due), _MANY_VALUES for other values.
+_MANY_DELAYS, _MANY_VALUES = 16, 48
 
 
 class HistogramWriter:
@@ -60,7 +60,7 @@ class HistogramWriter:
 
     def count_list(self, channels: Iterable[int], values: list[int]) -> None:
         """Add ``values`` ns, at least one, to each of ``channels``; with few of them faster than ``count_all``."""
-        if len(values) >= _MANY_COUNTS:
+        if len(values) >= _MANY_VALUES:
             self.count_all(channels, np.array(values, dtype=np.int64))
             return
         self._add_statistics(channels, len(values), sum(values), max(values))
@@ -105,7 +105,7 @@ class HistogramWriter:
         stats = self._stats[channel]
         stats.count += number
         stats.sum_ns += number * value - period * (number * (number + 1) // 2)
-        if number < _MANY:
+        if number < _MANY_DELAYS:
             for rest in range(value - period, 0, -period):
                 self._hist[channel * BUCKETS + index(rest)] += 1
             return

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from stallprobes.engine.sim.clock import Clock, Process, Wait
 from stallprobes.engine.sim.jobs import Job
 
-# Time (ns) for which the driver's thread for host functions stays awake after one returned; then the next must wake it.
+# Time (ns) for which the driver's thread for host functions stays awake after a host function has returned. A later
+# host function must wake the thread.
 _AWAKE_NS = 200_000
 
 

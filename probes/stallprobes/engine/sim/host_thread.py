@@ -34,11 +34,12 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Number of bits by which the time of a simulated asynchronous copy's call is shifted right (divided by 8) to get
-# the time of its pointer lookup. The lookup holds the lock of the device's memory management; the rest of the call
-# holds the context's lock.
+# Share of the pointer lookup in the time of a simulated asynchronous copy's call, as a right shift of this time: 3
+# means an eighth. The lookup holds the lock of the device's memory management; the rest of the call holds the context's
+# lock.
 _LOOKUP_SHIFT = 3
-# Longest sleep or wait (ns) of a simulated thread that leaves its caches warm. Only the time beyond it cools them.
+# Longest sleep or wait (ns) after which the caches of a simulated thread are still warm. Only the time beyond this
+# limit cools the caches.
 _SHORT_SLEEP_NS = 1_000_000
 # If a simulated thread sleeps longer than this time (ns, in addition to _SHORT_SLEEP_NS), its next call takes
 # longer by up to cold_long_us of the profile, and its next wait ends later by up to cold_long_wait_us.

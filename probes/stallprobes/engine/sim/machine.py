@@ -28,7 +28,7 @@ from stallprobes.errors import Unsupported
 # Modules of calls; the import of a module registers its calls.
 FAMILIES = (allocations, contexts, copies, launches, host_calls, mapping, profiling, streams)
 
-# Name of the green context, which has SMs of the primary one.
+# Name of the green context, which uses SMs of the primary context.
 _GREEN = "green"
 # Name of the primary context.
 _PRIMARY = "primary"

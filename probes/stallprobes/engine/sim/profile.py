@@ -28,9 +28,11 @@ _MOST = 1e9
 _LONGEST_SHOWN = 80
 # Largest size (bytes) of a profile's file that is read; the files of the package have 5 KiB.
 _MOST_BYTES = 1 << 18
-# Largest ratio of a 99th percentile to its median in a profile. The tables of QUANTILES values suffice up to it.
+# Largest ratio of a 99th percentile to its median in a profile. Up to this ratio, a table of QUANTILES values
+# represents a latency distribution well enough.
 _WIDEST = 1e6
-# Delays in the section "locks" of a profile that vary: ``NAME_us`` is the median, ``NAME_p99_us`` the 99th percentile.
+# Delays in a profile's section "locks" that vary at random. ``NAME_us`` is the median of a delay, ``NAME_p99_us`` its
+# 99th percentile.
 DELAYS = ("spin_react", "wake", "timer", "poll", "callback_wake")
 
 

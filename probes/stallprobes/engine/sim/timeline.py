@@ -40,7 +40,8 @@ class WorkKind:
     target: MemoryKind = MemoryKind.UNKNOWN
 
 
-# Names (``Job.what``) of the two copies that make up a staged copy to another GPU: into host memory, and out of it.
+# Names (``Job.what``) of the two copies of a staged copy to another GPU: _FIRST_HALF into host memory, _SECOND_HALF out
+# of host memory.
 _FIRST_HALF, _SECOND_HALF = "staged peer out", "staged peer in"
 # Name (``Job.what``) of a copy from the host to a GPU that is not the GPU of the copy's stream.
 _FOREIGN = "foreign h2d"

@@ -26,20 +26,20 @@ from stallprobes.records.timeline import OFF, TimelineProblem, TimelineStatus, T
 
 # Kinds of CUPTI records without which there is no timeline; they are enabled first.
 REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
-# Kinds of CUPTI records that are enabled after REQUIRED; a timeline works without those that CUPTI lacks.
+# Kinds of CUPTI records that are enabled after REQUIRED. The timeline also works if CUPTI lacks some of these kinds.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached, and again for the
-# GPU's work to end before CUPTI is detached. Meanwhile the collector holds the probes: they begin no iteration.
+# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached; also the longest wait for
+# the GPU's work to end before CUPTI is detached. Meanwhile the collector holds the probes: they begin no iteration.
 _REST_S = 0.25
-# First and longest delay (s) before the collector retries a failed detach of CUPTI. The delay doubles with each
-# failure, since a retry can hold the probes for 2 * _REST_S.
+# Delay (s) before the collector retries a failed detach of CUPTI: _FIRST_RETRY_S at first, _LONGEST_RETRY_S at most.
+# The delay doubles with each failure, since a retry can hold the probes for 2 * _REST_S.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 # Longest time (s) of a hold for CUPTI. Probes then begin iterations again even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
 
-# Upper limit of CUPTI's numbers of driver functions (CUDA 13.0 has 845). Calls with a lower number that is not in
-# SUBMITTING_CALLS are not recorded.
+# Upper limit of CUPTI's numbers of driver functions (845 in CUDA 13.0). The collector makes CUPTI leave out all
+# functions with a number below this limit that SUBMITTING_CALLS does not list.
 _MOST_DRIVER_CALLS = 2_000
 
 # Numbers (CUpti_driver_api_trace_cbid) of the calls that submit work: launches, copies, graphs, batches of copies,

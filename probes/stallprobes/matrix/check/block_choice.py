@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) of a block of a check without its windows: its aggressors start, settle and end. A block is
-# several victims, measured one after the other beside the same aggressors.
+# Estimated time (s) that a block of a check takes besides its windows, to start, settle and end the aggressors. A block
+# measures several victims, one after the other, beside the same aggressors.
 _SWITCH_S = 0.03
-# Number of baseline windows (without aggressors) whose time is added to the estimated cost of each additional
-# window with aggressors. Several windows share their baselines.
-_BASELINES = 1.3
+# Number of baseline windows (without aggressors) that the estimated cost of an additional window with aggressors
+# includes. Several windows share a baseline window.
+_BASELINES_PER_WINDOW = 1.3
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims for the choice of the cells that get additional repeats in a check: at p50, half of the phases (call, wait,
-# ...) should detect a change by a factor of 1.5, and nine of ten phases one by a factor of 3. Both are stated a bit
-# lower, as the checks of a comparison differ. A third aim uses spare time. On a noisy H200 (bench_detectable.py), a
-# smaller weight of the second aim missed the second, and a larger one the first.
+# Aims for choosing the cells that get additional repeats in a check, all at p50. First aim: half of the phases (call,
+# wait, ...) detect a change by a factor of 1.5. Second aim: nine of ten phases detect a change by a factor of 3. Third
+# aim: spare time is used. ``enough`` is a bit lower than these factors, as the checks of a comparison differ. On a
+# noisy H200 (bench_detectable.py), a smaller weight of the second aim missed the second aim, and a larger weight missed
+# the first aim.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 
@@ -77,7 +78,7 @@ class BlockCosts:
         if self._virtual:
             return 1.0
         baseline_s = self._baselines_s / max(self._baselines, 1)
-        return self._windows_s[row, column] + self._between_s[column] + _BASELINES * baseline_s
+        return self._windows_s[row, column] + self._between_s[column] + _BASELINES_PER_WINDOW * baseline_s
 
 
 def gain(phases: Iterable[PhaseSpread]) -> float:

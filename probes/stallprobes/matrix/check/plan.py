@@ -22,8 +22,8 @@ from stallprobes.patterns.naming import (
     unknown_name_message,
 )
 
-# Name of the CUDA stream that all aggressors of the primary context use. With one name for it, a check can place a
-# victim on the same stream.
+# Name of the CUDA stream that all aggressors of the primary context use. With a common name, a check can place a victim
+# on the same stream.
 AGGRESSORS_STREAM = "shared"
 
 # Largest size (bytes) of the copies in a check. Such a copy takes milliseconds, so a window has several, and all

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Number of repeats of a check: many short ones, since a machine's calls vary from second to second, but not within
-# a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and by one of
-# 2.8 with 6.
+# Number of repeats of a check. The repeats are many and short, since a machine's calls vary from second to second, but
+# not within a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and by a
+# factor of 2.8 with 6 repeats.
 REPEATS = 6
-# Number of first repeats of a check in which every victim is measured beside all aggressors. Later repeats leave
-# out slow aggressors, whose windows take half of the time, and stop when the time budget is spent.
+# Number of first repeats of a check in which every victim is measured beside all aggressors. Later repeats leave out
+# slow aggressors, because windows with slow aggressors take half of the time. Later repeats also stop when the time
+# budget is spent.
 LEAST_REPEATS = 4
 # Number of repeats of a check of a simulated GPU.
 VIRTUAL_REPEATS = 4
@@ -28,46 +29,45 @@ QUICK_REPEATS = 3
 # Time budget (s) of a check for each of its columns (sets of aggressors). So an additional column takes no time
 # from the others.
 COLUMN_S = 2.25
-# Smallest time budget (s) of a check: with start and report it is documented to take 70 s.
+# Smallest time budget (s) of a check. The documented duration of a check, with start and report, is 70 s.
 LEAST_BUDGET_S = 58.5
-# Time budget (s) of a quick check: with start and report it is documented to take 12 s.
+# Time budget (s) of a quick check. The documented duration of a quick check, with start and report, is 12 s.
 QUICK_BUDGET_S = 9.0
-# Share of a check's time budget for additional repeats. Only those cells (a victim beside aggressors) get them that
-# gain most precision by them.
+# Share of a check's time budget for additional repeats. Only the cells (a victim beside aggressors) whose precision
+# improves most get additional repeats.
 ADDITIONAL_SHARE = 0.2
-# Share of a quick check's time budget for additional repeats. It is smaller than ADDITIONAL_SHARE, as in a quick
-# check few victims share the start of the aggressors, which costs more time for each of them.
+# Share of a quick check's time budget for additional repeats. The share is smaller than ADDITIONAL_SHARE: in a quick
+# check, fewer victims share the start of the aggressors, so each additional repeat costs more time.
 QUICK_ADDITIONAL_SHARE = 0.1
 # Number of rounds of additional repeats in a check. In each round, a victim gets at most one repeat beside the same
 # aggressors.
 ROUNDS = 4
 
-# Shortest and longest measured window (s) in a check of a real GPU. The time budget determines the length within
-# these limits.
+# Length (s) of a measured window in a check of a real GPU: at least _SHORTEST_S, at most _LONGEST_S. The time budget
+# determines the length within these limits.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
-# Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_S is the usual one, _VIRTUAL_SHORTEST_S that of
-# the first repeat, which only warms up.
+# Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_SHORTEST_S in the first repeat, which only warms
+# up, and _VIRTUAL_S in all other repeats.
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # Length of a baseline window as a share of the window with aggressors: _BASELINE_PART in real time,
-# _VIRTUAL_BASELINE_PART on a simulated GPU. A short one suffices, as each baseline serves the windows before and after
-# it.
+# _VIRTUAL_BASELINE_PART on a simulated GPU. A short baseline window suffices, as each baseline serves the windows
+# before and after it.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
-# Number of a victim's calls that a window should have; with fewer, it is extended: _CALLS in real time,
-# _VIRTUAL_CALLS on a simulated GPU. A check with 8 calls detects nearly the same ratios as one with 20, and has the
-# time for another repeat of every cell.
+# Number of a victim's calls that a window should have: _CALLS in real time, _VIRTUAL_CALLS on a simulated GPU. A window
+# with fewer calls is extended. A check with 8 calls per window detects nearly the same ratios as a check with 20 calls,
+# and has the time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
 # Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S
 # on a simulated GPU.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
-# Duration (s) of an aggressor's iteration above which the aggressor is slow; on a simulated GPU, none is.
+# Duration (s) of an aggressor's iteration above which the aggressor is slow. On a simulated GPU, no aggressor is slow.
 _SLOW_S = 0.015
-# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time,
-# _VIRTUAL_BLOCKS_PER_BASELINE on a simulated GPU. A block is the windows of several victims beside the same
-# aggressors. With 2, baselines take a fifth of a real check. A simulated machine does not vary, so it needs fewer
-# baselines.
+# Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
+# a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2 blocks, baselines take a
+# fifth of a real check. A simulated machine does not vary, so it needs fewer baselines.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims that the first repeat, which only warms up, runs beside the same aggressors: _WARM_UP_VICTIMS in
-# real time, _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Every victim is beside some aggressors in it.
+# Number of victims that run beside the same aggressors in the first repeat, which only warms up: _WARM_UP_VICTIMS in
+# real time, _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. In this repeat, every victim runs beside some aggressors.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
 # _VIRTUAL_STRETCH on a simulated GPU.
@@ -75,9 +75,9 @@ _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous value in the moving average of the time (s) that a block takes besides its windows. A block
 # is several victims, measured one after the other beside the same aggressors.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat of a victim, in multiples of a regular one: _ADDITIONAL_COST in real time,
-# _VIRTUAL_ADDITIONAL_COST on a simulated GPU. It takes longer, as fewer victims share the start of the aggressors
-# and the baselines; simulating this start takes longer than simulating a window.
+# Estimated time of an additional repeat of a victim, in multiples of a regular repeat's time: _ADDITIONAL_COST in real
+# time, _VIRTUAL_ADDITIONAL_COST on a simulated GPU. An additional repeat takes longer, as fewer victims share the start
+# of the aggressors and the baselines. To simulate this start takes longer than to simulate a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 

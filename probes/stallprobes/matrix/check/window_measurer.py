@@ -24,8 +24,8 @@ _LEAD_IN_S = 0.002
 # Time (s) until the first check whether switched-off probes are parked. Each further interval is longer by the factor
 # _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether they
-# run.
+# Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether the
+# aggressors run.
 _SETTLE_S = 0.005
 # Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
 # never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
@@ -39,14 +39,14 @@ _PARK_AT_MOST_S = 0.05
 _INTERVAL_GROWTH = 1.5
 # Longest wait (s) until aggressors prove that they run.
 _PROOF_S = 5.0
-# Longest time (s) to wait until the calls of switched-off aggressors have returned, and then again until their GPU work
-# has ended.
+# Longest wait (s) until the calls of switched-off aggressors have returned. The following wait for the end of their GPU
+# work has the same limit.
 _DRAIN_AT_MOST_S = 3.0
-# Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Its windows
-# then do not count.
+# Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Windows beside
+# such an aggressor do not count.
 _NO_PROGRESS_NS = 250_000_000
-# Smallest duration (ns) of a call of the host control (a probe without CUDA calls) which shows that its thread lost
-# the CPU core. The call must also be _SPIKE_TIMES as long as the median one.
+# A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if the call took at
+# least this time (ns), and at least _SPIKE_TIMES as long as the median call.
 _SPIKE_NS = 100_000
 # A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if it took at least
 # this many times as long as the control's median call, and at least _SPIKE_NS.
@@ -54,7 +54,7 @@ _SPIKE_TIMES = 10
 # Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
 # and the window does not count.
 _GAP_S = 1.0
-# Longest wait (s) for the records of the timeline, which take some 10 ms.
+# Longest wait (s) for the records of the timeline. Records usually arrive after some 10 ms.
 _RECORDS_AT_MOST_S = 0.2
 # Channel (kind of latency) of the time inside the calls of the host control, the probe without CUDA calls.
 _CALL = Channel(Phase.CALL)

@@ -44,39 +44,40 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WIND
 # machine.
 UNSURE_P_VALUE = 0.01
 # Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
-# fewer calls no change can be significant, so it stays unsure.
+# fewer calls, no change can be significant, so an insignificant change is reported as unsure.
 ENOUGH_CALLS = 8
-# Largest dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),
-# estimated with similar cells, up to which calls count as independent. A p99 is then also tested by the number of
-# slow calls. The dispersion of independent calls is 1.
+# Limit of the dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),
+# estimated from this cell and similar cells. Up to the limit, calls count as independent, and a p99 is also tested by
+# the number of slow calls. Independent calls have a dispersion of 1.
 DISPERSION = 2.0
-# Largest dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors), without
-# those of similar cells, up to which its calls count as independent. It is higher than DISPERSION since a cell's
-# own repeats are few: by chance, 1 of 50 cells with independent calls exceeds it.
-DISPERSION_OF_ONE = 2.6
-# Largest ratio of a victim's latency beside aggressors to its baseline with which a change of both by the same
-# factor (as of the CPU's clock) is reported only once, as a change of the baseline. With a larger ratio, the change
-# of the latency is reported as unsure.
+# Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. This limit is higher
+# because a cell has few repeats: by chance, 1 of 50 cells with independent calls exceeds it.
+CELL_DISPERSION = 2.6
+# Limit for a victim whose latency beside aggressors and whose baseline change by the same factor (for example with the
+# CPU's clock). If the latency is at most this many times the baseline, only the change of the baseline is reported.
+# Otherwise the change of the latency is also reported, as unsure.
 ALIKE = 10.0
 
-# Smallest number of tested latencies of victims beside the same aggressors from which the mean variance between
-# their repeats is computed.
-_ROWS = 4
-# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats: a
-# victim that has them in only one of the two checks deviates more. The smallest relevant ratio is not multiplied.
+# Smallest number of tested latencies of victims beside the same aggressors for which the mean variance between repeats
+# is computed.
+_FEWEST_TESTS = 4
+# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats. If a
+# victim has additional repeats in only one of the two checks, its latencies deviate more. The factor does not apply to
+# the smallest relevant ratio.
 SELECTION = 1.04
-# Largest variance between repeats of the medians of victims beside the same aggressors (mean over the victims), as
-# a multiple of the variance expected from all cells. Above it, these latencies count as having several modes: a
-# test of p99 then uses at least the mean variance of the p99 of all victims beside these aggressors.
+# Limit for the medians of the victims beside the same aggressors: their variance between repeats (mean over the
+# victims), as a multiple of the variance expected from all cells. Above the limit, the latencies beside these
+# aggressors count as having several modes. A test of a p99 then uses at least the mean variance of the p99 of all
+# victims beside these aggressors.
 _MULTIMODAL = 6.0
-# A victim is close to starvation with fewer calls than the limit of starvation times this factor: a change from or
-# to starvation is then unsure, as it may be chance. A call in flight that is older than the longest call of the
-# other check by this factor shows starvation.
+# Factor for two rules on starvation. A victim with fewer calls than this factor times the limit of starvation is close
+# to starvation: a change from or to starvation is then unsure, as it may be chance. A call in flight shows starvation
+# only if its age is at least this factor times the longest call of the other check.
 _NEAR = 3.0
 
 
-# Order of preference for the change of a cell (a victim beside aggressors): the first of these that a phase of the
-# cell (call, wait, ...) has.
+# Order in which the changes of the phases (call, wait, ...) determine the change of a cell (a victim beside
+# aggressors): the cell gets the first change in this list that any of its phases has.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 
@@ -209,7 +210,7 @@ class _Tester:
         limits = [allowance * (student_t_limit(p_value, int(freedom)) * deviation + margin)]
         if test.quantile is P99:
             dispersion, freedom = self._own_dispersion(test)
-            if dispersion <= DISPERSION and test.tail_dispersion <= DISPERSION_OF_ONE:
+            if dispersion <= DISPERSION and test.tail_dispersion <= CELL_DISPERSION:
                 wanted = student_t_limit(UNSURE_P_VALUE / 2 / test.cuts, int(freedom)) + power_sd(int(freedom))
                 if tail_distance(test) >= wanted * math.sqrt(max(dispersion, 1.0)):
                     limits.append(0.0)
@@ -272,7 +273,7 @@ class _Tester:
         if modes:
             dispersion = max(dispersion, self._column_dispersions.get(column, 0.0))
         # The prior of similar cells does not apply to a cell whose own repeats vary more.
-        if dispersion > DISPERSION or test.tail_dispersion > DISPERSION_OF_ONE:
+        if dispersion > DISPERSION or test.tail_dispersion > CELL_DISPERSION:
             return min(1.0, 2 * p_value)
         distance = test.distance() / math.sqrt(max(dispersion, 1.0))
         return min(1.0, 2 * p_value, 2 * test.cuts * student_t_two_sided(distance, freedom))
@@ -373,7 +374,7 @@ def _column_means(
     for test in tests:
         if test.has_calls and test.cell.column != QUIET and test.variance[1] > 1:
             figures.setdefault((test.cell.column, test.channel.phase, test.quantile), []).append(figure(test))
-    return {key: sum(values) / len(values) for key, values in figures.items() if len(values) >= _ROWS}
+    return {key: sum(values) / len(values) for key, values in figures.items() if len(values) >= _FEWEST_TESTS}
 
 
 def _without_calls(test: QuantileTest) -> QuantileChange:

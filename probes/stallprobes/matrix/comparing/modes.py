@@ -18,11 +18,11 @@ from stallprobes.latency.statistics import Int64s
 from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, ChannelRepeats, QuantileTest
 from stallprobes.matrix.matrix import QUIET
 
-# Smallest number of repeats of similar latency that make a mode; a single one may be an outlier.
+# Smallest number of repeats with similar latency that count as a mode. A single repeat may be an outlier.
 _FEWEST = 2
-# Smallest distance between two modes of another latency (two levels of its repeats), as a share of a change, with
-# which these modes are evidence that the change is due to chance. Distance and change are logarithms of ratios. The
-# share is below 1, as few repeats show the distance only roughly.
+# Limit for the distance between two modes of a latency (two levels of its repeats), as a share of a change of another
+# latency. If the modes are at least this far apart, they are evidence that the change is due to chance. Distance and
+# change are logarithms of ratios. The share is below 1, as few repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

@@ -47,7 +47,7 @@ class PhaseSpread:
         return math.exp(min(max(size, limit), _LARGEST))
 
 
-# Logarithm of the largest ratio that is stated as detectable. Larger ones are stated as this one.
+# Logarithm of the largest ratio that is stated as detectable. Larger ratios are reduced to this value.
 _LARGEST = math.log(1e6)
 
 

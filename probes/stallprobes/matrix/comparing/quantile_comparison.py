@@ -36,12 +36,13 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}
 
-# Shares of the slowest calls among the calls of both checks together, by percentile. For each share, a test
-# compares how many of these slowest calls each check has. The larger shares for p99 find changes of more calls. For
-# p50, further tests use each check's own share of all calls, which separates distributions without overlap.
+# Cuts for the tests of a change, by percentile. A cut is a share of the slowest calls among the calls of both checks
+# together. For each cut, a test compares how many of these slowest calls belong to each check. The larger cuts for p99
+# find changes of more calls. For p50, some tests also use each check's share of all calls as a cut, which separates
+# distributions without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
-# Share of calls that count as slow, of all repeats together. If a repeat has far more or fewer of them than chance
-# allows, its calls are not independent, and the comparison takes that into account.
+# Share of the calls of all repeats together that count as slow. If a repeat has far more or fewer slow calls than
+# chance allows, its calls are not independent. The comparison takes this dependence into account.
 _TAIL = 0.02
 # Histograms of one channel, each with the host of its repeat.
 _Held = list[tuple[str, Histogram]]

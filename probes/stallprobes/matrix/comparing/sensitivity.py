@@ -19,17 +19,18 @@ from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, Quan
 
 # Probability that a comparison misses a change that it states as detectable.
 _MISSED = 0.1
-# Shares of slow calls for which the detectable change of a p99 is computed: _TAIL of the calls are slow without the
-# change, and it makes _SLOW of the calls slow in addition.
+# Shares of slow calls for which the detectable change of a p99 is computed: _SLOW is the share of calls that the change
+# makes slow, _TAIL the share of calls that are slow without the change.
 _SLOW, _TAIL = 0.05, 0.01
 # Largest ratio that is stated as detectable.
 _LARGEST = 1e6
 # Number of buckets of a histogram per octave (a factor of two).
-_OCTAVE = 64
+_BUCKETS_PER_OCTAVE = 64
 # Number of histogram buckets that the largest considered change spans: 20 octaves (factors of two).
-_REACH = 20 * _OCTAVE
-# Values that extend the array of each bucket's share of calls above it: ones before the first bucket (_BELOW),
-# since all calls are above, and zeros after the last one (_ABOVE), since none is.
+_REACH = 20 * _BUCKETS_PER_OCTAVE
+# Extensions of an array that has, for each bucket, the share of calls in this bucket and above: _BELOW (ones) extends
+# the array before the first bucket, as all calls are above; _ABOVE (zeros) extends the array after the last bucket, as
+# no calls are above.
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 
@@ -95,12 +96,12 @@ def _calls_limit(test: QuantileTest, p_value: float) -> float:
     # With few calls the arcsine of a share has its largest distance below that of all calls.
     wanted = min(wanted, math.pi / 2)
     # Half of the ratio lies on each side of the cut. The distance grows with the ratio, which mostly is small.
-    for first, end in pairwise((0, _OCTAVE, _REACH)):
+    for first, end in pairwise((0, _BUCKETS_PER_OCTAVE, _REACH)):
         below = share[middle - end + 1 : middle - first + 1][::-1]
         angles = np.arcsin(np.sqrt(below)) - np.arcsin(np.sqrt(share[middle + first : middle + end]))
         places = np.flatnonzero(angles >= wanted)
         if len(places):
-            return 2 * float(first + places[0]) * math.log(2) / _OCTAVE
+            return 2 * float(first + places[0]) * math.log(2) / _BUCKETS_PER_OCTAVE
     return math.inf
 
 

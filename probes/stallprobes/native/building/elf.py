@@ -11,7 +11,7 @@ from pathlib import Path
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 # Type of the ELF section that lists the versions of library functions which a file needs.
 _SHT_GNU_VERNEED = 0x6FFF_FFFE
-# Name of a version of glibc in an ELF file, with the number as its group.
+# Name of a glibc version in an ELF file, such as GLIBC_2.17. The group is the version number.
 _NUMBER = re.compile(r"GLIBC_([\d.]+)$")
 
 

@@ -77,7 +77,7 @@ INJECTED_LIBRARY = Library(
     INJECTED,
     ("inject", "cupti"),
     flags=("-U_FORTIFY_SOURCE",),
-    # It is never unloaded: libcupti and the ends of threads hold addresses of it.
+    # The library is never unloaded: libcupti and the handlers for the end of a thread hold addresses in it.
     link_flags=("-Wl,-z,nodelete",),
     parts=("pthread.0", "dl.2"),
     is_portable=True,

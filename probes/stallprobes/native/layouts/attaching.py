@@ -18,7 +18,8 @@ CONTROL_FORMAT = 3
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
 # Name of the memfd of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_NAME = "stallscope-control"
-# Beginning of the name of the memfd in which an attached process records; the numbers of the process and file follow.
+# Beginning of the name of the memfd in which an attached process records. The process id and the number of the file
+# follow.
 RECORDING_NAME = "stallscope-watch-"
 # File name of the injected library in a process's list of modules, also if the attacher has loaded it from memory.
 LIBRARY_NAME = "stallscope-inject.so"
@@ -26,8 +27,8 @@ LIBRARY_NAME = "stallscope-inject.so"
 SENT_CUPTI_NAME = "libcupti.so"
 # Function of the injected library that the attacher calls; no other library has a function of this name.
 ENTRY = "stallscope_attach_library"
-# Environment variable of the injected library: with 1, it records nothing until stallscope requests it by the
-# control, the memory in which they exchange requests.
+# Environment variable of the injected library: with 1, the library records nothing until stallscope requests recording
+# through the control, the shared memory for requests.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
 # Size (bytes) of the path of libcupti in a request to the attached library, with the final zero.

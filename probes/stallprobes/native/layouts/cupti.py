@@ -99,7 +99,7 @@ OLDEST_VERSION = 18
 OVERHEAD_CORRELATION_SINCE = 21
 # First version of CUPTI with records of context switches (CUDA 13.1).
 SWITCHES_SINCE = 130_100
-# Kind of object (CUpti_ActivityObjectKind) by which an overhead record names a thread.
+# Value of the object kind (CUpti_ActivityObjectKind) in an overhead record that names a thread.
 OBJECT_THREAD = 2
 
 

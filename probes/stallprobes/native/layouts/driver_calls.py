@@ -283,10 +283,10 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Codes for the memory at the source or target of a copy whose kind the function does not tell. The injected library
-# then looks the address up in its list of host memory. If the address is not in the list, the memory counts as pageable
-# (HOST) or as unknown (ANY). Both codes are larger than every MemoryKind: smaller values are a MemoryKind and need no
-# lookup.
+# Codes in place of a MemoryKind, where the driver function alone does not determine the kind of a copy's source or
+# target. The injected library then looks the address up in its list of host memory. If the address is not in the list,
+# the memory counts as pageable (HOST) or as unknown (ANY). Both codes are larger than every MemoryKind, so the library
+# can tell them apart.
 HOST, ANY = 64, 65
 
 
@@ -316,8 +316,11 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters of driver functions in their order. ``to:`` and ``from:`` name the memory at an end of a copy: host, device
-# or any memory (an address), or an array. ``p`` (8 bytes) and ``i`` (4 bytes) are skipped.
+# Parameters of driver functions in their order, a word for each. ``to:`` and ``from:`` are the target and the source of
+# a copy, with the memory there: host, device or any memory (the parameter is an address), or an array. ``bytes``,
+# ``halves`` and ``words`` are a size (see _UNITS), and ``rows`` is a second factor of it. ``copy2d`` and ``copy3d``
+# point to the structure of a copy (see _DIMENSIONS), ``config`` to a CUlaunchConfig. ``stream`` and ``event`` are
+# handles. ``p`` (8 bytes) and ``i`` (4 bytes) are skipped.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",
@@ -438,12 +441,12 @@ _USES = {
     "cuMemHostUnregister": CallUse.FREES,
     "cuMemFree_v2": CallUse.FREES,
 }
-# Value for the memory at an end of a copy, by its word in _PARAMETERS.
+# Code (MemoryKind, HOST or ANY) of the memory at the source or target of a copy, by the word in _PARAMETERS.
 _ENDS = {"host": HOST, "any": ANY, "device": int(MemoryKind.DEVICE), "array": int(MemoryKind.ARRAY)}
-# Size (bytes) of the unit of an argument with the size of a copy, by the argument's word in _PARAMETERS.
+# Unit (bytes) in which a driver function counts the size of a copy, fill or allocation, by the word in _PARAMETERS.
 _UNITS = {"bytes": 1, "halves": 2, "words": 4}
-# Number of dimensions of a copy that a structure describes (CUDA_MEMCPY2D, CUDA_MEMCPY3D), by the word in _PARAMETERS
-# for the pointer to the structure.
+# Number of dimensions of a copy, by the word in _PARAMETERS. The parameter points to a structure that describes the
+# copy (CUDA_MEMCPY2D or CUDA_MEMCPY3D).
 _DIMENSIONS = {"copy2d": 2, "copy3d": 3}
 
 

@@ -12,20 +12,20 @@ from stallprobes.native.layouts.structure import Int64, Pointer, structure
 LEAD_DEFAULT_NS = 150_000
 # Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
-# Period (ns) at which a probe that has launched as far ahead of the GPU as it may polls the GPU's progress, until
-# its next iteration may begin.
+# Period (ns) at which a probe polls the GPU's progress while the probe is as far ahead of the GPU as allowed. The next
+# iteration begins only when the GPU has caught up.
 GUARD_STEP_NS = 100_000
 # Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
 # opens soon. Before that, it polls every PARKED_STEP_NS.
 SLOT_STEP_NS = 100_000
 # Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
-# Longest time (ns) between the due times of a victim's first iteration in a slot (the share of time of its group)
-# and of its second one; the first one is not measured. Without this limit, a victim whose period is longer than its
-# slot would have no samples.
+# Longest time (ns) between the due times of a victim's first and second iteration in a slot (the share of time of its
+# group). The first iteration is not measured. Without this limit, a victim whose period is longer than its slot would
+# have no samples.
 RESTART_NS = 1_000_000
-# Time (ns) between two readings of the clock, one right after the other, from which the loop counts it as a pause
-# without a CPU. A reading takes tens of nanoseconds.
+# Shortest time (ns) between two consecutive readings of the clock that the loop counts as a pause without a CPU.
+# Usually a reading takes tens of nanoseconds.
 PAUSE_NS = 20_000
 # Time (ns) before an iteration's due time in which a loop only polls the clock, so that the iteration begins
 # punctually.

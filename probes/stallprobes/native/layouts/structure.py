@@ -12,7 +12,7 @@ A field is written once, as an annotation: its name, its type in Python for the 
 import ctypes
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-# Size (bytes) of a cache line. Words that different threads write never share one.
+# Size (bytes) of a cache line. Words that different threads write never share a cache line.
 CACHE_LINE = 64
 
 # Type variable: class of a ctypes structure.

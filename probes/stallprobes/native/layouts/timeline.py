@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Address, Function, Int64, LineInt64, Pointer, UInt64, structure
 
-# Largest number of calls of a track (a stream that a probe uses) that wait for their GPU records. It exceeds the
-# driver's launch queue; beyond it, the oldest call is dropped.
+# Largest number of calls of a track (a stream that a probe uses) that wait for their GPU records. The number is larger
+# than the driver's launch queue. If more calls wait, the oldest call is dropped.
 QUEUE = 4_096
-# Number of driver calls that the collector of GPU records keeps by correlation id. Ids count up, so that a new call
-# replaces the oldest.
+# Number of driver calls that the collector of GPU records keeps by correlation id. Ids count up, so a new call replaces
+# the oldest call.
 IDS = 1 << 16
 # Number of the probe in a GPU record whose call is not known.
 NO_PROBE = -1
@@ -25,14 +25,14 @@ USUAL_PATIENCE = 200
 # Usual period (ns) of the collector's rounds, in which it takes records from CUPTI.
 PERIOD_NS = 10_000_000
 
-# Largest error (ns) of a time in a GPU record, converted to the host's clock, with which the record still matches
-# its call.
+# Tolerance (ns) in comparisons of the times of records with the times of calls. A record's time, converted to the
+# host's clock, may be wrong by this much.
 TOLERANCE_NS = 1_000
 
 # Number of samples of the difference of the GPU's and the host's clock; their median is the offset.
 CLOCK_SAMPLES = 16
-# Time (ns) from the switch of the GPU to a context to the start of the kernel that waited for it, on an H200. Each such
-# pair is a sample of the offset of the GPU's clock.
+# Time (ns) from the switch of the GPU to a context until the start of the kernel that waited for the switch, on an
+# H200. Each pair of a switch and a kernel gives a sample of the offset of the GPU's clock.
 SWITCH_TO_WORK_NS = 3_840
 # Largest difference (ns) between a new sample of the GPU clock's offset to the host's clock and the offset in use;
 # a sample further off is ignored. The limit grows with the offset's age, by CLOCK_DRIFT_PER_MILLION.
@@ -40,11 +40,11 @@ CLOCK_ERROR_NS = 30_000
 # Largest drift (ppm) of the GPU's clock against the host's that is assumed since the offset was last confirmed. It
 # raises the limit CLOCK_ERROR_NS.
 CLOCK_DRIFT_PER_MILLION = 50
-# Upper bound (ns) of the limit CLOCK_ERROR_NS with its drift: half a time-slice, since beyond it a sample may pair a
-# kernel with the switch of another time-slice.
+# Upper bound (ns) of the limit, which is CLOCK_ERROR_NS plus the drift. It is half a time-slice: a sample that is
+# further off may pair a kernel with the switch of another time-slice.
 MOST_CLOCK_ERROR_NS = 1_000_000
-# Largest spread (ns, between the quartiles) of the samples that set a new offset of the GPU's clock; with a larger
-# one the old offset stays. CUPTI's own conversion is off by a microsecond.
+# Largest spread (ns, between the quartiles) of the samples that set a new offset of the GPU's clock. With a larger
+# spread the old offset stays. CUPTI's own conversion of GPU times is off by a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
 # Time (ns) since the last confirmation of the offset of the GPU's clock after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000

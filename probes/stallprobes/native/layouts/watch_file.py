@@ -48,7 +48,7 @@ DEVICES = 16
 SLOTS = 1024
 # Largest number of histograms in a process's file: one for each function that a thread calls.
 HISTOGRAMS = 8192
-# Largest number of driver calls of a thread in flight, each made inside the one before.
+# Largest number of nested driver calls of a thread that are recorded: each is made inside the previous call.
 DEPTH = 4
 # Number of slow calls that a process's file keeps for each thread; a newer one replaces the oldest. stallscope
 # reads the file at least once a second, and a second has fewer slow calls of 1 ms or more.
@@ -69,8 +69,8 @@ LEAST_BLOCKS = 64
 BLOCK_CALLS = 256
 # Number of blocks of the log of all calls for which a process's file takes memory at a time, as it fills.
 BLOCKS_STEP = 16
-# Time (ns) after a logged query within which the same query of the thread is not logged, if the work has not ended: a
-# thread that polls makes millions of them a second.
+# Time (ns) after a logged query (such as cuEventQuery) in which the injected library does not log repetitions of the
+# query by the same thread, as long as the work has not ended. A polling thread makes millions of queries a second.
 QUERIES_NS = 20_000
 # Size (bytes) of the section of a process's file with the names of kernels.
 NAME_BYTES = 1 << 22
@@ -95,8 +95,8 @@ STACK_TEXT = 7664
 # Average time (ns) between two samples of a thread's call stack. The injected library samples the time inside
 # driver calls and the time between them separately.
 SAMPLE_NS = 5_000_000
-# Average time (ns) between two additional call-stack samples of a thread's waits: one of several waits gets a
-# sample, which stands for their number. By SAMPLE_NS, short waits hardly ever get one.
+# Average time (ns) between two additional call-stack samples of a thread's waits. Short waits hardly ever get a sample
+# by SAMPLE_NS. An additional sample represents several waits and has their number.
 WAIT_SAMPLE_NS = 50_000_000
 # Number of call-stack samples in the ring of a process's file: 80 s of one thread.
 TIME_SAMPLES = 1 << 14
@@ -108,11 +108,11 @@ THREAD_RANGES = 64
 # Largest number of NVTX range names in a process's file, each counted once for each thread that uses it. The file keeps
 # begin times for these names only.
 RANGES = 256
-# Number of begin times that a process's file keeps for each name and thread of NVTX ranges; newer ones replace the
-# oldest. With steps of 1 ms, they cover a second.
+# Number of begin times that a process's file keeps for each name and thread of NVTX ranges. Newer begin times replace
+# the oldest. If a range begins every millisecond, its begin times cover a second.
 RANGE_BEGINS = 1024
-# Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %. A budget
-# below the default lowers the share in proportion.
+# Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %. A largest
+# cost (see COST_VARIABLE) below DEFAULT_COST_PPM lowers the share in proportion.
 STACK_SHARE = 100
 # Largest cost of watching (ppm of the program's time), where COST_VARIABLE is not set.
 DEFAULT_COST_PPM = 50_000
@@ -121,14 +121,17 @@ EVERYTHING_PPM = 1_000_000
 # Time (ns) by which an NVTX range takes longer while its begin and end are recorded: 65 to 80 ns in a loop that does
 # nothing else, whose caches are warm.
 RANGE_NS = 100
-# Cost (ns) of a GPU record for the thread that submits the work, by which the injected library limits its
-# recording. The 95 % intervals ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step (H100, CUPTI 13.5).
+# Assumed cost (ns) of a GPU record for the thread that submits the work. The injected library limits its recording by
+# this figure. The 95 % intervals of the measured cost ended at 4.9 us in a ResNet training and at 5.6 us in a JAX step
+# (H100, CUPTI 13.5).
 RECORD_NS = 6000
-# Cost (ns) of the record of a graph's node, by which the injected library limits its recording. It was 0.25 us in a
-# graph that was launched again and again, and 1.4 us in one just instantiated (H200, CUPTI 13.5).
+# Assumed cost (ns) of the record of a graph's node. The injected library limits its recording by this figure. The
+# measured cost was 0.25 us in a graph that was launched repeatedly, and 1.4 us in a graph that was just instantiated
+# (H200, CUPTI 13.5).
 NODE_RECORD_NS = 1500
-# Smallest number of graphs instantiated in a second at which the injected library records no GPU work, unless its
-# cost has no limit. Recording slowed a program that did little else by 15 to 30 % (H200, CUPTI 13.5).
+# Smallest number of graph instantiations per second at which the injected library records no GPU work, unless the cost
+# of watching has no limit. Recording slowed a program that did little else than instantiate graphs by 15 to 30 %
+# (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
 # Number of windows that a process's file keeps: stretches of time in which GPU work was recorded, or was not. With
 # four switches a second, they last for half an hour.
@@ -137,8 +140,9 @@ WINDOWS = 1 << 13
 # times the begins and the ends of calls equally often.
 TIMED_CALLBACKS = 255
 
-# Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (38) would
-# cost each launch 0.2 to 0.4 us, and say no more than the calls (see attribution/stream_numbers.py).
+# Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (kind 38)
+# would cost each launch 0.2 to 0.4 us, and contain no more than the log of the calls (see
+# attribution/stream_numbers.py).
 COLLECTED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
     RecordKind.CONTEXT_SWITCH,

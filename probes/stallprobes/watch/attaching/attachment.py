@@ -20,8 +20,9 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest wait (s) until the process's thread that the attacher borrowed to load the library has returned to its
-# system call. If it has not by then, the library does not free the memory that the attacher made in the process.
+# The attacher borrows a thread of the process to load the library. This is the longest wait (s) until the thread has
+# returned to its system call. After a longer wait, the library does not free the memory that the attacher made in the
+# process.
 _BACK_S = 0.1
 # Longest wait (s) for the library's answer to a request. After it, the caller shows what attaching waits for: a first
 # subscription to CUPTI can take seconds on a busy GPU.

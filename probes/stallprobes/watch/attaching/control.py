@@ -28,17 +28,17 @@ from stallprobes.watch.reading.lack_text import lack_of
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 # Operation FUTEX_WAKE of futex, which wakes the library's thread.
 _FUTEX_WAKE = 1
-# Number of attempts to get the lock of the control (the memory for requests to the library), and pause (s) between two
-# attempts: the library holds the lock for short times.
+# The control (the memory for requests to the library) has a lock, which the library holds for short times. _LOCK_TRIES:
+# number of attempts to get the lock. _LOCK_PAUSE_S: pause (s) between two attempts.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 # Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002
-# Period (s) of the checks, during a wait for the library's answer, whether the process has replaced its program by
-# another one, in which case the wait ends.
+# Stallscope stops waiting for the library's answer if the process has replaced its program by another program (execve).
+# This is the period (s) at which it checks that.
 _REPLACED_S = 0.1
 # Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)
-# Form of a function name that the library reports as its present call; other text is ignored.
+# Pattern of the function name that the library reports as its present driver call. Any other text is ignored.
 _FUNCTION = re.compile(r"\w+")
 
 

@@ -43,10 +43,11 @@ START_S = 20.0
 # Longest wait (s) until the helper has loaded a library into a process: the attacher's own limit, and the time for the
 # helper's answer.
 LOADING_S = ATTACHER_S + ANSWER_S
-# Period (s) of the checks whether the helper process is stopped by a signal or a debugger. If it is stopped for
-# longer than _STOPPED_S (s), it is killed and counts as lost.
+# _LOOK_S: period (s) at which stallscope checks whether a signal or a debugger has stopped the helper process.
+# _STOPPED_S: longest time (s) for which the helper process may be stopped. After it, the helper process is killed and
+# counts as lost.
 _LOOK_S, _STOPPED_S = 0.05, 1.0
-# Largest number of characters that are shown of the helper process's reason for a refusal.
+# Largest number of characters that stallscope shows of the helper process's reason for a refusal.
 _MAX_SENTENCE = 2000
 # States of a stopped process in /proc: by a signal, and by a debugger.
 _STOPPED = ("T", "t")

@@ -13,8 +13,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-# Largest address in a process that is read: an offset in /proc/PID/mem is a signed number. Larger numbers are no
-# addresses.
+# Largest address in a process that is read. Reason: an address is the offset in /proc/PID/mem, which is a signed 64-bit
+# number.
 _MAX_ADDRESS = (1 << 63) - 1
 
 

@@ -24,10 +24,10 @@ _LONGEST_NAME = 64
 # Numbers of the system calls (x86-64) in which a thread sleeps and holds no lock: poll, ppoll, epoll_wait, epoll_pwait,
 # select, pselect6, accept, accept4, clock_nanosleep.
 _SLEEPING = frozenset({7, 271, 232, 281, 23, 270, 43, 288, 230})
-# Number of searches for a sleeping thread of a process, in which the attacher can load the library, and pause (s)
-# between two searches.
+# The attacher loads the library in a sleeping thread of the process. _LOOKS: number of searches for such a thread.
+# _LOOK_PAUSE_S: pause (s) between two searches.
 _LOOKS, _LOOK_PAUSE_S = 20, 0.005
-# The kernel's flag (PF_EXITING in /proc/PID/stat) of a thread that has begun to exit.
+# Flag in /proc/PID/stat of a thread that has begun to exit (the kernel's PF_EXITING).
 _EXITING = 0x4
 # A line of /proc/PID/maps, with names of its fields.
 _MAPPING = re.compile(

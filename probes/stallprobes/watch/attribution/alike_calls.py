@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# A slow call without records gets the main cause of the recorded slow calls of its sort (same function, size, and call
-# stack or thread). There must be at least LEAST_ALIKE of them, and those with this main cause must have at least the
-# share LEAST_SHARE of their total excess (time above the median of such calls).
+# A slow call without records gets the cause of the recorded slow calls of its sort (same function, size, and call stack
+# or thread), under two conditions. LEAST_ALIKE: smallest number of recorded slow calls of the sort. LEAST_SHARE:
+# smallest share of their total excess (time above the median of such calls) that the calls with this main cause must
+# have.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
 # Largest number of sorts of calls (function, size, and call stack or thread) for which the causes of slow calls are
 # summed up; calls of further sorts are not counted.

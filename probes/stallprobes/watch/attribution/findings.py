@@ -44,7 +44,7 @@ LossSum = tuple[int, int, int]
 _UNATTRIBUTED: LossKey = WaitCause.UNATTRIBUTED, None, ""
 # Certainties with which lost time counts as proven.
 _PROVEN = (Certainty.PROVEN, Certainty.KNOWN)
-# Shortest time (ns) from the first to the last call with which a rate (calls a second) is given.
+# Shortest time (ns) from the first to the last call for which a rate (calls per second) is given.
 LEAST_RATE_NS = 1_000_000_000
 
 

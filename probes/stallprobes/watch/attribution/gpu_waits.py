@@ -20,11 +20,13 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Smallest share of a slow call's excess (time above the median of such calls) that GPU work or an overhead of the
-# driver must cover to be the call's cause, if records or calls that order streams show that the call waits for it.
+# Smallest share of a slow call's excess (time above the median of such calls) that GPU work, or an overhead of the
+# driver, must cover to be the cause of the call. Records, or calls that order streams, must show that the call waits
+# for this work or overhead.
 DIRECT_SHARE = 0.5
-# Smallest share of a slow call's excess (time above the median of such calls) that an event must cover to be the call's
-# cause, if it only happened at the same time. It is larger than DIRECT_SHARE, since that is weaker evidence.
+# Smallest share of a slow call's excess (time above the median of such calls) that an event must cover to be the cause
+# of the call if the event only happened at the same time. The share is larger than DIRECT_SHARE, since overlap in time
+# is weaker evidence than records that show the wait.
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
 SAME_END_NS = 50_000

@@ -23,7 +23,8 @@ from stallprobes.watch.division.pending import needs_engine
 from stallprobes.watch.intervals import NONE, Int64s, distinct, distinct_pairs, int64s
 from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 
-# Largest number of records of GPU work, and of context switches, that are kept for one process; the oldest are dropped.
+# Largest number of records of GPU work that are kept for each process, and also the largest number of records of
+# context switches. The oldest records are dropped.
 MOST_RECORDS = 1 << 20
 # Number of newest records of GPU work that are kept at any age: they give the offset between the GPU's and the host's
 # clock.
@@ -42,8 +43,9 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings with new GPU work that are skipped between two attempts to convert the times of context
-# switches to the host's clock. After failed attempts 1, 3 and then 7 are skipped.
+# The times of context switches are converted to the host's clock. If an attempt fails, some readings with new GPU work
+# are skipped before the next attempt: 1 reading after the first failure, then 3, then 7. This is the largest number of
+# skipped readings.
 _MOST_PAUSE = 7
 
 

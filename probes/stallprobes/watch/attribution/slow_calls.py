@@ -18,8 +18,8 @@ from stallprobes.watch.reading.words import MEMORY, Memory
 
 # Number of different correlation numbers: they have 32 bits and wrap around.
 _WRAP = 1 << 32
-# Half of the number of correlation numbers. Two calls that are compared differ by less, so that their order is known
-# although the numbers wrap around.
+# Half of the number of correlation numbers. The order of two calls is known although the numbers wrap around, since the
+# distance of their numbers is smaller than this.
 _HALF = 1 << 31
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

@@ -26,16 +26,19 @@ LEGACY = (0, 1)
 _PER_THREAD = 2
 # Kinds of records of work on the GPU, which have the number of their stream.
 _WORK = sorted(int(kind) for kind in GPU_WORK)
-# Number of calls of each stream that are matched with GPU records in one reading of a process's file, evenly from the
-# first to the last. Each match shows which number the stream has in CUPTI's records.
+# Number of calls of each stream that are matched with GPU records in each reading of a process's file. The calls are
+# spread evenly from the first to the last call of the stream. Each match gives the number that the stream has in
+# CUPTI's records.
 _CALLS_OF_STREAM = 4
-# Age (ns) at which a call that submitted work is no longer matched with GPU records: these come within two seconds.
+# Age (ns) after which a call that submitted work is no longer matched with GPU records. Its record arrives within two
+# seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in one reading, the last ones, that are candidates for the match with GPU records. A call is a
-# candidate if its stream differs from that of the call before.
+# Largest number of calls in a reading that are candidates for the match with GPU records: the last candidates. A call
+# is a candidate if its stream differs from the stream of the call before it.
 _MOST_CHANGES = 1 << 14
-# Number of calls at the end of a reading that are searched first for calls to match with GPU records, to save time. If
-# fewer than _MOST_CHANGES are found, all calls of the reading are searched.
+# Candidates for the match with GPU records (see _MOST_CHANGES) are first searched among this number of calls at the end
+# of a reading, to save time. If the search finds fewer than _MOST_CHANGES candidates, all calls of the reading are
+# searched.
 _SEARCHED_FIRST = 1 << 15
 # Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15
@@ -45,8 +48,8 @@ _MOST_STREAMS = 1 << 16
 # of a destroyed stream to a new one.
 _NUMBERS_OF_HANDLE = 8
 
-# Layout of the calls that submitted work: begin (ns), stream (context and handle, and the thread if it is a
-# thread's own default stream, else 0), and correlation number.
+# Layout of the calls that submitted work. ``context`` and ``handle`` identify the stream. ``thread`` is the thread of
+# the call if the stream is a thread's own default stream, else 0.
 _SUBMITTED = np.dtype(
     [
         ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),

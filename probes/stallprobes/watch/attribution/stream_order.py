@@ -28,8 +28,9 @@ MOST_OF_STREAM = 4
 # Largest number of steps in the search for the streams that a call waits for: the call's stream waits for a second
 # stream, which waits for a third, and so on.
 DEEPEST = 8
-# Largest numbers of blocking streams (streams that wait for the legacy default stream), the last created ones:
-# MOST_BLOCKING are kept, and MOST_ORDERED of a context are included in the search for what a call waits for.
+# Limits for blocking streams (streams that wait for the legacy default stream); the streams that were created last are
+# kept. MOST_BLOCKING: largest number of kept streams. MOST_ORDERED: largest number of streams of a context that the
+# search for the work in front of a call includes.
 MOST_BLOCKING, MOST_ORDERED = 4096, 64
 # First StreamRole whose calls order streams or threads, by events or other waits; all roles after it do so too.
 _ORDERING = StreamRole.RECORDS

@@ -21,14 +21,14 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 # Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
 # H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Clock offsets that differ by no
-# more count as equal.
+# Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Two clock offsets count as
+# equal if they differ by at most this error.
 MOST_SPREAD_NS = 8_000
 # Largest drift (parts per million) between the GPU's clock and the host's; limits for their offset grow with it
 # over time.
 DRIFT_PER_MILLION = 50
-# Largest distance (ns) between a start of work and the time that the last known clock offset predicts for it. The drift
-# that is possible since then is added. A start farther from the predicted time is ignored.
+# Largest distance (ns) between a start of work and the time that the last known clock offset predicts for this start.
+# The possible drift since the offset was confirmed is added to this limit. A start at a larger distance is ignored.
 ERROR_NS = 30_000
 # Upper limit (ns) of the sum of ERROR_NS and the possible drift.
 MOST_ERROR_NS = 1_000_000
@@ -76,21 +76,21 @@ DELIVERED_NS = 500_000_000
 # Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
 # estimated.
 LEAST_FITTING = 8
-# Largest width (ns) of a span of possible clock offsets in which an offset is chosen; if a span is wider, no offset is
-# chosen. Neighbouring possible offsets that differ by no more belong to the same span.
+# Largest width (ns) of a span of possible clock offsets. From a wider span, no offset is chosen. Two neighbouring
+# possible offsets belong to the same span if they differ by at most this width.
 WIDEST_NS = 200_000
-# A span of possible clock offsets is a candidate beside the best span if it fits nearly as many begins and ends of
-# work: the difference is less than LEAST_WORSE, or less than the share LEAST_WORSE_SHARE of all begins and ends if that
-# is more.
+# A clock offset fits a number of begins and ends of work. A span of possible offsets is a candidate beside the best
+# span if it fits fewer by less than the larger of two limits. LEAST_WORSE: number of begins and ends.
+# LEAST_WORSE_SHARE: share of all begins and ends.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Factor for the choice among several clock offsets by their lags (times from a context switch to its work): the offset
-# with the least variation of lags is chosen if the lags with the second best offset vary at least this many times as
-# much. They varied by 20 to 50 ns with the right offset, and by 850 to 1 000 ns with one that is off by a period (two
-# processes on an H200, switches every 1.66 ms).
+# Clock offsets are compared by their lags (times from a context switch to its work). The offset with the smallest
+# variation of lags is chosen if the variation with the second best offset is at least MORE_EVEN times as large. The
+# lags varied by 20 to 50 ns with the right offset, and by 850 to 1 000 ns with an offset that was wrong by a period
+# (two processes on an H200, switches every 1.66 ms).
 MORE_EVEN = 4
-# If several clock offsets fit alike, the one with the fewest idle turns (times in which a context has the GPU and
-# no work) is chosen. This is done with at most this number of pieces of work: with more, some turns are idle by
-# chance.
+# If several clock offsets fit equally well, the offset with the fewest idle turns (times in which a context has the GPU
+# but no work runs) is chosen. MOST_WITH_IDLE is the largest number of pieces of work for which this rule is used: with
+# more pieces, some turns are idle by chance.
 MOST_WITH_IDLE = 128
 # Time (ns) beyond all others: it stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61

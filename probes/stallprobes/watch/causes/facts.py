@@ -52,8 +52,8 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Largest number of slow calls in a reading for which the streams that the call's stream waits for are searched. Each
-# search reads all calls that order streams.
+# A call's stream may wait for other streams. This is the largest number of slow calls in a reading for which those
+# other streams are searched. The limit saves time: each search reads all calls that order streams.
 MOST_FOLLOWED = 256
 # A call that makes a stream wait for an event or a host function explains a later call that waits for this stream. It
 # must have begun at most this time (ns), plus the duration of the later call, before the later call began.
@@ -66,7 +66,8 @@ _GPU_RANKS = int64s(
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
-# Causes in overhead records that mean that the call loads device code. Calls of other threads may wait for its end.
+# Causes in overhead records that show that a call loads device code. Calls of other threads may wait for the end of
+# this call.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

@@ -18,11 +18,11 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# A launch waited for a place in the full launch queue if it returns when a piece of work ends that was submitted at
-# least this number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
+# A launch waited for a place in the full launch queue if it returns when a certain piece of work ends: a piece that was
+# submitted at least this number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
 MIN_PENDING = 900
-# Number of pieces of GPU work, the last ones that ended before a launch returned, among which the piece is searched
-# whose end freed a place in the full launch queue.
+# The end of a piece of GPU work frees a place in the full launch queue. This piece is searched among this number of
+# pieces: the last that ended before the launch returned.
 _LAST_ROWS = 4
 
 
@@ -161,10 +161,11 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-# Rule: the call waits for an event, and work of only one other stream ends with the call and covers most of it.
-# This counts as a proof.
+# Rule: the call waits for an event, and work of exactly one other stream ends at the same time as the call and covers
+# most of the call. This counts as a proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
-# Rule: work of other streams ends with the call and covers most of it, which is no proof that the call waited for it.
+# Rule: work of other streams ends at the same time as the call and covers most of the call. This does not prove that
+# the call waited for the work.
 NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))
 
 

@@ -109,5 +109,5 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
 
 # Rule: the call's function is known to load device code.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
-# Rule: calls of the function and size usually take as long.
+# Rule: other calls of the same function and size usually take as long as this call.
 ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

@@ -20,7 +20,7 @@ from stallprobes.watch.reading.words import Memory
 
 # The NULL stream as a handle: 0, or CU_STREAM_LEGACY.
 NULL_STREAMS = frozenset({0, 1})
-# Kinds of verdicts in a check with which an aggressor is known to stall calls of a victim.
+# Kinds of verdicts of a check that show that an aggressor stalls calls of a victim.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED)
 # Row of the check's matrix for a copy, by the memory at its source and its target.
 _COPY_ROWS: dict[tuple[Memory | None, Memory | None], str] = {

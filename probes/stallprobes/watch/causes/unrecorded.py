@@ -48,8 +48,8 @@ def _as_alike(facts: Facts, at: int) -> Answer:
     return Answer(like.cause, Certainty.ALIKE, ns, WaitEvidence(ns, calls=calls, alike=like.calls))
 
 
-# Rule: nearly all recorded slow calls of the same sort (function, size, and call stack or thread) have one cause,
-# which this call gets too.
+# Rule: nearly all recorded slow calls of the same sort (function, size, and call stack or thread) have the same cause.
+# The call gets this cause too.
 ALIKE = Rule(_is_alike, _as_alike)
 
 
@@ -70,5 +70,5 @@ def _without_records(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
 
 
-# Rule: GPU work was not recorded when the call was made, so that its cause is not known.
+# Rule: GPU work was not recorded during the call, so the cause of the call is not known.
 RECORDS_OFF = Rule(_has_no_records, _without_records)

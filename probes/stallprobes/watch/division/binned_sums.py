@@ -12,8 +12,8 @@ from stallprobes.files.codec import Document, Share
 from stallprobes.watch.division.instants import COLUMNS
 from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
 
-# Width (ns), at first, of the bins by which the time of a sequence (threads that call by turns) is summed up. It
-# doubles when there are more than MOST_BINS.
+# Initial width (ns) of the bins by which the time of a sequence (threads that call by turns) is summed up. The width
+# doubles when there are more than MOST_BINS bins.
 BIN_NS = 1_000_000_000
 # Largest number of bins for the sums of the time: more than an hour with bins of a second. With more, each two
 # neighbours are merged.
@@ -22,9 +22,9 @@ MOST_BINS = 4096
 Times = Sequence[tuple[int, int]]
 # Half of a 95 % interval, in standard deviations of the normal distribution.
 _DEVIATIONS = 1.96
-# Smallest distance (share of the time) from a figure to each limit of its interval: the error of the clocks of
-# records and calls.
-CLOCKS = 0.01
+# Smallest distance (share of the time) from a figure to each limit of its interval: the error of the clocks of records
+# and calls.
+CLOCK_ERROR = 0.01
 
 
 class Figure(Document):
@@ -137,7 +137,7 @@ def figure(part: Int64s, whole: Int64s, recorded: float, error: float = 0.0) -> 
     count = int(np.count_nonzero(used))
     if recorded < 1 and count < 2:
         return Figure(share, 0.0, 1.0)
-    error = max(error, CLOCKS)
+    error = max(error, CLOCK_ERROR)
     if recorded < 1:
         errors = part[used] - share * whole[used]
         variance = float(np.square(errors).sum()) * count / (count - 1)

@@ -15,15 +15,15 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# Largest number of slices of time whose collectives are kept until the analysis of ranks takes them; the oldest are
-# dropped where there is no such analysis.
+# The collectives of each slice of time are kept until the analysis of ranks takes them. This is the largest number of
+# slices that are kept. If nothing takes them, the oldest slices are dropped.
 _MOST_BATCHES = 64
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
 _PARTS = len(ORDER)
-# Row of a collective's kernel. ``name`` is the place of its name in the file. ``parts`` are the times (ns) that its
-# threads spent in each part (kernels, copies, locks, …) until this kernel's end: the difference of two rows is what
-# they did between the two ends.
+# Row of a collective's kernel. ``name`` is the position of the kernel's name in the file. ``parts`` has the time (ns)
+# of the sequence in each part (kernels, copies, locks, …), summed from a fixed earlier time to the kernel's end. The
+# difference of two rows is therefore the time in each part between the ends of two kernels.
 COLLECTIVE = np.dtype(
     [("start", "i8"), ("end", "i8"), ("stream", "u4"), ("name", "u4"), ("parts", "i8", (_PARTS,))]
 )  # fmt: skip

@@ -17,37 +17,39 @@ from stallprobes.watch.intervals import Int64s
 # asleep for a time that it set, for the end of a child process, for data from outside, for another thread, and for the
 # lock of Python's interpreter (ns). The last five may be missing.
 CpuSamples = Mapping[int, Int64s]
-# Number of columns of a thread's samples: those that CpuSamples lists.
+# Number of columns of a thread's samples. The comment on CpuSamples lists the columns.
 SAMPLE_COLUMNS = 8
-# Keys in CpuSamples, in place of a thread id, of the samples of child processes, and of threads that make no calls.
-# Their time on a CPU is that of the busiest one.
+# Keys in CpuSamples in place of a thread id. CHILDREN: samples of child processes. OTHERS: samples of threads that make
+# no calls. Their CPU time is the CPU time of the busiest process or thread.
 CHILDREN, OTHERS = 0, -1
 # Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
-# Kinds of calls that wait for the GPU by polling or asleep, so that the thread may be on a CPU or not. In other calls
-# it is assumed to be on one.
+# Kinds of calls that wait for the GPU by polling or asleep. Whether the thread has a CPU in such a call is not known.
+# In all other calls, it is assumed to have a CPU.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-# Columns of the sums (ns): time between calls; smallest and largest part of it on a CPU; smallest and largest part of
-# it ready to run without a CPU; all time; time asleep for each of five reasons (from _SLEEPS on, in the order of
-# CpuSamples); time on a CPU of the busiest child process, and of the busiest thread outside the sequence. _COLUMNS is
-# the number of columns.
+# Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: smallest and largest part of _BETWEEN with a
+# CPU. _READY_LEAST and _READY_MOST: smallest and largest part of _BETWEEN in which threads were ready to run but had no
+# CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in the order of
+# CpuSamples. _CHILDREN: CPU time of the busiest child process. _OTHERS: CPU time of the busiest thread outside the
+# sequence. _COLUMNS: number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLUMNS = (
     *range(7),
     11,
     12,
     13,
 )
-# Largest number of threads outside the sequence among which the busiest is searched: the first ones.
+# The thread with the most CPU time outside the sequence is searched among this number of threads: the first threads.
 _MOST_OTHERS = 64
-# Places among the five reasons for sleep: for data from outside, and for another thread.
+# Positions in the order of the five reasons for sleep. _OUTSIDE: sleep for data from outside the process. _THREAD:
+# sleep for another thread.
 _OUTSIDE, _THREAD = 2, 3
 # The off-CPU time counts as known if its upper and lower bound differ by at most this share of the time between calls.
 _WIDEST = 0.3
-# The time asleep by samples is scaled to the time without a CPU by at most this factor, up or down. A larger difference
-# is time without a CPU that is no sleep, as inside calls that allocate.
+# The sampled time asleep is scaled to the measured time without a CPU. This is the largest factor of the scaling, up or
+# down. A larger difference is not sleep: it is other time without a CPU, such as in calls that allocate.
 _MOST_SCALE = 1.25
-# Smallest share of a slice of time that the samples of all threads must cover. A slice that they cover less is left
-# out of the sums.
+# Smallest share of a slice of time that the samples of all threads must cover. A slice with a smaller share is not
+# added to the sums.
 _LEAST_COVERED = 0.5
 # Smallest share of a slice of time that the samples of child processes must cover. They are sampled less often than
 # threads, and the share of time in which they are busy hardly changes within a slice.

@@ -16,16 +16,16 @@ from stallprobes.watch.intervals import int64s
 MOST_EVENTS = 100_000
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# Exponent of the share of the time that is divided if there are more events (calls and GPU operations) in a second than
-# MOST_EVENTS: (MOST_EVENTS / events) ** _POWER. It is above 1, since reading and choosing events take time as well.
+# If a second has more events (calls and GPU operations) than MOST_EVENTS, only a share of the time is divided:
+# (MOST_EVENTS / events) ** _POWER. The exponent is above 1, since reading and choosing events take time as well.
 _POWER = 5 / 3
-# If only a share of the time is divided, it is one part of each slice of time. From slice to slice, the begin of this
-# part moves by this share of its possible range (modulo the range): the golden ratio, so that the part does not stay at
-# one phase of a periodic program.
+# If only a share of the time is divided, this share is one part of each slice of time. From slice to slice, the
+# beginning of this part moves by the golden ratio of its possible range (modulo the range). Thus the part does not
+# always fall on the same phase of a periodic program.
 _GOLDEN_RATIO = 0.6180339887498949
-# If processes are compared, the same part of each period of PERIOD_NS (ns) is divided in all of them. This part is at
-# least the share LEAST_COMPARED of the period, so that most collectives lie in the same part as the collective before
-# them.
+# If processes are compared, the same part of each period is divided in all of them. PERIOD_NS: length (ns) of the
+# period. LEAST_COMPARED: smallest share of the period that is divided. It is this large so that most collectives lie in
+# the same part as the collective before them.
 PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
 
 

@@ -83,15 +83,15 @@ LAG_NS = 1_000_000_000
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns) that is divided into parts at once, except for the last slice of a process.
 LEAST_SLICE_NS = 900_000_000
-# A gap between GPU operations of a sequence (threads that call by turns) is divided into parts when the operation
-# at its end has a record. A gap longer than this (ns) is divided without it.
+# A gap between GPU operations of a sequence (threads that call by turns) is divided into parts once the operation after
+# the gap has a record. A gap that is longer than this (ns) is divided before this operation has a record.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# Largest age (ns) of other threads' calls and work that are kept while a gap between a sequence's GPU operations is not
-# divided yet.
+# Calls and work of other threads explain gaps between a sequence's GPU operations. While a gap is not divided yet,
+# calls and work up to this age (ns) are kept.
 KEPT_NS = 1_000_000_000
 # A call that may create a context counts as having created one if it takes at least this long (ns).
 _CREATES_NS = 1_000_000
-# Number of context switches below which time-slices of other processes on the GPU are ignored.
+# Time-slices of other processes on the GPU are ignored if there are fewer context switches than this number.
 _FEW_SWITCHES = 64
 # Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
 MOST_SEQUENCES = 64
@@ -101,9 +101,9 @@ _MOST_OTHERS = 64
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Longest time (ns) from the return of a call to the start of its work on an idle GPU. If the first known work of a
-# process starts later, and its recording began while it ran, this work was queued behind work without a record. Then
-# the time counts as recorded only from that start on.
+# Longest time (ns) from the return of a call to the start of its work on an idle GPU. If the first recorded work of a
+# process starts later than that, this work was queued behind work without a record. For a process that ran before its
+# recording began, the time then counts as recorded only from this start on.
 _QUEUED_NS = 100_000
 # Sequences (threads that call by turns) are listed by number of calls, but a sequence is listed before an earlier one
 # only if it has more than this many times as many calls. Otherwise the threads of a server would change places with

@@ -22,29 +22,32 @@ Gains = Mapping[Bound, float]
 _COPIES = NUMBERS[Part.COPIES]
 # Columns of all time in copies: without kernels, and beside kernels.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# Host or GPU counts as never waiting for the other if it is busy for at least this share of the time. Work that is
-# taken off it then shortens the program. Below this share, work that runs while the other one works is mostly left out
-# of a gain (time that the program would save without a cause): without that work, the program would only wait longer.
+# If the host (or the GPU) is busy for at least this share of the time, it counts as never waiting for the other side.
+# Then less work for the busy side shortens the program. Below this share, work of one side during work of the other
+# side is mostly not part of a gain (time that the program would save without a cause), since without this work the
+# program would only wait longer.
 _NEVER_WAITS = 0.95
-# A difference of at most this share of the time between the mean gain of the bins of time and the gain by the sums of
-# all bins is scatter. A larger difference shows that the program has phases: then the mean is used instead of the gain
-# by the sums.
+# A gain is computed in two ways: from the sums of all bins of time, and as the mean of the gains of the bins. A
+# difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
+# that the program has phases, and the mean is used.
 _MOST_SCATTER = 0.05
-# Smallest share of the time inside frees that wait for the GPU at which other waits have no gain: without these waits,
-# the frees would wait longer instead.
+# If frees that wait for the GPU take at least this share of the time, other waits have no gain: without the other
+# waits, the frees would wait longer instead.
 _LEAST_FREES = 0.1
 # A child process counts as preparing a sequence's data if its time on a CPU is at least this share of the time for
 # which the sequence (threads that call by turns) sleeps for data from outside the process.
 _LEAST_BUSY = 0.5
-# Smallest share of the time that a sequence sleeps for data from outside the process (including data that another
-# thread hands over) at which a child process counts as preparing the data. Waits for the GPU may cost nothing if sleep
-# for such data, for another thread and for the interpreter lock reaches this share in total.
+# A child process counts as preparing a sequence's data only if the sequence sleeps for data from outside the process,
+# or for data that another thread hands over, for at least this share of the time. The same limit is used for another
+# rule: waits for the GPU may cost nothing if the sleep for such data, for another thread and for the interpreter lock
+# adds up to this share.
 LEAST_OUTSIDE = 0.02
-# A child process, or another thread, that is on a CPU for at least this share of the time limits the program, however
-# rarely the program sleeps for it: without other waits, the program would sleep longer for it.
+# A child process, or another thread, limits the program if it has a CPU for at least this share of the time, even if
+# the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or
+# thread.
 _KEPT_BUSY = 0.9
-# Smallest mean number of waits per bin of time: bins with fewer are merged. A step of the program has about one wait;
-# in a part of a step, only the host or only the GPU may work, so that a bin must hold whole steps.
+# Smallest mean number of waits per bin of time. Bins with fewer waits are merged, since a bin must contain whole steps:
+# a step of the program has about one wait, and in a part of a step only the host or only the GPU may work.
 _LEAST_WAITS = 8
 
 

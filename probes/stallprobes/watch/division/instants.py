@@ -26,27 +26,31 @@ _NEVER = 2**62
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
 _PARTS = len(ORDER)
-# Columns of a sequence's sums after those of the parts (times in ns).
-# WAITING: the sequence waited for the GPU. SUBMITS: it was inside calls that submit. QUEUE_FULL: it waited because such
-# calls found the launch queue full.
-# ALLOCATES: inside calls that allocate or free. LATE_FREES: inside such calls that come just before a wait of their
-# thread, while the GPU works. FREE_WAITS: LATE_FREES, and inside other frees while the GPU works.
-# COPYING: inside blocking copies, without what they wait for. OWN_COPIES: a part of COPYING in which the GPU only
-# copies. AWAITED_COPIES: a part of WAITING in which the GPU only copies.
-# APART: the GPU only copies, in copies beside which kernels could run if the host did not wait. BESIDE: the GPU copies
-# beside kernels.
+# Columns of a sequence's sums after the columns of the parts (times in ns).
+# WAITING: the sequence waits for the GPU.
+# SUBMITS: it is inside calls that submit work.
+# QUEUE_FULL: it waits since calls that submit work find the launch queue full.
+# ALLOCATES: it is inside calls that allocate or free.
+# LATE_FREES: it is inside calls that allocate or free just before a wait of their thread, while the GPU works.
+# FREE_WAITS: LATE_FREES, plus other frees while the GPU works.
+# COPYING: it is inside blocking copies, without the work that they wait for.
+# OWN_COPIES: part of COPYING in which the GPU only copies.
+# AWAITED_COPIES: part of WAITING in which the GPU only copies.
+# APART: the GPU only copies, and kernels could run beside the copies if the host did not wait.
+# BESIDE: the GPU copies beside kernels.
 WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
     range(_PARTS, _PARTS + 11)
 )
-# Two more columns of the sums, which are not flags of instants. LEAST_GAPS is the part of the gaps between operations
-# that the GPU itself needs, where the host submits late. LONGER is the longer of the host's and the GPU's time, by
-# groups of waits.
+# Two more columns of the sums (times in ns), which are not flags of instants. LEAST_GAPS: the shortest time that the
+# GPU itself needs between operations, in gaps that the host causes by late submissions. LONGER: the sum over groups of
+# waits of the longer of host time and GPU time.
 LEAST_GAPS, LONGER = _PARTS + 11, _PARTS + 12
-# Number of columns of a sequence's sums: the time in each part, and those above.
+# Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,
+# LEAST_GAPS and LONGER.
 COLUMNS = _PARTS + 13
 
-# Part of the time by the kind of GPU work that runs. If several kinds run at once, the first of them in this table
-# counts.
+# Part of the time for each kind of GPU work. If work of several kinds runs at once, the first kind in this table
+# decides.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
 # Part of the time inside a call of each CallKind, by the kind's number; the last part is for the time without a call.
 _PART_OF_KIND = np.array(

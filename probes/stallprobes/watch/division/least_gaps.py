@@ -13,14 +13,16 @@ import numpy as np
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import NONE, Int64s
 
-# Largest value (ns) that is accepted as a least gap. On H200s with records, the gap that the GPU needs between two
-# kernels is 1.1 to 1.3 us; a much larger gap has another cause.
+# The least gap is the shortest time that the GPU itself needs between two kernels. A computed least gap is accepted up
+# to this value (ns). On H200s with records, the GPU needed 1.1 to 1.3 us between two kernels; a much larger gap has
+# another cause.
 _MOST_ACCEPTED_NS = 2_000
-# The least gap of a slice of time is this percentile of its gaps. The slice must have at least _LEAST_SEEN gaps; of
-# more than _MOST_SEEN, an even selection is used.
+# The least gap of a slice of time is a percentile of its gaps. _PERCENTILE: the percentile. _LEAST_SEEN: smallest
+# number of gaps that the slice must have. _MOST_SEEN: largest number of gaps that are used; from more gaps, an even
+# selection is used.
 _PERCENTILE, _LEAST_SEEN, _MOST_SEEN = 1, 64, 4096
-# Longest time (ns) between two operations that does not count as a gap: within graphs and between overlapping kernels,
-# where the next operation was submitted in time.
+# A time between two operations counts as a gap only if it is longer than this (ns). Shorter times occur within graphs
+# and between overlapping kernels, where the next operation was submitted in time.
 _NO_GAP_NS = 200
 
 

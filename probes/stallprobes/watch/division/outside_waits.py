@@ -22,34 +22,36 @@ from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 
-# Number and name that stand for the function of a wait for the GPU outside calls, which has none.
+# A wait for the GPU outside calls has no function. OUTSIDE and OUTSIDE_NAME stand for the number and the name of its
+# function.
 OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# A gap between two calls of a thread can be a wait if it is at least _LEAST_GAP_NS (ns) long and work of the GPU still
-# runs for its first _LEAST_WORK_NS (ns) or longer. After a call by which the GPU wakes a thread (_WAKES), a gap of
-# _LEAST_WORK_NS is enough.
+# A gap between two calls of a thread can be a wait if GPU work still runs for some time at the beginning of the gap.
+# _LEAST_GAP_NS: shortest gap (ns). After a call by which the GPU wakes a thread (_WAKES), a gap of _LEAST_WORK_NS is
+# long enough. _LEAST_WORK_NS: shortest time (ns) of GPU work in the gap.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
-# Error (ns) of the clocks of records: work that ends by at most so much later than a gap between calls counts as
-# ended in the gap.
+# Error (ns) of the clocks of the records. GPU work counts as ended in a gap between calls if it ends at most this long
+# after the end of the gap.
 _CLOCK_ERROR_NS = 5_000
-# Smallest number of gaps between calls of the same two functions at which they can be judged (_LEAST_GAPS), and
-# smallest share of these gaps in which the GPU's work must end if they are waits (_LEAST_ENDED).
+# Gaps between calls of the same two functions are judged together. _LEAST_GAPS: smallest number of gaps from which they
+# are judged. _LEAST_ENDED: smallest share of the gaps in which the GPU's work must end for the gaps to be waits.
 _LEAST_GAPS, _LEAST_ENDED = 20, 0.95
-# Slope of the time from the end of the GPU's work to the next call, as a function of the duration of the work. The
-# slope is 0 if the thread waits for the work, -1 if the host computes all the time, and above 0 if inputs for which the
-# work takes longer also take the host longer. Gaps are waits if the slope is above _LEAST_SLOPE by _DEVIATIONS standard
-# errors, and below _MOST_SLOPE by one standard error. _LEAST_SCATTER (ms²) is added to the variance of the work's
-# duration, which may be 0.
+# The slope is the change of the time from the end of the GPU's work to the next call, per change of the work's
+# duration. It is 0 if the thread waits for the work, and -1 if the host computes all the time. It is above 0 if inputs
+# with longer GPU work also take the host longer. Gaps are waits if two limits hold. The slope minus _DEVIATIONS times
+# its standard error must be above _LEAST_SLOPE. The slope plus its standard error must be below _MOST_SLOPE.
+# _LEAST_SCATTER (ms²) is added to the variance of the work's duration, since this variance may be 0.
 _LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
-# The host computes in the gaps if the slope (see _LEAST_SLOPE) plus two standard errors is below this limit. This is
-# tested only if the duration of the work varies by more than the error of the clocks, since that error makes any slope
-# smaller.
+# The host computes in the gaps if the slope (see _LEAST_SLOPE) plus two standard errors is below this limit. The test
+# is used only if the duration of the work varies by more than the error of the clocks, since this error makes every
+# slope smaller.
 _COMPUTING_SLOPE = -0.5
-# Gaps are not waits if the GPU's work in them takes more than this many times the time for which the thread did not
-# sleep outside calls, unless the GPU wakes the thread: a thread that sleeps for something else does not spin.
+# Gaps are not waits if the GPU's work in them takes more than this many times as long as the thread was awake outside
+# calls. Reason: a thread that sleeps for another reason does not poll for the GPU. If the GPU wakes the thread
+# (_WAKES), this test is left out.
 _MOST_WORK_PER_AWAKE = 1.25
-# Functions by which GPU work calls a function on the host, which may wake a thread. A gap after such a call is a wait
-# if the thread sleeps for at least the share _LEAST_ASLEEP of the work's duration, unless the slope (see _LEAST_SLOPE)
-# shows that the host computes.
+# _WAKES: functions by which GPU work calls a function on the host, which may wake a thread. After such a call, a gap is
+# a wait if the thread sleeps outside calls for at least the share _LEAST_ASLEEP of the work's duration, unless the
+# slope (see _LEAST_SLOPE) shows that the host computes.
 _WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
 
 

@@ -26,13 +26,13 @@ _THREAD_MASK = 0x7FFFFFFF
 # Largest number of overhead records without a correlation number that are assigned to calls by thread and time: each
 # needs a search. Further records get no call.
 _MOST_SEARCHED = 1000
-# Longest time (ns) by which the record of GPU work may start before the call that submitted it. The error of CUPTI's
-# conversion from the GPU's clock is microseconds; the limit may be much larger, since it only tells calls apart whose
-# correlation numbers are equal because the numbers start again.
+# Longest time (ns) by which the record of GPU work may start before the call that submitted the work. CUPTI converts
+# times from the GPU's clock with an error of microseconds. The limit is much larger, since it only has to tell apart
+# calls with equal correlation numbers (the numbers start again after 2**32 calls).
 _CLOCK_ERROR_NS = 1_000_000
-# Part of the name of a kernel that communicates with other GPUs: of NCCL, NVSHMEM, MSCCL++, UCC and DeepEP, and of
-# frameworks' own collectives, such as vLLM's cross_device_reduce and PyTorch's one_shot_all_reduce. A reduction within
-# a block or a warp is none.
+# Part of the name of a kernel that communicates with other GPUs: kernels of NCCL, NVSHMEM, MSCCL++, UCC and DeepEP, and
+# collectives of frameworks, such as vLLM's cross_device_reduce and PyTorch's one_shot_all_reduce. A reduction within a
+# block or a warp does not communicate with other GPUs.
 _COMMUNICATION = re.compile(
     r"nccl|nvshmem|mscclpp|\bucc_|deep_?ep|cross_device|reduce_?scatter|all_?gather|all_?to_?all"
     r"|(?<!block)(?<!block_)(?<!warp)(?<!warp_)all_?reduce",
@@ -42,22 +42,23 @@ _COMMUNICATION = re.compile(
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
-# Distance (ns) from a given time within which the nearest work is searched first: most streams have some there, and a
-# search of all rows is slow.
+# The GPU work nearest to a given time is first searched within this distance (ns) of it. Most streams have work there,
+# and a search of all rows is slow.
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
 # If a call waits for a place in the full launch queue for at least this share of its duration, the whole call counts as
 # waiting for the queue.
-_MOST_QUEUED = 0.9
+_LEAST_QUEUED = 0.9
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
-# Smallest number of queries of one handle in a row that count as a wait for it; what the queries returned is not known.
+# A thread waits for a handle by queries, but the result of each query is not known. This is the smallest number of
+# consecutive queries of the handle that count as a wait.
 _LEAST_POLLS = 3
-# Longest time (ns) between two queries of a handle in one run of queries, which counts as one wait for it.
+# Consecutive queries of a handle count as one wait if the time between two of them is shorter than this (ns).
 _POLL_NS = 50_000
-# Two runs of queries of the same handle count as one wait if less than this time (ns) is between them: the thread may
-# have lost its CPU there.
+# Two runs of queries of the same handle count as one wait if the time between them is shorter than this (ns). A thread
+# that loses its CPU makes no queries in this time.
 _INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts.
 CALL = np.dtype(
@@ -66,14 +67,14 @@ CALL = np.dtype(
         ("function", "i2"), ("holds", "i2"),
     ]
 )  # fmt: skip
-# Fields of CALL that a ThreadCalls takes over as arrays beside its spans: the array's name there, and the field's
-# name in CALL.
+# Names of the arrays of a ThreadCalls, each with the field of CALL from which the array is taken.
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
-# Largest number of blocks of a kernel that leaves most of a GPU unused: each runs on one multiprocessor, of which
-# GPUs of data centers have 40 to 148.
+# Largest number of blocks of a kernel of few blocks, which leaves most of a GPU unused. Each block runs on one
+# multiprocessor; GPUs of data centers have 40 to 148 multiprocessors.
 FEW_BLOCKS = 16
-# Row of a GPU operation. ``few``: a kernel of few blocks. ``seen``: it was known when the slice of time with it was
-# divided. ``returned`` (when its call returned) and ``thread`` are -1 while they are not known.
+# Row of a GPU operation. ``few`` is true for a kernel of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation
+# was known when its slice of time was divided. ``returned`` is the time (ns) when its call returned, and ``thread`` the
+# thread of the call; both are -1 while unknown.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
@@ -289,7 +290,7 @@ def with_overheads(calls: Rows, overheads: NDArray[Any]) -> Rows:
     calls["kind"][loads] = int(CallKind.LOADS)
     calls["holds"][loads & (calls["holds"] == 0)] = int(HostTask.MODULE)
     queued = times_of((OverheadKind.COMMAND_BUFFER_FULL,))
-    most = queued >= _MOST_QUEUED * took
+    most = queued >= _LEAST_QUEUED * took
     calls["kind"][most] = int(CallKind.QUEUES)
     part = np.flatnonzero(~most & (queued > 0) & (calls["kind"] == int(CallKind.SUBMITS)))
     if not len(part):

@@ -29,25 +29,28 @@ _LEAST_BINS = 5
 # Largest number of bins that are compared; if there are more, neighbours are merged. The search for phases takes time
 # proportional to the square of the number.
 _MOST_BINS = 512
-# Two phases differ if the share of a part of the time differs by at least _LEAST_SHARE, or the time of a step by the
-# factor _LEAST_FACTOR, and if this difference is at least _DEVIATIONS times its standard error. Steps grow if their
-# time changes by the factor _LEAST_FACTOR, and by _DEVIATIONS standard deviations from a straight line.
+# Limits for a difference between two phases. _LEAST_SHARE: smallest difference in the share of a part of the time.
+# _LEAST_FACTOR: smallest factor between the times of a step. _DEVIATIONS: smallest difference in standard errors. Steps
+# grow if their time changes by at least the factor _LEAST_FACTOR, and by at least _DEVIATIONS times their standard
+# deviation from a straight line.
 _LEAST_SHARE, _LEAST_FACTOR, _DEVIATIONS = 0.15, 1.3, 4.0
 # Smallest standard error of the mean of a share: the error of the clocks of records and calls.
 _LEAST_ERROR = 0.01
 # A further segment of bins must reduce the sum of squared differences from the segment means by at least the larger of
-# two penalties. _LEAST_GAIN is the reduction by a segment of _LEAST_BINS bins in which two parts differ by
-# _LEAST_SHARE. The other penalty is _PENALTY times the variance between neighbours, times the binary logarithm of the
-# number of bins.
+# two penalties. The first penalty is _LEAST_GAIN: the reduction by a segment of _LEAST_BINS bins in which two parts
+# differ by _LEAST_SHARE. The second penalty is _PENALTY, times the variance between neighbours, times the binary
+# logarithm of the number of bins.
 _LEAST_GAIN, _PENALTY = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2, 3.0
-# Median of the square of a difference of two values of a normal distribution, in variances of the values.
+# Median of the squared difference between two values of the same normal distribution, divided by the variance of the
+# values. It turns the median of squared differences between neighbours into their variance.
 _MEDIAN_SQUARE = 0.91
-# Values that grow steadily have no phases: they grow if a straight line leaves at most this many times the sum of
-# squares that the phase means leave.
+# Values that grow steadily have no phases. The values grow steadily if the sum of squares that remains with a straight
+# line is at most this many times the sum of squares that remains with the phase means.
 _MOST_OF_LINE = 1.5
-# Columns of the sums by which bins are compared, as shares: each part of the time without the end, and the time in
-# which the host waits for the GPU. _STEP is the place of a further value behind them: the time of a step.
+# Columns of the sums by which bins are compared, as shares of the bin's time. The columns are each part of the time
+# (except the end), and the time in which the host waits for the GPU.
 _PARTS = [*(NUMBERS[part] for part in ORDER if part is not Part.END), WAITING]
+# Position of a further value after _PARTS: the time of a step.
 _STEP = len(_PARTS)
 
 

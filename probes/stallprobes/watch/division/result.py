@@ -16,27 +16,29 @@ from stallprobes.watch.reading.call_stack import StackFrame
 # Smallest share of the time of a sequence (threads that call by turns) that one cause, such as allocation or a lock,
 # must cost for a verdict that names this cause.
 CAUSE_LIMIT = 0.15
-# Smallest shares of the time of a sequence (threads that call by turns) for the verdicts GPU-bound (by work that is no
-# communication) and communication-bound.
+# Smallest shares of the time of a sequence (threads that call by turns) for two verdicts. GPU_LIMIT: share of GPU work
+# without communication, for "GPU-bound". COMMUNICATION_LIMIT: share of communication, for "communication-bound".
 GPU_LIMIT, COMMUNICATION_LIMIT = 0.9, 0.3
-# Verdicts "idle" and "asleep": for at least this share of the time of a sequence (threads that call by turns), it
-# sleeps for data from outside the process ("idle"), or the GPU waits for the host and the host sleeps ("asleep"). These
-# rules come before the verdict "wait-bound".
+# Smallest share of the time of a sequence (threads that call by turns) for two verdicts. For "idle", it is the share of
+# time in which the sequence sleeps for data from outside the process. For "asleep", it is the share of time in which
+# the GPU waits for the host and the host sleeps. Both verdicts come before "wait-bound".
 ASLEEP_LIMIT = 0.5
-# A second verdict is named if its share of the time is at most this much below its limit. If the first verdict exceeds
-# its own limit by less than this, the verdict that would hold without it can be the second one too.
+# Distance (share of the time) from the limit of a verdict that counts as close. A verdict that misses its limit by at
+# most this distance is named as a second verdict. If the first verdict exceeds its limit by less than this distance,
+# the verdict that would hold without the first verdict can be the second verdict.
 CLOSE = 0.05
 # Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
-# Widest 95 % interval of the share of time in which the GPU worked, or in which the host did not wait, that a verdict
-# allows. Wider ones come from few windows with records: then the verdict is "unknown".
+# Widest 95 % interval of two shares of time that still allows a verdict: the share in which the GPU worked, and the
+# share in which the host did not wait. A wider interval comes from few windows with records; the verdict is then
+# "unknown".
 _WIDEST = 0.4
 # An interval of at least this width says nothing, since it reaches from about 0 to about 1.
 _UNLIMITED = 0.95
 # Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
-# Smallest share of the kernels' time that is spent in kernels of few blocks at which kernels of different streams count
-# as able to run beside each other.
+# Smallest share of kernels of few blocks in the time of all kernels for which kernels of different streams count as
+# able to run at the same time.
 LEAST_FEW = 0.8
 # Error of the price of waiting (share of the time), in addition to the errors of the figures that it is computed from.
 # Programs that were run or replayed without their waits gained 0 to 3 percentage points more or less than the price
@@ -49,7 +51,8 @@ _COMPARED = (
     Bound.STREAMS, Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
-# Verdicts that say what a sequence sleeps for, or wants to run: "asleep" as the second one says no more.
+# Verdicts that state what a sequence sleeps for, or that it lacks CPUs. After one of these, "asleep" is no second
+# verdict, since it adds nothing.
 _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.CPUS)
 # Verdicts that are considered after the verdict "wait-bound" (Bound.WAIT).
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)

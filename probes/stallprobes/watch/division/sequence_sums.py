@@ -49,9 +49,9 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Error (ns) of the host's and the GPU's time: _CLOCKS_NS for each call with work, since the clocks of host and GPU
-# differ; instead, _RECORDING_NS for each operation if work was recorded for a part of the time and the cost of
-# recording is not known.
+# Errors (ns) of the times of host and GPU. _CLOCKS_NS: error for each call with work, since the clocks of host and GPU
+# differ. _RECORDING_NS: error for each GPU operation. It replaces _CLOCKS_NS if work was recorded for only a part of
+# the time and the cost of recording is not known.
 _CLOCKS_NS, _RECORDING_NS = 500, 2_000
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Largest overlap of the calls of two threads that call by turns, as a share of the less busy thread's time inside
-# calls. Such threads are one sequence, until the overlap is above twice this share.
+# Two threads call by turns, and are one sequence, if the overlap of their calls is at most this share of the less busy
+# thread's time inside calls. They stay one sequence until the overlap exceeds twice this share.
 MOST_OVERLAP = 0.05
 # Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last ones that
 # made calls.
 MOST_THREADS = 64
-# Slices of time in which it is examined which threads call by turns: each of the first _FIRST_SLICES, then every
-# _EVERY-th.
+# Threads are tested for calls by turns in some slices of time only. _FIRST_SLICES: number of slices at the beginning
+# that are all tested. _EVERY: after them, every slice of this number is tested.
 _FIRST_SLICES, _EVERY = 8, 8
 
 

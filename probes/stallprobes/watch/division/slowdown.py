@@ -26,30 +26,34 @@ from stallprobes.watch.reading.record_windows import NEVER
 
 # Keys of sums for windows with records and without.
 _ON, _OFF = True, False
-# The durations of a function's calls are compared if there are at least _LEAST_CALLS with records and without. Of one
-# window, at most _MOST_CALLS durations are kept.
+# A function's call durations with records are compared with those without records. _LEAST_CALLS: smallest number of
+# calls that is needed with records, and also without. _MOST_CALLS: largest number of durations that are kept from each
+# window.
 _LEAST_CALLS, _MOST_CALLS = 30, 256
 # Largest numbers that are kept: windows with durations of calls (_KEPT_WINDOWS), calls whose window has not ended
 # (_MOST_KEPT), and pairs of thread and function (_MOST_KEYS).
 _KEPT_WINDOWS, _MOST_KEPT, _MOST_KEYS = 64, 500_000, 4096
-# A function was not followed all the time without records if it has less than this share of its call rate with records
-# there.
+# A function's calls were followed all the time without records if their rate without records is at least this share of
+# their rate with records.
 _LEAST_FOLLOWED = 0.5
 # Time (ns) that CUPTI itself takes for the two callbacks of a call.
 _DISPATCH_NS = 200
-# Largest time (ns) by which records make a call longer: 0.3 to 1.5 us for launches, 4.6 us for uploads of pinned memory
-# (H200). A larger difference comes from a full queue.
+# Largest time (ns) by which a record makes a call longer. It is 0.3 to 1.5 us for launches, and 4.6 us for uploads of
+# pinned memory (H200). A larger difference comes from a full queue.
 _MOST_LONGER_NS = 5_000
-# Functions that launch graphs begin with this. They have no such limit, since each node has a record.
+# Beginning of the names of the functions that launch graphs. _MOST_LONGER_NS does not limit their calls, since each
+# node has a record.
 _GRAPH_LAUNCH = "cuGraphLaunch"
-# Waits with and without records are compared if calls that wait take at least the share _LEAST_WAITS of the time. The
-# share in which the sequence waits may differ from their share by the factor _MOST_FACTOR at most.
+# Waits with and without records are compared under two conditions. _LEAST_WAITS: smallest share of the time that calls
+# that wait must have with records. _MOST_FACTOR: largest factor, up or down, between the share of time in which the
+# sequence waits and the share of calls that wait.
 _LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
-# A program is slower by at most this many times the time by which its calls are longer: records also lengthen the nodes
-# of graphs and the gaps between them, by at most the share _NODES_LONGER of their time (8.5 % of 2 us, H200).
+# _MOST_SLOWER: largest slowdown of a program, as a multiple of the time by which its calls are longer. It is above 1,
+# since records also lengthen the nodes of graphs and the gaps between them. _NODES_LONGER: largest share of the nodes'
+# and gaps' time by which records lengthen them (8.5 % of 2 us, H200).
 _MOST_SLOWER, _NODES_LONGER = 1.4, 0.085
-# Parts of the time from which the time that records add is subtracted, in this order: in them, the GPU does nothing
-# while the host submits.
+# Parts of the time in which the GPU does nothing while the host submits. The time that records add is subtracted from
+# these parts, in this order.
 _SUBMITTING = (Part.SUBMITTING, Part.QUEUED, Part.BLOCKED)
 
 

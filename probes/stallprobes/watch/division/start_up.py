@@ -13,9 +13,10 @@ SECOND_NS = 1_000_000_000
 # The steady state begins with this many consecutive seconds without an event of the start-up (loading of code, a new
 # context, a new kernel).
 QUIET_SECONDS = 3
-# The steady state may begin at any second of the first FIRST_SECONDS, and later only at the further times (s) in
-# _BEGINS, so that the sums since each of these times take little memory.
+# Number of seconds at the start of a program in which the steady state may begin at each second.
 FIRST_SECONDS = 60
+# Seconds at which the steady state may begin: each second below FIRST_SECONDS, and few later ones, so that the sums
+# since each of these times take little memory. _MOST_SECONDS is the last of them.
 _BEGINS = np.array([*range(FIRST_SECONDS), 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1800], dtype=np.int64)
 _MOST_SECONDS = int(_BEGINS[-1])
 # Longest time (ns) that one call adds to the sums of the start-up: no call can take longer in the seconds that are

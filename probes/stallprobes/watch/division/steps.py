@@ -21,8 +21,9 @@ from stallprobes.watch.reading.process import CallBatch, NamedRange
 # Smallest number of intervals (between calls of one kind, or between NVTX ranges of one name) from which it is
 # judged whether they are regular, as the steps of a program are.
 LEAST_STEPS = 20
-# A call is regular if at least the share LEAST_NEAR of its steps (from one such call to the next) differs from the
-# median step by at most NEAR of it.
+# The steps of a call are the times from one such call to the next. A call is regular if enough of its steps are near
+# the median step. NEAR: largest difference from the median step, as a share of the median step. LEAST_NEAR: smallest
+# share of the steps that must be near.
 NEAR, LEAST_NEAR = 0.25, 0.75
 # Shortest step (ns) of a program: one round of its main loop, such as a training step. Shorter intervals are parts
 # of a step.

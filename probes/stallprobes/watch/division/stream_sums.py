@@ -13,10 +13,11 @@ from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# A kernel waited for another stream if it starts within _STARTS_NS (ns) after an operation of that ended, and at least
-# _LEAST_HELD_NS (ns) after it was submitted and its own stream was done.
+# A kernel waited for another stream under two conditions. _STARTS_NS: it starts at most this long (ns) after an
+# operation of the other stream has ended. _LEAST_HELD_NS: it starts at least this long (ns) after its own submission
+# and after the end of the work before it in its own stream.
 _STARTS_NS, _LEAST_HELD_NS = 10_000, 20_000
-# Largest number of streams of which each has sums of its own; all others have common ones.
+# Largest number of streams that have sums of their own. All other streams share one sum.
 _MOST_STREAMS = 64
 
 

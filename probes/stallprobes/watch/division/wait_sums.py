@@ -13,8 +13,8 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Largest number of functions that have sums of their own, the first ones that waited: programs use two or three.
 MOST_FUNCTIONS = 8
-# Columns of the sums of each function that waited: number of its calls, their time (ns), and their weight (ns): the
-# gaps in the GPU's work in which the waits returned. Then the number of columns.
+# Columns of the sums of each function that waited. _CALLS: number of its calls. _TIME: time (ns) inside its calls.
+# _WEIGHT: length (ns) of the gaps in the GPU's work during which its waits returned. _COLUMNS: number of columns.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
 
 

@@ -22,14 +22,15 @@ _UNUSUAL_FACTOR = 10
 _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5
-# A function in one thread holds up calls of other threads if its calls cover at least _LEAST_HELD long calls, and if
-# calls that begin during its calls are long at least _LEAST_RATIO times as often as other calls.
+# A function in one thread holds up calls of other threads under two conditions. _LEAST_HELD: smallest number of long
+# calls that its calls cover. _LEAST_RATIO: smallest ratio of two shares of long calls: that among calls that begin
+# during its calls, and that among other calls.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
-# Largest numbers, in a reading, of long calls (_MOST_LONG) and of calls that may hold them up (_MOST_HOLDING) that are
-# compared with each other. The longest ones are kept.
+# Largest numbers of calls in a reading that are compared: the longest calls. _MOST_LONG: long calls. _MOST_HOLDING:
+# calls of other threads that may hold them up.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of functions that hold calls up, and of pairs of such a function and a held function, with their own
-# sums in each second.
+# Largest number of functions that hold calls up and have their own sums in each second. It is also the largest number
+# of pairs of such a function and a function that it holds up.
 _MOST_PAIRS = 1024
 
 

@@ -26,22 +26,23 @@ from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, Stac
 MOST_LINES = 50
 # Standard deviations of the normal distribution for an interval of 95 %.
 _DEVIATIONS = 1.96
-# Sorts of time at a line, as columns: inside calls that wait for the GPU, inside other calls, between calls.
+# Columns of the time at a line. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other calls.
+# _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Verdicts with which a sequence's lines are ordered by their whole time instead of their cost. With these verdicts, the
-# GPU or its other users are the limit, so that host time costs nothing by itself, or the limit is unknown.
+# For these verdicts, the lines of a sequence are ordered by their whole time instead of their cost. Reason: the GPU or
+# its other users limit the program, so host time costs nothing by itself; or the limit is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
 # Samples without a place in the code are divided among the places of similar samples (same thread, function and kind of
 # call) if at least this many similar samples have a place.
 _LEAST_KNOWN = 10
-# A line keeps at most _MOST_INNER inner places (in the functions that it calls), each with at least the share
-# _LEAST_INNER of the line's cost.
+# A line keeps inner places (places in the functions that it calls). _MOST_INNER: largest number of kept places.
+# _LEAST_INNER: smallest share of the line's cost that a kept place has.
 _MOST_INNER, _LEAST_INNER = 3, 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
-# A line grows if its share of the time in the last third of a run exceeds that in the first third by at least
-# _LEAST_GROWN, and at least the share _EVENLY of this difference lies on each side of the second third: else it is a
-# change at one time. Each third needs _LEAST_SAMPLES.
+# Limits for a line that grows, by its shares of the time in the three thirds of a run. _LEAST_GROWN: smallest amount by
+# which the share in the last third exceeds the share in the first third. _MOST_SHRUNK: largest amount by which the
+# share shrinks from a third to the next. _LEAST_SAMPLES: smallest number of samples in each third.
 _LEAST_GROWN, _EVENLY, _LEAST_SAMPLES = 0.25, 0.2, 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]

@@ -15,8 +15,8 @@ from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 Stack = Annotated[
     CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
 ]
-# Description, in the JSON schema, of the price (largest possible cost) of a line's waits, or of one function's
-# waits there.
+# Description, in the JSON schema, of the price (largest possible cost) of waits: of all waits of a line, or of the
+# waits of one function in a line.
 _PRICE = about("What its waits cost at most, as a share of the time; 0 without a division.")
 
 
@@ -27,7 +27,7 @@ class LineTime(Document, kw_only=True):
     function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
-# Time of a line that has none in waits, in calls, or between calls.
+# Time of a line without any time in waits, in calls or between calls.
 NO_TIME = LineTime()
 
 

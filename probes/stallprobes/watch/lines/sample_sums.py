@@ -20,10 +20,12 @@ from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, 
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# Largest number of pairs that are kept of a thread's call stack and the last call of another thread before the sample.
-# They show which calls give a library's own threads their work.
+# For each call stack of a thread, the last calls of other threads before its samples are counted. They show which calls
+# give a library's own threads their work. _MOST_ENTERED is the largest number of pairs (call stack, call) that are
+# counted.
 _MOST_ENTERED = 4096
-# Longest time (ns) that a sample stands for; a larger value is set to it, so that sums stay within 64 bits.
+# Longest time (ns) that a sample may stand for. A larger value is replaced by this value, so that sums stay within 64
+# bits.
 _MOST_NS = 2.0**55
 
 

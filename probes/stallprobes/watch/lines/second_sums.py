@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import FIRST_SECONDS, SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up: _MOST_OF_SECOND in
-# each second of a program's first minute, _MOST_KEYS in each later period. Beyond it, samples with new keys are added
-# without their stack. Beyond twice as many keys, they are dropped.
+# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up. _MOST_OF_SECOND:
+# limit for each second of a program's first minute. _MOST_KEYS: limit for each later period. Above the limit, samples
+# with new keys are added without their stack. Above twice the limit, they are dropped.
 _MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
 # Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of
 # its own. With more, the oldest tails are added to the sums of all other time.
 _MOST_TAILS = 256
-# Base of the digit for the kind of call in numbers that combine several fields for sorting. It is larger than the
-# number of kinds (CallKind), since the digit also stands for the time between calls (BETWEEN).
+# Fields of a sample are combined in one number for sorting. In this number, the kind of call is a digit with this base.
+# The base is larger than the number of kinds (CallKind), since the digit also stands for the time between calls
+# (BETWEEN).
 _KIND_BASE = 16
 
 

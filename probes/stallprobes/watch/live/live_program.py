@@ -20,16 +20,17 @@ from stallprobes.watch.reading.source import WatchSource
 LOOK_S = 5.0
 # Period (ns) of the analyses: a person does not read findings faster. The figures change more often.
 ANALYZE_NS = 1_000_000_000
-# Largest share of the time that the analysis takes: after one that took long, the next comes later.
+# Largest share of the time that the analysis takes. After a long analysis, the next analysis comes later.
 _ANALYSIS_SHARE = 0.1
-# Longest pause after a reading of the processes' files, as a multiple of the CPU time that the reading took. With the
-# library's threads, readings then take less than a tenth of a core. The pause is shorter if a ring fills up earlier.
+# Longest pause after a reading of the processes' files, as a multiple of the CPU time that the reading took. With it,
+# the readings and the library's threads together take less than a tenth of a core. The pause is shorter if a ring of
+# records or calls fills up sooner.
 _PAUSE_FACTOR = 11
-# How long before a slow call its trace begins (ns): the call's duration, but at least _BEFORE_NS and at most
-# _LONGEST_BEFORE_NS.
+# The trace of a slow call begins before the call, by the call's duration within two limits (ns). _BEFORE_NS: smallest
+# time before the call. _LONGEST_BEFORE_NS: largest time before the call.
 _BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
-# How long after a slow call its trace ends (ns): the call's duration, but at least _AFTER_NS and at most
-# _LONGEST_AFTER_NS.
+# The trace of a slow call ends after the call, by the call's duration within two limits (ns). _AFTER_NS: smallest time
+# after the call. _LONGEST_AFTER_NS: largest time after the call.
 _AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
 # Length (ns) of the trace that shows the present: it ends now.
 PRESENT_NS = 2_000_000_000

@@ -17,11 +17,11 @@ from stallprobes.watch.live.recorder import MomentLine, SlowCallKey, call_key
 
 # Largest number of moments (states of the watched program, one a line) in a recording.
 MOST_MOMENTS = 1 << 22
-# Number of moments before the target of a jump in a recording that are read too, since the screen shows their slow
-# calls and output.
+# Number of moments that are read before the target of a jump in a recording. The screen also shows the slow calls and
+# the output of these moments.
 LEAD = 30
-# Largest numbers of slow calls and of lines of output, the last ones, that are kept of the moments of a recording
-# up to the present one.
+# The screen of a recording shows slow calls and output of the present moment and earlier moments. MOST_CALLS: largest
+# number of kept slow calls. MOST_OUTPUT: largest number of kept lines of output. The last of each are kept.
 MOST_CALLS, MOST_OUTPUT = 10_000, 2000
 
 

@@ -33,16 +33,18 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Largest age (ns) of calls and records that are kept for traces on the screen.
 KEEP_NS = 12_000_000_000
-# Largest number of records, and of driver calls, that are kept of each process for traces.
+# Limits of the data of each process that is kept for traces. MOST_RECORDS: largest number of GPU records. MOST_CALLS:
+# largest number of driver calls.
 MOST_RECORDS = MOST_CALLS = 500_000
-# Largest number of threads, and of functions, of a trace: the codec's limits.
+# Limits of a trace, given by the codec. MOST_THREADS: largest number of threads. MOST_FUNCTIONS: largest number of
+# functions.
 MOST_THREADS = MOST_FUNCTIONS = 64
-# Distance between the ranges of context numbers of two processes in a trace. Each process counts its contexts from 1,
-# so their numbers would collide without it.
+# Distance between the ranges of context numbers of two processes in a trace. Each process numbers its contexts from 1,
+# so that numbers would collide without the ranges.
 _CONTEXT_DISTANCE = 1_000_000
 # Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)
-# Largest number of bytes of a record in a trace; a larger one is set to it.
+# Largest number of bytes of a copy or fill in a trace. A larger number is replaced by this limit.
 _MOST_BYTES = 1 << 53
 # A process: its id, and how many programs it has executed before.
 _ProcessKey = tuple[int, int]

@@ -29,12 +29,13 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Two series of collectives become one communicator if they have at least LEAST_MATCHED comparable kernels, and if at
-# least the share LEAST_SHARE of these kernels match. They are separated if the share falls below _LEAST_KEPT.
+# Two series of collectives become one communicator under two conditions, and are separated by a third. LEAST_MATCHED:
+# smallest number of comparable kernels. LEAST_SHARE: smallest share of these kernels that match. _LEAST_KEPT: share of
+# matching kernels below which the series are separated.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# The figures of a pair of ranks are sure if at least the share SURE_SHARE of their kernels match and the pair has at
-# least SURE_ROUNDS rounds (collectives) with a wait. With fewer than LEAST_ROUNDS rounds with a wait, there are no
-# figures.
+# The figures of a pair of ranks are sure if two limits are reached. SURE_SHARE: smallest share of kernels that match.
+# SURE_ROUNDS: smallest number of rounds (collectives) with a wait. LEAST_ROUNDS: smallest number of rounds with a wait
+# for which figures exist.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
 # Smallest difference, in the share of matching kernels, between the best and the next best match for a series of
 # collectives. With a smaller difference, the figures of the ranks are not sure.
@@ -45,23 +46,23 @@ _MOST_EVIDENCE = 4096
 # The count of rounds (collectives of all ranks) waits for the records of each process. It no longer waits for a process
 # whose records end more than this time (ns) before the newest records of another process.
 _MOST_BEHIND_NS = 15_000_000_000
-# The rounds (collectives of all ranks) of a communicator are counted again when the records of all of its members cover
-# at least this much more time (ns).
+# Smallest progress (ns) of the time that the records of all members of a communicator cover. After this progress, the
+# rounds (collectives of all ranks) are counted again.
 _COUNT_PERIOD_NS = 900_000_000
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
 # Longest pause, in updates of the analysis of ranks, before a series of collectives without partners is matched
 # again. The pause doubles with each attempt.
 _MOST_UPDATES = 32
-# Columns of the sums of a pair of ranks: time (ns) of waits while no other kernel runs, number of rounds with a wait,
-# and time (ns) of waits in rounds whose parts of the time are known. One column for each part follows: how much longer
-# (ns) the late rank spent in it.
+# Columns of the sums of a pair of ranks. WAITS: time (ns) of waits while no other kernel runs. ROUNDS: number of rounds
+# with a wait. WAITS_OF_PARTS: time (ns) of waits in rounds for which the parts of the time are known. A column for each
+# part of the time follows: the time (ns) by which the late rank spent longer in this part.
 WAITS, ROUNDS, WAITS_OF_PARTS = range(3)
 # Number of columns of the sums of a pair of ranks (one waits for the other): WAITS, ROUNDS, WAITS_OF_PARTS, and one
 # for each part of the time.
 PAIR_COLUMNS = 3 + len(ORDER)
-# Columns of the sums of a communicator's member: time (ns) of its matched kernels while no other kernel runs, how much
-# of it (ns) is a wait, and the number of these kernels.
+# Columns of the sums of a communicator's member. COMMUNICATES: time (ns) of its matched kernels while no other kernel
+# runs. WAITED: time (ns) of waits within COMMUNICATES. MATCHED: number of its matched kernels.
 COMMUNICATES, WAITED, MATCHED = range(3)
 
 

@@ -25,14 +25,16 @@ _CLUSTER_NS = 50_000
 # Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
 # If _CLUSTER_NS is larger, it is the limit.
 _DISTANCE_SHARE = 0.1
-# A rank is late if it starts a collective's kernel later than another rank by more than _LEAST_LATE_NS (ns), and by
-# more than _LATE_FACTOR times the spread of the distances between the ends of matched kernels.
+# Limits for the time by which a rank starts a collective's kernel later than another rank. If the time exceeds both,
+# the rank is late. _LEAST_LATE_NS: limit (ns). _LATE_FACTOR: limit as a multiple of the spread of the distances between
+# the ends of matched kernels.
 _LATE_FACTOR, _LEAST_LATE_NS = 3, 5_000
 # Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands
 # out, and the ranks are not matched.
 _MOST_PAIRS = 1 << 19
-# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best one: it leaves fewer
-# than _RIVAL_MARGIN + _RIVAL_FACTOR * n kernels without a partner, where n is the number that the best one leaves.
+# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best offset. This holds
+# if the second best offset leaves fewer than _RIVAL_MARGIN + _RIVAL_FACTOR * n kernels without a partner, where n is
+# the number of kernels that the best offset leaves without a partner.
 _RIVAL_MARGIN, _RIVAL_FACTOR = 3, 3
 # Percentile of the distances between the ends of matched kernels, corrected by the clock offset, that is used as their
 # spread.

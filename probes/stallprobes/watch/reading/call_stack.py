@@ -13,9 +13,9 @@ import msgspec
 from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
 
-# Paths of files that are not the program's own: Python's library, installed packages, and code that these generate.
-# torch.compile names a file by a hash of 52 characters, and its folder by the second and third of them. torch.fx, NumPy
-# and Python's frozen modules use names in angle brackets instead of a path.
+# Paths of files outside the program's own code: files of Python's library and of installed packages, and files that
+# these packages generate. torch.compile names a file by a hash of 52 characters, and its folder by the second and third
+# character of the hash. torch.fx, NumPy and Python's frozen modules use names in angle brackets instead of paths.
 _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"

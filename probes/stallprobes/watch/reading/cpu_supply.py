@@ -11,10 +11,10 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
 
-# Shortest time (ns) between two looks at a process. A look reads the CPU times of at most _MOST_THREADS threads, the
-# first ones: 256 take 2 ms.
+# A look at a process reads the CPU times of its first threads. PAUSE_NS: shortest time (ns) between two looks.
+# _MOST_THREADS: largest number of threads of a look. 256 threads take 2 ms.
 PAUSE_NS, _MOST_THREADS = 1_000_000_000, 256
-# Mount point of the control groups. Version 1 has a folder for each controller there.
+# Mount point of the control groups (cgroups). In version 1, each controller has a folder there.
 _CGROUPS = Path("/sys/fs/cgroup")
 _Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
 

@@ -17,7 +17,7 @@ from stallprobes.foreign_text import printable
 LONGEST_DEMANGLED = 1 << 14
 # Libraries with __cxa_demangle, the most frequent one first.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")
-# Status of __cxa_demangle: the name is not a mangled one.
+# Result code of __cxa_demangle for a name that is not mangled.
 _INVALID_NAME = -2
 
 

@@ -18,25 +18,27 @@ from stallprobes.foreign_text import printable
 
 # Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
-# Largest number of folders, and of files, in a unit of a line table. A unit with more is rejected as damaged; only in
-# versions 2 to 4, files beyond the limit are left out.
+# Largest number of folders in a unit of a line table, and also the largest number of files. A unit with more folders or
+# files is rejected as damaged. In versions 2 to 4, files above the limit are only left out.
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8
-# Largest address in a line table; a larger one, of a damaged table, is set to it.
+# Largest address in a line table. A larger address in a damaged table is replaced by this limit.
 _LAST_ADDRESS = (1 << 63) - 1
-# Largest line number in a line table; a larger one, of a damaged table, is set to it.
+# Largest line number in a line table. A larger number in a damaged table is replaced by this limit.
 _LAST_LINE = 1 << 31
-# Paths of files that come with the compiler or CUDA: their lines are none of the program, also where they are inlined
-# into its functions.
+# Paths of files that belong to the compiler or CUDA. Their lines do not count as lines of the program, even if they are
+# inlined into its functions.
 _NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
-# Kinds of content in a table of files: DW_LNCT_path, DW_LNCT_directory_index.
+# Kinds of content in a table of files (DWARF). _PATH: DW_LNCT_path. _DIRECTORY: DW_LNCT_directory_index.
 _PATH, _DIRECTORY = 1, 2
-# Standard operations of a line table (DW_LNS_…).
+# Standard operations of a line table (DWARF). _COPY: DW_LNS_copy. _ADVANCE: DW_LNS_advance_pc. _ADD_LINE:
+# DW_LNS_advance_line. _SET_FILE: DW_LNS_set_file.
 _COPY, _ADVANCE, _ADD_LINE, _SET_FILE = 1, 2, 3, 4
-# Further standard operations of a line table: DW_LNS_const_add_pc, DW_LNS_fixed_advance_pc.
+# Further standard operations of a line table (DWARF). _ADD_CONSTANT: DW_LNS_const_add_pc. _ADVANCE_FIXED:
+# DW_LNS_fixed_advance_pc.
 _ADD_CONSTANT, _ADVANCE_FIXED = 8, 9
-# Extended operations of a line table: DW_LNE_end_sequence, DW_LNE_set_address.
+# Extended operations of a line table (DWARF). _END_SEQUENCE: DW_LNE_end_sequence. _SET_ADDRESS: DW_LNE_set_address.
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 # Oldest and newest version of DWARF whose line tables are read.
 _FIRST_VERSION, _LAST_VERSION = 2, 5
@@ -87,7 +89,7 @@ class LineRow(NamedTuple):
 
 # Address and line of a row of a table, with its file; line 0 where a sequence ends.
 _Row = tuple[int, int, FilePlace]
-# Row of a line table for an address before its first row.
+# Placeholder row of a line table, for an address before the first row.
 _NO_ROW: _Row = (-1, 0, FilePlace())
 
 

@@ -20,15 +20,16 @@ from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, Sourc
 
 # Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
-# Largest size (bytes) of a file's symbol tables together, and of a string table. 4 million symbols, more than any real
-# library has, take two seconds.
+# Largest size (bytes) of all symbol tables of a file together, and of each string table. 4 million symbols, more than
+# any real library has, are read in two seconds.
 MAX_SYMBOL_BYTES = 96 << 20
 # Largest size (bytes) of all notes of a file that are searched for its build id.
 MAX_NOTE_BYTES = 1 << 18
 # Longest name (bytes) of a function or of a source file.
 LONGEST_SYMBOL = 4096
-# Size (bytes) that is assumed for a function without a size in the symbol table, such as many in assembler code.
-LONGEST_WITHOUT_SIZE = 1 << 14
+# Size (bytes) that is assumed for a function without a size in the symbol table. Many functions in assembler code have
+# no size.
+ASSUMED_SIZE = 1 << 14
 # Number of bytes of a table that are read at a time: a multiple of a symbol's size.
 _CHUNK_BYTES = 24 << 15
 # First bytes of an ELF file of 64 bits with little-endian numbers.
@@ -45,11 +46,11 @@ _NOTE = struct.Struct("<III")
 _SYMBOL_TABLE, _NOTES, _DYNAMIC_SYMBOLS = 2, 7, 11
 # Type of the note with the build id (NT_GNU_BUILD_ID).
 _BUILD_ID = 3
-# Flag of a compressed section (SHF_COMPRESSED), and type of its compression (ELFCOMPRESS_ZLIB).
+# _COMPRESSED: flag of a compressed section (SHF_COMPRESSED). _ZLIB: type of its compression (ELFCOMPRESS_ZLIB).
 _COMPRESSED, _ZLIB = 1 << 11, 1
 # Layout of the header of a compressed section (Elf64_Chdr).
 _COMPRESSION = struct.Struct("<IIQQ")
-# Types of symbols of functions: STT_FUNC, and STT_GNU_IFUNC, which is resolved when it is first called.
+# Types of function symbols: STT_FUNC, and STT_GNU_IFUNC (a function whose address is resolved at its first call).
 _FUNCTIONS = (2, 10)
 # Sections that a line table needs, by name.
 _LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
@@ -145,7 +146,7 @@ class ElfFile:
         for wanted, function in zip(addresses, nearest, strict=True):
             if function != _NO_FUNCTION:
                 address, size, place = function
-            if place and wanted < address + (size or LONGEST_WITHOUT_SIZE):
+            if place and wanted < address + (size or ASSUMED_SIZE):
                 name = self._text_at(place)
                 if name:
                     names[wanted] = printable(name.decode("utf-8", "replace"))

@@ -14,10 +14,12 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.reading.process import CallBatch
 
-# Largest number of streams for which the last submission is kept. With more, it is never known that no work runs.
+# Largest number of streams for which the last submission is kept. If a program uses more streams, no time counts as a
+# time without work.
 _MOST_STREAMS = 64
-# Number of readings whose calls are kept individually, since the state of the queues is asked for a time within them. A
-# window that begins during a reading is seen only by the next one, so that two are needed; this is one more.
+# Number of readings whose calls are kept individually, since the state of the queues at a time within these readings is
+# needed. A window that begins during a reading is seen only by the next reading, so two readings are needed; the third
+# is a reserve.
 _KEPT_READINGS = 3
 
 Stream = tuple[int, int]

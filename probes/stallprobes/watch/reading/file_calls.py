@@ -13,10 +13,10 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY
 
-# Largest stream handle, and largest number of bytes, in a logged call. A larger value, which a program may pass in a
-# call that fails, is set to it.
+# Largest stream handle, and largest number of bytes, in a logged call. A program may pass a larger value in a call that
+# fails. Such a value is replaced by this limit.
 _MOST = np.uint64(2**62)
-# Flags of a logged call that has a stream, and of one that has a number of bytes.
+# Flags of a logged call. _STREAM: the call has a stream. _BYTES: the call has a number of bytes.
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
 # Name of a function by its number in the file.
 Functions = Callable[[int], str]

@@ -13,12 +13,12 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of processes' files in a folder: more than any program starts.
+# Largest number of process files in a folder. No program starts as many processes.
 MOST_FILES = 4096
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
-# Smallest free space (bytes) that an in-memory file system must have to be used for private folders: other programs use
-# it too.
+# Private folders are made in an in-memory file system if it has at least this free space (bytes). The reserve is for
+# other programs that use the file system.
 _ROOM_BYTES = 1 << 30
 
 

@@ -19,12 +19,12 @@ from stallprobes.native.layouts.watch_file import LOCK_FILE
 from stallprobes.watch.reading.folder import PREFIX, memory_folders
 from stallprobes.watch.reading.map_reader import FILE_NAME
 
-# Suffix of the lock file's name until the file is locked: then it is renamed, so that other processes never find it
-# without a lock.
+# Suffix of the lock file's name until stallscope has locked the file. Then the file is renamed. Thus other processes
+# never find a lock file without a lock.
 _NEW = ".new"
-# Flags with which a private folder is opened: no symbolic link.
+# Flags for opening a private folder: symbolic links are refused.
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Flags with which the lock file is opened: no symbolic link, and no wait on a pipe.
+# Flags for opening the lock file: symbolic links are refused, and opening a pipe does not wait.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

@@ -9,15 +9,16 @@ from functools import lru_cache
 
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser, shared_parser
 
-# Names in the form of the C++ ABI that are demangled.
+# Pattern of mangled names (C++ ABI) that are demangled.
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
-# Longest text (characters) that is shown of a mangled name that cannot be demangled within the limits of the parser.
+# Largest number of characters that are shown of a mangled name if the parser could not demangle it within its limits.
 LONGEST_MANGLED = 200
 # Largest number of characters of all kernel names that are kept; with more, the oldest half of the names is dropped.
 _MAX_KEPT = 1 << 24
-# Words of the demangler for an unnamed namespace; their parentheses would look like parameters.
+# Text of the demangler for an unnamed namespace. It is replaced before parameters are removed, since its parentheses
+# look like parameters.
 _ANONYMOUS = "(anonymous namespace)"
-# Return type before a function's name, once template arguments and parameters are left out.
+# Pattern of the return type before a function's name, in a name without template arguments and parameters.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stallprobes.foreign_text import printable
 
-# Text in place of a function of the Linux kernel for a thread in state R, which runs or waits for a CPU.
+# Text in place of a function of the Linux kernel for a thread in state R (it runs, or waits for a CPU).
 RUNNING = "running"
 # Largest number of characters of the name of a function of the Linux kernel.
 _LONGEST_FUNCTION = 64

@@ -62,29 +62,35 @@ from stallprobes.watch.reading.words import STATES, ProcessState
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Largest number of attempts to read words of a file that its process changes meanwhile.
 ATTEMPTS = 16
-# Largest time (ns) or count that is accepted in a file; a larger one is no value of a real program.
+# Largest time (ns) or count that is accepted in a file. A real program has no larger value.
 MOST = 2**62
 # Largest count of a histogram's bucket that is accepted in a file: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
-# Largest number of bytes of a record in a file; a larger one is set to it, so that sums stay within 64 bits.
+# Largest number of bytes that a copy or fill in a record may have. A larger number is replaced by this limit, so that
+# sums stay within 64 bits.
 MOST_IN_RECORD = 2**45
-# Largest number of samples at the end of the ring that threads may still be writing while it is read.
+# Number of samples at the end of the ring that threads may still be writing during a reading.
 _OPEN_SAMPLES = 16
 # Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
 MOST_OF_SAMPLE = 2**55
 # Layout of the first bytes of a file: magic number and version.
 _BEGINNING = struct.Struct("<QI")
-# NumPy types of structures in a file: its header, a watched driver function, and a thread of the program.
+# NumPy types of structures in a file. _HEADER: header of the file. _API: a watched driver function. _SLOT: a thread of
+# the program.
 _HEADER, _API, _SLOT = dtype_of(layout.FileHeader), dtype_of(layout.Api), dtype_of(layout.Slot)
-# NumPy types of the calls of one function by one thread, and of an activity record.
+# NumPy types of structures in a file. _HISTOGRAM: the calls of one function by one thread. _RECORD: an activity record.
 _HISTOGRAM, _RECORD = dtype_of(layout.CallHistogram), dtype_of(layout.WatchRecord)
-# NumPy types of a module (a program or library with frames of call stacks), and of a call stack.
+# NumPy types of structures in a file. _MODULE: a module (program or library with frames of call stacks). _STACK: a call
+# stack.
 _MODULE, _STACK = dtype_of(layout.Module), dtype_of(layout.Stack)
-# NumPy types of a span of time with or without records, of a block of the log of all calls, and of a call in it.
+# NumPy types of structures in a file. _WINDOW: a span of time with or without records. _BLOCK: a block of the log of
+# all calls. _LOGGED: a call in this log.
 _WINDOW, _BLOCK, _LOGGED = dtype_of(layout.Window), dtype_of(layout.CallBlock), dtype_of(layout.LoggedCall)
-# NumPy types of a sample of a thread's time, and of the NVTX ranges of one name in one thread.
+# NumPy types of structures in a file. _SAMPLE: a sample of a thread's time. _RANGE: the NVTX ranges of one name in one
+# thread.
 _SAMPLE, _RANGE = dtype_of(layout.TimeSample), dtype_of(layout.NamedRange)
-# Stand-in name for a function whose name the library has not written yet: this text and its number.
+# Beginning of the name that stands for a function until the library has written its name. The number of the function
+# follows.
 _UNNAMED = "function "
 
 
@@ -639,14 +645,14 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Part of a thread's entry in the file with its calls in flight. It is read until two readings agree, since calls
-# change it meanwhile.
+# Part of a thread's entry in the file with its calls in flight. Calls change this part during a reading, so that it is
+# read until two readings agree.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
-# Part of a thread's entry in the file with the counter of its slow calls. It is read again to see which slow calls
-# in the file's ring were overwritten meanwhile.
+# Part of a thread's entry in the file with the number of its slow calls. After the slow calls were read, the number is
+# read again, to find those that were overwritten during the reading.
 _SLOW_COUNT = _part(_SLOT, "slow_calls")
-# Part of an NVTX range's entry with the number of its begins. It is read again to see whether begins were overwritten
-# meanwhile.
+# Part of an NVTX range's entry with the number of its begins. After the begins were read, the number is read again, to
+# find those that were overwritten during the reading.
 _RANGE_HEAD = _part(_RANGE, "begun")
 
 

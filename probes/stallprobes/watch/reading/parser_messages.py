@@ -16,7 +16,7 @@ from enum import IntEnum
 HEADER = struct.Struct("<II")
 # Largest size (bytes) of a request to the parser process.
 MAX_REQUEST_BYTES = 1 << 20
-# Largest size (bytes) of an answer of the parser process: one about a file has two texts for each address.
+# Largest size (bytes) of an answer of the parser process. An answer about a file has two texts for each address.
 MAX_ANSWER_BYTES = 1 << 22
 # Largest number of names in a request to the parser process.
 MAX_NAMES = 256

@@ -32,15 +32,15 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest CPU time (s) of the parser process for demangling one name, which usually takes microseconds, and for parsing
-# one file; beyond it the process ends.
+# Longest CPU time (s) of the parser process; after it the process ends. NAME_CPU_S: for demangling a name, which
+# usually takes microseconds. FILE_CPU_S: for parsing a file.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
-# Limit of the parser process's file descriptors (RLIMIT_NOFILE): numbers of new descriptors are below it. All but that
-# of the connection are closed, so that the file that is parsed has a free number.
+# Limit of the parser process's file descriptors (RLIMIT_NOFILE): the number of each new descriptor must be smaller. All
+# descriptors except the connection are closed, so that a number is free for the file to parse.
 _MAX_DESCRIPTORS = 4
 # Operations of prctl(2).
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
-# Largest number of a capability that the parser process drops.
+# Largest number of the capabilities that the parser process drops.
 _LAST_CAPABILITY = 63
 # Header of capset(2): version 3, this thread.
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)

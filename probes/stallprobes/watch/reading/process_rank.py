@@ -8,8 +8,8 @@ from typing import Annotated
 
 from stallprobes.files.codec import Document, String, Unsigned, about
 
-# Environment variables with the rank, each with the one for the number of ranks: torchrun, Open MPI, PMI, PMIx, Slurm.
-# The first one that is set counts. LOCAL_RANK is missing: it counts the ranks of one machine.
+# Pairs of environment variables: rank, and number of ranks. They are from torchrun, Open MPI, PMI, PMIx and Slurm. The
+# first rank that is set counts. LOCAL_RANK is last, since it only counts the ranks of one machine.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -20,7 +20,8 @@ _VARIABLES = (
 )
 # Names of all environment variables in _VARIABLES.
 VARIABLES = tuple(dict.fromkeys(name for pair in _VARIABLES for name in pair))
-# Largest rank, and largest number of ranks, that an environment variable may give. A larger number is ignored.
+# Largest number that an environment variable may give for the rank or for the number of ranks. A larger number is
+# ignored.
 _MOST_RANKS = 1 << 24
 # Largest size (bytes) of a process's environment that is read.
 _MOST_BYTES = 1 << 21

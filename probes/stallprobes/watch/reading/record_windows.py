@@ -12,8 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time (ns) that stands for "not known yet": the end of the present span with or without records, or the time after
-# which no work that was submitted without records can still run.
+# Time (ns) that stands for "not known yet". It is used for the end of the present span (with or without records), and
+# for the time from which on no work that was submitted without records can still run.
 NEVER = int(np.iinfo(np.int64).max)
 
 

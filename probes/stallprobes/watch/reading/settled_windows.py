@@ -13,11 +13,12 @@ from stallprobes.watch.reading.empty_queues import EmptyQueues
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of a process's last spans (with or without records) for which it is still determined from which time on all GPU
-# work was recorded. The records of older spans have been read already.
+# Number of a process's last spans of time (with or without records) for which stallscope still searches the time from
+# which on all GPU work was recorded. The records of older spans were read already.
 LOOKED_AT = 16
-# Time (ns) before records are switched on in which all calls are certainly followed, also where frequent calls were not
-# followed before: the library follows them again 50 ms before the switch (RESUME_MS in windows.c).
+# Before records are switched on, the library follows frequent calls again, even if they were not followed before: it
+# starts 50 ms before the switch (RESUME_MS in windows.c). In this time (ns) before the switch, all calls are certainly
+# followed.
 _FOLLOWED_NS = 40_000_000
 # Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1

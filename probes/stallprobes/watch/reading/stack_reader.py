@@ -16,7 +16,8 @@ from stallprobes.watch.reading.map_reader import MapFile
 from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
 from stallprobes.watch.reading.untrusted_parser import UntrustedParser
 
-# Frame of a Python stack. A file's name may contain the separators; the last ones on the line separate the parts.
+# Pattern of a frame of a Python stack. A file's name may contain the separators; the last separators on the line
+# separate the parts.
 _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 # Escapes in the text of a Python stack.
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")

@@ -46,10 +46,11 @@ from stallprobes.watch.reading.parser_messages import (
 
 # Longest time (s) until the parser process has answered a request.
 REQUEST_S = 5.0
-# After this many failed requests of one kind in a row, or this time (s) lost in failed and slow requests of the kind,
-# no more of them are made.
+# Limits after which no more requests of a kind are made. MAX_FAILURES: number of consecutive failed requests.
+# MAX_LOST_S: time (s) lost in failed and slow requests.
 MAX_FAILURES, MAX_LOST_S = 8, 30.0
-# Time (s) from which an answered request counts as slow: the symbols of the largest libraries take a fifth of it.
+# Time (s) from which an answered request counts as slow. The symbols of the largest libraries take a fifth of this
+# time.
 _SLOW_S = 1.0
 # Longest wait (s) for the end of a killed parser process.
 _END_S = 1.0
