@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Smallest number of degrees of freedom at which the normal distribution replaces Student's t.
+# Number of degrees of freedom that counts as unlimited: from it on, the normal distribution replaces Student's t, and a
+# fitted prior has at most this many.
 MANY = 200
 # Number of rounds that remove outliers from the variances before a prior is fitted. Each round finds the outliers by
 # the fit of the previous round.

@@ -18,7 +18,7 @@ from stallprobes.spelling import nearest
 
 # Name that selects every pattern.
 ALL = "all"
-# Largest number of names that an error message lists.
+# Largest number of names that an error message lists; with more names, it names "stallscope list" instead.
 _LONGEST_LIST = 20
 # Largest number of threads of an aggressor. Most machines lack CPU cores for more, so that the host would be
 # measured.

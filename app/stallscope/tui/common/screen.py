@@ -130,7 +130,6 @@ class ActionScreen(TopScreen, Screen[None]):
 
     NAME: ClassVar[str] = ""
     VIEWS: ClassVar[tuple[str, ...]] = ()
-    AUTO_FOCUS = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         own: list[BindingType] = [

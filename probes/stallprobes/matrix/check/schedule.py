@@ -66,8 +66,9 @@ _SLOW_S = 0.015
 # a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2 blocks, baselines take a
 # fifth of a real check. A simulated machine does not vary, so it needs fewer baselines.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
-# Number of victims that run beside the same aggressors in the first repeat, which only warms up: _WARM_UP_VICTIMS in
-# real time, _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. In this repeat, every victim runs beside some aggressors.
+# Number of victims of a block in the first repeat, which only warms up: _WARM_UP_VICTIMS in real time,
+# _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Each block takes the next victims in turn: with few aggressors, some
+# victims get no warm-up.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
 # Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
 # _VIRTUAL_STRETCH on a simulated GPU.
@@ -98,7 +99,7 @@ class Block:
 def blocks(plan: Plan, repeats: int, seed: int, virtual: bool = False) -> list[Block]:
     """Blocks of each aggressor set with all victims, for each repeat in an order that ``seed`` determines.
 
-    The blocks of repeat 0 have a few victims each, and every victim is in some of them.
+    The blocks of repeat 0 have a few victims each, in turn.
     """
     most = _VIRTUAL_WARM_UP_VICTIMS if virtual else _WARM_UP_VICTIMS
     out = []

@@ -17,7 +17,7 @@ from stallprobes.watch.intervals import NONE, Int64s, count_until
 _WAITS_OF_GROUP = 8
 # Flags by number of CallKind: a call of this kind waits for the GPU.
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
-# Flags by number of the part of the time: the GPU works in this part.
+# Flags by number of the part of the time: the GPU has work in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 
