@@ -25,13 +25,14 @@ from stallprobes.model import Channel
 
 # The two percentiles that are compared.
 P50, P99 = PERCENTILES
-# Smallest relevant ratio of a percentile between two checks; smaller changes occur by themselves. In ten consecutive
-# checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in some checks and 6.1 us in others,
-# the p99 of an event record 0.4 or 1.3 us.
+# Smallest relevant ratio of a percentile between two checks, but for baselines (BASELINE_RATIO). Smaller changes occur
+# by themselves: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in
+# some checks and 6.1 us in others.
 RATIO = {P50: 1.39, P99: 1.3}
 # Smallest ratio of a baseline's percentile between two checks that counts as a change.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-# Smallest relevant difference (ns) of a percentile between two checks.
+# Smallest relevant difference (ns) of a percentile between two checks. The p99 of an event record was 0.4 us in some of
+# these checks and 1.3 us in others.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
 # Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
 CALLS = {P50: 1, P99: 100}

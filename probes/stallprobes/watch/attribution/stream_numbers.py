@@ -33,8 +33,8 @@ _CALLS_OF_STREAM = 4
 # Age (ns) after which a call that submitted work is no longer matched with GPU records. Its record arrives within two
 # seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of calls in a reading that are candidates for the match with GPU records: the last candidates. A call
-# is a candidate if its stream differs from the stream of the call before it.
+# A call that submits work is a candidate for the match with GPU records if its stream differs from the stream of the
+# submitting call before it. Of each reading, at most this number of candidates is kept: the last ones.
 _MOST_CHANGES = 1 << 14
 # Candidates for the match with GPU records (see _MOST_CHANGES) are first searched among this number of calls at the end
 # of a reading, to save time. If the search finds fewer than _MOST_CHANGES candidates, all calls of the reading are

@@ -60,7 +60,7 @@ def _lacked_cpu(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
 
 
-# Rule: the thread was ready to run and had no CPU for most of the call.
+# Rule: the thread was ready to run and had no CPU for most of the call's excess, its time above the usual one.
 NO_CPU = Rule(_lacks_cpu, _lacked_cpu)
 
 
