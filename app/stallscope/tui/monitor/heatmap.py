@@ -24,8 +24,8 @@ LABEL = 8
 FIGURE, _FIGURES_FROM = 8, 64
 # Decades of the latency axis, counted from 100 ns: the first one, and the one after the last.
 Decades = tuple[int, int]
-# Decades of the heat map's latency axis at the start, as in Decades: 1 µs to 100 ms. Slower calls widen the axis. Faster calls widen
-# the axis only if they are more than 1 % of all calls.
+# Decades of the heat map's latency axis at the start, as in Decades: 1 µs to 100 ms. Slower calls widen the axis. Fast
+# calls widen the axis only if they are more than 1 % of all calls.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
