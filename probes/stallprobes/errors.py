@@ -7,11 +7,12 @@ origin, which need not have a text.
 
 from __future__ import annotations
 
-# Exit code of the process for invalid usage. The command line itself defines 1 (regression) and 130 (interrupted).
+# Exit code of the process for invalid usage, and for a file that cannot be read or written. The command line itself
+# defines 1 (regression) and 130 (interrupted).
 EXIT_USAGE = 2
 # Exit code of the process when no usable GPU was found.
 EXIT_NO_GPU = 3
-# Exit code of the process when the engine failed.
+# Exit code of the process when the engine failed, or when the machine lacks something that a probe needs.
 EXIT_ENGINE = 4
 
 

@@ -127,7 +127,8 @@ _REPORT = (JSON, RECORD, TRACE, "--matrix")
 # Options of the recording in the watched process. They are refused if the command starts no recording, as with
 # --attach.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
-# Options for a program that watch starts. They are refused with --attach and --print-env, which start no program.
+# Options for a program that watch starts. They are refused with --attach and --print-env, which start no program. With
+# --pid, only OUTPUT is refused: --headless is valid there too.
 _STARTED = ("--headless", OUTPUT)
 # Options that are valid only with --pid, for a process that runs already.
 _RUNNING = ("--seconds", "--children")

@@ -27,8 +27,9 @@ _POLL_S = 0.1
 _FLOOD_STEP_S = 0.005
 # Notice after input was dropped.
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Largest number of input events in the app's message queue. Further events stay in the input queue, from which they can
-# be dropped when input arrives too fast.
+# Input events go on to the app only while the app, its screen and the focused widget have fewer than this number of
+# unhandled messages. Other events stay in the input queue, from which they can be dropped when input arrives
+# too fast.
 _MOST_DELIVERED = 8
 # Period (s) at which events go from the input queue to the app's message queue.
 _DELIVERY_S = 0.002

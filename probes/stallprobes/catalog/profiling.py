@@ -11,7 +11,8 @@ from stallprobes.catalog.entry import (
 )
 from stallprobes.model import MS, Needs, Op, Program, Role, Word
 
-# CUPTI's numbers of the record kinds that torch.profiler enables: copies, memsets, driver calls, concurrent kernels.
+# CUPTI's numbers of the record kinds that a profiling aggressor enables: copies, memsets, driver calls, concurrent
+# kernels. torch.profiler enables these kinds too.
 KINDS = (1, 2, 4, 10)
 # Flag of cuptiActivityFlushAll (CUPTI_ACTIVITY_FLAG_FLUSH_FORCED): CUPTI also returns incomplete buffers.
 _FORCED = 1

@@ -38,8 +38,8 @@ STREAM_NON_BLOCKING = 1
 # Longest wait (ns) of a host function for its gate or mutex. It then returns anyway, so that a deadlock ends.
 WATCHDOG_NS = 250 * MS
 
-# Memory word of a gate, 0 for closed and 1 for open. The copy waits for an event, and the event waits for a host
-# function that returns once the gate is open.
+# Memory word of the gate that holds up an aggressor's copy: 0 for closed, 1 for open. The stream of the copy waits for
+# an event. The event waits for a host function, which returns once the gate is open.
 _GATE = Word("gate", shared=True)
 # Memory word that counts how often the host function returned after WATCHDOG_NS with its gate still closed.
 _FORCED = Word("gate forced", shared=True)

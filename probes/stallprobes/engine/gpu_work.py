@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from stallprobes import model
 
-# Driver functions that launch kernels. CUPTI delivers a record for each call.
+# Driver functions that launch kernels. CUPTI delivers a record for each kernel, so a launched graph has one for each
+# node.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
 # Driver functions that put copies on a stream.
 _COPIES = frozenset(

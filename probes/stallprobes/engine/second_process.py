@@ -24,7 +24,8 @@ _READY_S = 25.0
 # engine kills the second process. The limit counts polls instead of time, so that a suspension of both processes does
 # not count as silence.
 _SILENT_POLLS = 500
-# Longest wait (s) for the end of the killed second process.
+# Longest wait (s) for the end of the second process after its control socket has closed: the error message states the
+# exit code.
 _REAP_S = 0.5
 
 

@@ -22,7 +22,8 @@ from stallprobes.errors import MalformedJson, TruncatedJson
 
 # Control characters without tab and newline, as a range of a regular expression.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program is cut to 1000.
+# Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program's output
+# is cut to 1000.
 LONGEST_TEXT = 1 << 16
 # Longest name (characters) in a document, such as a probe's.
 LONGEST_NAME = 1 << 10
@@ -145,7 +146,7 @@ _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # sequence.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 # A quote, then LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too
-# long.
+# long, if its escaped quotes were replaced by blanks before the search.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')

@@ -117,7 +117,7 @@ class DecompressedStream:
 
 # Suffix of the name of a file that is written compressed.
 _GZIP_SUFFIX = ".gz"
-# Value of zlib's wbits argument that selects the gzip format: 16 plus the size of the window.
+# Value of zlib's wbits argument that selects the gzip format: 16 plus the base-2 logarithm of the window's size.
 _AS_GZIP = 16 + zlib.MAX_WBITS
 
 

@@ -30,7 +30,7 @@ _LOWEST, _HIGHEST = 0.5, 99.5
 _PRIOR_DEVIATION = 0.25
 # Weight of _PRIOR_DEVIATION: the assumed standard deviation counts as much as this number of measured windows.
 _PRIOR_WINDOWS = 4
-# 99th percentile of the normal distribution.
+# 99th percentile of the standard normal distribution. The 99th percentile of Student's t is computed from it.
 _Z99 = 2.326
 
 

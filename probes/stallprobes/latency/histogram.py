@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# Largest integer that every JSON parser represents exactly.
+# Largest number of calls in a histogram: every JSON parser represents integers up to this one exactly.
 MOST = 2**53
 # Largest latency (ns) that a histogram may have as its maximum.
 LARGEST = 2**62

@@ -25,7 +25,8 @@ _ROUNDS = 4
 # Largest ratio of a term to the sum so far at which the summation of an exact test's probabilities stops. Further
 # terms do not change the sum.
 _NEGLIGIBLE = 1e-16
-# 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom.
+# 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom. |t| exceeds them with a probability of 5 %,
+# so they give 95 % intervals.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 

@@ -23,8 +23,9 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 # Time (ns) between two judgements (evaluations) of all victims. While nobody reads the screen, judgements are rarer,
 # and each judgement counts as several.
 JUDGE_NS = 200 * MS
-# Number of consecutive judgements that must find a slowdown or a burst before it is logged. Each judgement covers a
-# window of 1 s. With this number, the windows of the first and the last judgement do not overlap.
+# Number of consecutive judgements that must find a slowdown or a burst (a stall of the p99 while no aggressor runs)
+# before it is logged. Each judgement covers a window of 1 s. With this number, the windows of the first and the last
+# judgement do not overlap.
 _LASTING = 7
 # Largest time (ns) by which a judgement may come earlier than JUDGE_NS after the previous judgement.
 JITTER_NS = 20 * MS

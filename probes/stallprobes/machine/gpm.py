@@ -34,7 +34,7 @@ _REMEDIES: Mapping[int | None, str] = {
     nvml.FUNCTION_NOT_FOUND: "install a newer driver",
     nvml.NO_PERMISSION: "run stallscope as root",
 }
-# NVML's name of the GPM counter for each telemetry reading.
+# NVML's names of the GPM counters, by the names of the telemetry readings that show them.
 METRICS = {
     "sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
     "sm_occupancy_percent": "NVML_GPM_METRIC_SM_OCCUPANCY",

@@ -30,7 +30,8 @@ _COMMAND_S = 1.0
 # Processes (folder in /proc, start time) whose command line could not be read within _COMMAND_S. The thread that reads
 # it still waits, so the command line is not read again.
 _WAITING: set[tuple[Path, int]] = set()
-# Path of an NVIDIA device file. It shows which GPUs a process has open.
+# Path of an NVIDIA device file, to find what a process has open: a number for a GPU, ctl for the driver, -uvm for
+# unified memory.
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
 # Shell that runs a script whose first line names no interpreter.
 _SHELL = "/bin/sh"

@@ -51,8 +51,8 @@ _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 # Schemas of the files that `stallscope run --json` and `stallscope doctor --json` write. If such a file is given as a
 # check, the error message names the command that writes it.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-# Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The parts before and
-# after it are read separately.
+# Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The hosts are listed
+# before this text. In a large document, the hosts are read first: their number determines the largest size.
 _CELLS = b'"cells":['
 # Number of cells (each a victim beside aggressors) that are read from a check file at a time. Reading them one by
 # one takes a tenth longer.

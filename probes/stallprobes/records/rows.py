@@ -56,7 +56,7 @@ DRIVER_CALL = np.dtype(
         ("function", np.uint16), ("source", np.uint8), ("target", np.uint8), ("flags", np.uint8),
     ]
 )  # fmt: skip
-# Columns of the WORK row of a piece of GPU work that are copied from the CALL row of the call that submitted it.
+# Columns that the WORK row of a piece of GPU work takes from the CALL row of the call that submitted the work.
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 # Row of a tenure: the time in which one context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")

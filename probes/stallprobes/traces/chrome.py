@@ -44,8 +44,9 @@ from stallprobes.units import duration_ns
 EventTrack = NewType("EventTrack", str)
 # Size (bytes) of the pieces in which the trace file is written.
 CHUNK = 1 << 17
-# Progress of the trace writer: the writer counts lines with a duration event, which have _DURATION within their first
-# _TYPE_END characters. The writer reports its progress after every _COUNTED events.
+# Values with which the trace writer counts duration events to report its progress. _DURATION: text that marks the
+# line of a duration event. _TYPE_END: number of characters at the start of a line that are searched for _DURATION.
+# _COUNTED: number of duration events between two reports.
 _DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
 # Number of table rows that are converted to Python tuples at a time.
 _ROWS = 2048

@@ -31,8 +31,9 @@ _AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
 _LONGEST_PERCENTILE = 99.999
 # Phases in which a call can be slow enough to trigger a trace.
 _TIMED = (Phase.CALL, Phase.WAIT)
-# Columns of the table of latencies above their limits. _LATE is 1 for a late start on the GPU, and 0 for a call or
-# wait.
+# Columns of the table of latencies above their limits. _PROBE, _OP: numbers of the probe and of its operation. _LATE: 1
+# for a late start on the GPU, 0 for a call or wait. _BEGAN, _RETURNED: times (ns) at which the call began and returned.
+# _END: time (ns) at which the latency ended. _NS, _LIMIT: the latency and its limit (ns).
 _PROBE, _OP, _LATE, _BEGAN, _RETURNED, _END, _NS, _LIMIT = range(8)
 
 

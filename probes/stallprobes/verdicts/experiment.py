@@ -40,10 +40,11 @@ FEWEST_ROUNDS = 3
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # Error probability of each test in a blame experiment.
 _ALPHA = 0.05
-# Number of rounds of a blame experiment: _FEW_STATES_ROUNDS if it measures up to _FEW_STATES states (sets of
-# running aggressors), else _USUAL_ROUNDS.
+# Planned number of rounds of a blame experiment: _FEW_STATES_ROUNDS if it measures up to _FEW_STATES states (sets of
+# running aggressors), else _USUAL_ROUNDS. The plan has fewer rounds if these would take longer than BUDGET_S.
 _USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
-# Shortest and longest window (s) in which an experiment measures one state (set of running aggressors).
+# Shortest and longest planned window (s) for one state (set of running aggressors). If groups of victims take turns,
+# the shortest window has _SHORTEST_S for each group, and may then be longer than _LONGEST_S.
 _SHORTEST_S, _LONGEST_S = 0.1, 0.35
 # Estimated time (s) that each change of state takes in an experiment, while calls return, GPU work ends and caches warm
 # up.

@@ -71,8 +71,8 @@ TOO_SHORT_CAUSE = (
     "a longer measurement tells it from the machine's own variation",
 )
 
-# 90th percentile of the standard normal distribution. With it, a verdict computes the smallest ratio to the
-# baseline that it would detect in nine of ten windows.
+# 90th percentile of the standard normal distribution. It enters the smallest ratio to the baseline that would get a
+# verdict in nine of ten windows.
 _Z90 = 1.282
 
 # Channels (kinds of latency) that verdicts compare: the time inside calls, and the wait for their work.

@@ -12,10 +12,10 @@ from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.record_windows import RecordWindows
 
 # Smallest number of periods with recording from which the cost of recording is measured. Each period is compared with
-# the periods without recording before and after it. With fewer periods, the 95 % interval of the median would span all
-# measured values.
+# the periods without recording before and after it. With fewer periods, not even the range of all measured values
+# contains the median with a probability of 95 %.
 LEAST_COMPARED = 6
-# Smallest number of calls in a window from which a rate of calls is computed.
+# Smallest number of calls in a period (with or without recording) from which a rate of calls is computed.
 LEAST_CALLS = 50
 # Shortest and longest time (ns) that CUPTI itself takes for the two callbacks of a call, at its begin and its end: it
 # is added to the time inside the callbacks. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of queries, 0.2
@@ -23,17 +23,17 @@ LEAST_CALLS = 50
 DISPATCH_NS = (50, 350)
 
 
-# Smallest and largest time (ns) by which each call stays slower after stallscope has detached: True if GPU work was
-# recorded before, else False. Measured for True: 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5).
-# False also holds for calls whose callbacks are off while stallscope is attached.
+# Smallest and largest time (ns) by which each call stays slower after stallscope has detached. Key True: GPU work was
+# recorded before, measured 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5). Key False: only calls were
+# recorded. These times also hold for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
 # Longest time (ns) by which a node of a graph takes longer while records are off, if the program was watched from its
 # start: CUPTI then knows its graphs from their creation. A step with one graph of 900 kernels took 1.07 ms in such a
 # program, of which the launch took 142 us. Without watching, the step took 0.875 ms and the launch 18 us (H200, CUPTI
 # 13.5, one process each).
 _NODE_AFTER_NS = 250
-# Number of instantiated graphs per second above which a report says that graph nodes still cost time after stallscope
-# has detached.
+# Number of instantiated graphs per second above which a report says that the instantiation of graphs stays slower after
+# stallscope has detached.
 _FEW_GRAPHS = 1.0
 
 

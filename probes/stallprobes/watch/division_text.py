@@ -36,9 +36,10 @@ _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOC
 # The sentence on the cost of waits names functions that wait. _LEAST_WAIT: smallest share of this cost that a named
 # function has. _MOST_WAITS: largest number of named functions.
 _LEAST_WAIT, _MOST_WAITS = 0.1, 2
-# Begin of the name of the program that submits the work of all MPS clients of a GPU.
+# Begin of the name of the MPS server: the process on a GPU through which its MPS clients share the GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
-# Largest number of other processes on the GPU that a sentence names; it counts the others.
+# Largest number of other processes on the GPU that a sentence names; the sentence counts the others. Also the largest
+# number of threads that a sentence names because a sequence waits for their work.
 _MOST_SHARERS = 4
 # The text gives the mean step of each phase of a sequence if the longest mean step is at least this many times the
 # shortest.
@@ -55,8 +56,8 @@ _LEAST_OF_STEP = 0.03
 _LEAST_OFF_CPU = 0.1
 # The text reports the share of kernels of few blocks in the time of all kernels if it is at least this.
 _LEAST_SMALL = 0.5
-# Smallest age (ns) of a call in flight at which the text reports the call before the verdict, if the sequence's threads
-# make no other call.
+# If each thread of a sequence has been in one call for at least this time (ns), the text reports the oldest of these
+# calls before the verdict.
 _HANGS_NS = 10_000_000_000
 # Shortest time (s) that is printed in minutes.
 _LEAST_AS_MINUTES_S = 300

@@ -35,8 +35,9 @@ from stallprobes.watch.reading.process_rank import Rank
 
 # Smallest share of a rank's time at which its waits for a late rank are reported.
 _LEAST_SHARE = 0.005
-# Rank A is blamed for the waits of rank B under two conditions. LEAST_BLAMED: smallest share of B's time in which B
-# waits for A. _LEAST_RATIO: smallest ratio of this share to the share of A's time in which A waits for B.
+# Rank A is blamed for the waits of rank B if B waits longest for A, and two limits are reached. LEAST_BLAMED: smallest
+# share of B's time in which B waits for A. _LEAST_RATIO: smallest ratio of this share to the share of A's time in which
+# A waits for B.
 LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
 # A reason why a rank is late is named under two conditions. _LEAST_OF_DELAY: smallest share of the delay (the time by
 # which the late rank takes longer than the waiting rank) that the reason must explain. _LEAST_COMPARED: smallest share

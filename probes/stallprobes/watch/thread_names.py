@@ -41,8 +41,8 @@ _SYSTEM_ROLES = (
     (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
-# Pattern of the roles that _SYSTEM_ROLES and _FUNCTION_ROLES give to threads of PyTorch: a thread whose name matches is
-# one of the library's own threads.
+# Pattern of the roles that _SYSTEM_ROLES and _FUNCTION_ROLES give to threads that PyTorch itself starts. A thread whose
+# name matches is such a thread.
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
 # Roles of threads by the function that they run, with the end of the name of the function's file.
 _FUNCTION_ROLES = {

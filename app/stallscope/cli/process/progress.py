@@ -22,7 +22,7 @@ from stallscope.cli.process.diagnostics import status_line
 _FIRST_S = 1.0
 # Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1
-# Period (s) at which the progress line is redrawn when no step reports progress.
+# Period (s) at which a thread redraws the progress line, so that its times go on while no step reports progress.
 _TICK_S = 0.25
 # Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0

@@ -39,7 +39,8 @@ SHADES = " ░▒▓█"
 SMALLEST = (60, 18)
 # CSS class of a screen that is smaller than SMALLEST; its first panel then shows a notice, and nothing else is shown.
 TOO_SMALL = "small"
-# Smallest width (columns) to which a part of a header line is cut; with less room the part is left out.
+# Smallest room (columns) into which a part at the left of a header line is cut; with less room the part is left out. A
+# part of rank 0 or 1 is never left out, and a part of a higher rank at the right is never cut.
 _SHORTEST_PART = 12
 
 # Smallest contrast ratios to the background: READABLE for text (WCAG 2.2, 1.4.3), VISIBLE for graphics (WCAG 2.2,

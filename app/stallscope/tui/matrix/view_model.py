@@ -60,7 +60,8 @@ CHANGE_LEGEND = (
 )
 # Letter after the ratio in a cell with a single ratio: c for the ratio of the call, w for the ratio of the wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-# Outcomes of the comparison of a cell in two checks, from harmless to severe; the screen sorts changes by them.
+# Outcomes of the comparison of a cell in two checks, from the least to the most important change: an improvement is
+# more important than no change, and less important than a regression. The screen sorts changes by this order.
 _OUTCOME_ORDER = (
     CellOutcome.SAME,
     CellOutcome.UNSURE,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
 # Smallest screen width (columns) and height (lines) that show the histograms of several victims side by side.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
-# Height (lines) of the panel with the histograms of several victims side by side: two lines each for two measured
-# times (call and wait).
+# Smallest height (lines) of the panel with the histograms of several victims side by side. It has room for bars of two
+# lines for each of two measured times (call and wait).
 _MULTIPLES = 10
 # Height (lines) of a screen below which the histograms have no legend.
 _LOW = 20
@@ -27,7 +27,8 @@ _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
 # Smallest number of lines that the compact layout adds to the histograms: one line for each of the two plots, and an
 # empty line between the plots. If fewer lines are free, the layout adds none.
 _HIGHER_PLOTS = 3
-# Screen height (lines) below which the probe table shows all aggressors side by side in one row.
+# Screen height (lines) below which the layout plans a single line of the probe table for all aggressors, which then
+# stand side by side.
 _TALL = 50
 # _LOG: height (lines) of the log, for a title, a verdict with cause and remedy, the next step, another verdict. Above a
 # screen height of _LOG_GROWS_FROM lines, the log gets one more line for every eight.

@@ -44,10 +44,11 @@ _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
 # Number of measured times (call, wait, due) for which a plot's smallest height has room; a victim seldom has more.
 _USUAL_PHASES = 3
-# Smallest height (lines) of a plot in the grid of victims.
+# Height (lines) of a plot in the grid of victims with which the panel computes how many plots have room. Plots with
+# fewer measured times than _USUAL_PHASES may be lower.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Smallest height (lines) of a plot at which its shape can be seen. If all plots keep it, the baseline's figures get
-# a line of their own.
+# Smallest height (lines) of the bars of one measured time at which their shape can be seen. If the bars of every
+# measured time keep this height, the baseline's figures get a line of their own.
 _HIGH = 3
 # Smallest number of histograms that must have room in the panel, in all its rows together. If fewer have room, the
 # panel shows the histogram of a single victim, with all figures.

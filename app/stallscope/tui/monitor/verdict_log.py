@@ -14,8 +14,8 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# Smallest height (lines) of the log at which it shows the pattern's expected result above the verdicts; in a lower log
-# the verdicts get all lines.
+# Smallest height (lines) of the log at which it shows the pattern's expected result above current verdicts. In a lower
+# log, current verdicts get these lines. The texts of the log's guide are folded above this height, otherwise cut.
 _ROOMY = 7
 
 

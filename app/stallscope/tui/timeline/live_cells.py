@@ -24,8 +24,8 @@ _ROW, _START, _END, _HOLLOW, _OP = range(5)
 _COLUMNS = 5
 # Operation number of an interval that has no operation.
 _NO_OP = -1
-# Number of bits of CUPTI's stream number in the code of a timeline's row of GPU work; the context's number is in the
-# bits above.
+# A single integer identifies a timeline's row of GPU work: this number of low bits has CUPTI's stream number, and the
+# bits above have the context's number.
 _STREAM_BITS = 32
 
 

@@ -19,7 +19,8 @@ LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)
 # Time (ns) that is recorded after the first slow call if the trace waits for a stall that the live monitor shows.
 # The slowest call then becomes the trigger.
 WORST_WITHIN_NS = 300 * MS
-# Shortest time (ns) that is recorded after the slow call that freezes the trace, whatever the chosen position.
+# Shortest time (ns) that is recorded after the slow call that freezes the trace, also if the chosen part of the visible
+# time after this call is shorter. If the trace waits for a stall of the live monitor, WORST_WITHIN_NS counts instead.
 _LEAST_AFTER_NS = 20 * MS
 # Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall that the live
 # monitor shows. A slow call with less recorded time before it does not freeze the trace.

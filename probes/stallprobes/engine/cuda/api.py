@@ -10,7 +10,8 @@ from typing import Any
 
 from stallprobes.errors import EXIT_ENGINE, EXIT_NO_GPU, BackendError, Unsupported
 
-# Versions of the driver API as CUDA numbers them: 1000 × major + 10 × minor.
+# Version 12.0 of the driver API, which most driver functions are called with. CUDA numbers versions as 1000 × major +
+# 10 × minor.
 CUDA_12_0 = 12_000
 # Version 12.8 of the driver API. cuMemcpyBatchAsync is called with the signature of this version.
 CUDA_12_8 = 12_080

@@ -17,7 +17,8 @@ from stallprobes.matrix.matrix import Repeat
 # measures several victims, one after the other, beside the same aggressors.
 _SWITCH_S = 0.03
 # Number of baseline windows (without aggressors) that the estimated cost of an additional window with aggressors
-# includes. Several windows share a baseline window.
+# includes. A window needs a baseline window before it and one after it. The number is below 2, as neighboring windows
+# share baseline windows.
 _BASELINES_PER_WINDOW = 1.3
 
 

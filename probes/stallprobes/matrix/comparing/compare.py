@@ -40,15 +40,15 @@ from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
 # Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance.
-# About one in a hundred cells (each a victim beside aggressors) has a smaller p-value although nothing changed on the
-# machine.
+# If nothing changed on the machine, about one in a hundred tested latencies has a smaller p-value.
 UNSURE_P_VALUE = 0.01
 # Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
 # fewer calls, no change can be significant, so an insignificant change is reported as unsure.
 ENOUGH_CALLS = 8
 # Limit of the dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),
-# estimated from this cell and similar cells. Up to the limit, calls count as independent, and a p99 is also tested by
-# the number of slow calls. Independent calls have a dispersion of 1.
+# estimated from this cell and similar cells. Independent calls have a dispersion of 1. Up to the limit, a p99 is also
+# tested by the number of slow calls, and a dispersion above 1 makes this test stricter. Above the limit, this test is
+# left out.
 DISPERSION = 2.0
 # Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. This limit is higher
 # because a cell has few repeats: by chance, 1 of 50 cells with independent calls exceeds it.

@@ -20,9 +20,10 @@ from stallprobes.matrix.matrix import QUIET
 
 # Smallest number of repeats with similar latency that count as a mode. A single repeat may be an outlier.
 _FEWEST = 2
-# Limit for the distance between two modes of a latency (two levels of its repeats), as a share of a change of another
-# latency. If the modes are at least this far apart, they are evidence that the change is due to chance. Distance and
-# change are logarithms of ratios. The share is below 1, as few repeats show the distance only roughly.
+# A latency has two modes if its repeats in one check have two different levels. A change between two checks may be due
+# to chance if other latencies have two modes about as far apart as the change. _ALIKE is the smallest such distance
+# of the modes, as a share of the change. Distance and change are logarithms of ratios. The share is below 1, as few
+# repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

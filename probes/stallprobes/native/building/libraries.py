@@ -24,8 +24,8 @@ FLAGS = (
 LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-Bsymbolic")
 # Flags of the linker for the attacher, which is a program.
 PROGRAM_LINK_FLAGS = ("-pie", "-Wl,-z,now")
-# Newest glibc (major, minor) that the injected library may need. It is loaded in containers of other people, whose
-# glibc may be old.
+# Newest glibc (major, minor) that the injected library may need. Programs in containers of other people load the
+# library, and the glibc there may be old.
 NEWEST_GLIBC = (2, 17)
 
 
@@ -70,7 +70,8 @@ class Library:
         return ["-Wl,--no-as-needed", *files, "-Wl,--as-needed"] if files else []
 
 
-# Core library; with -O3, the loop takes 0.8 ns less to count a call (gcc).
+# Core library. Its loop makes the calls of a probe and counts them. With gcc, -O3 shortens the counting of a call by
+# 0.8 ns.
 CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE", "-O3"))
 # Library that watch loads into programs.
 INJECTED_LIBRARY = Library(

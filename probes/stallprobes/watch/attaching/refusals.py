@@ -25,7 +25,8 @@ from stallprobes.watch.attaching.target import (
     user_name,
 )
 
-# Remedy for a process that can never be attached.
+# Remedy for a process into which the library cannot be loaded: restart it with the library in it, asleep. Attaching
+# then only wakes the library.
 _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep"'
 # File with Yama's limit of ptrace (kernel.yama.ptrace_scope).
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -11,8 +11,7 @@ from stallprobes.watch.reading.process import SlowDriverCall
 
 # A slow call without records gets the cause of the recorded slow calls of its sort (same function, size, and call stack
 # or thread), under two conditions. LEAST_ALIKE: smallest number of recorded slow calls of the sort. LEAST_SHARE:
-# smallest share of their total excess (time above the median of such calls) that the calls with this main cause must
-# have.
+# smallest share of their total excess (time above the median of such calls) that the calls with this cause must have.
 LEAST_ALIKE, LEAST_SHARE = 4, 0.9
 # Largest number of sorts of calls (function, size, and call stack or thread) for which the causes of slow calls are
 # summed up; calls of further sorts are not counted.

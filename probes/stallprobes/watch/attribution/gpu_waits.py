@@ -30,8 +30,10 @@ DIRECT_SHARE = 0.5
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
 SAME_END_NS = 50_000
-# Longest time (ns) by which a call may end after the event of another thread that it waited for. The waiting thread has
-# to wake up, which took 60 to 350 µs in launches beside pageable copies on an H200's virtual machine.
+# Longest time (ns) by which a call may end after what it waited for: a call of another thread, or GPU work that freed a
+# place in the launch queue. The waiting thread has to wake up, which took 60 to 350 µs in launches beside pageable
+# copies on an H200's virtual machine. For calls of more than 10 ms that waited for another thread, the limit is larger
+# (see _WAKE_UP_DIVISOR in other_threads.py).
 WAKE_UP_NS = 500_000
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

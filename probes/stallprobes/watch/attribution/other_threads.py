@@ -12,8 +12,8 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# A slow call may end later than the call of another thread that held it up, since its thread has to wake up. The delay
-# is at most the slow call's duration / _WAKE_UP_DIVISOR, but this limit is at least WAKE_UP_NS and at most
+# A slow call may end later than the call of another thread that held it up: the waiting thread has to wake up. The
+# delay is at most the slow call's duration / _WAKE_UP_DIVISOR, but this limit is at least WAKE_UP_NS and at most
 # _MOST_WAKE_UP_NS (ns). After pageable copies that held a launch up for 60 ms, the delay was up to 2.7 ms, while the
 # other thread gave the copy's memory back to the system (600 launches, H100, 2026-11-27).
 _WAKE_UP_DIVISOR, _MOST_WAKE_UP_NS = 20, 5_000_000

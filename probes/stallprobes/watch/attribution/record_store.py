@@ -34,8 +34,8 @@ LEAST_WORK = 4096
 LEAST_SWITCHES = 512
 # Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# Number of newest records that are always used to explain slow calls, even if they are far from the calls in time: they
-# show at least whether the GPU had work.
+# Largest number of records at the end of the last reading that are always used to explain slow calls, even if they are
+# far from the calls in time: they show at least whether the GPU had work.
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
@@ -43,9 +43,9 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# The times of context switches are converted to the host's clock. If an attempt fails, some readings with new GPU work
-# are skipped before the next attempt: 1 reading after the first failure, then 3, then 7. This is the largest number of
-# skipped readings.
+# The times of context switches are converted to the host's clock. If an attempt fails for some switches, and no new
+# switches come, some readings with new GPU work are skipped before the next attempt: none after the first failure, then
+# 1, 3 and 7. This is the largest number of skipped readings. New switches are tried at once.
 _MOST_PAUSE = 7
 
 

@@ -52,7 +52,7 @@ class Behind:
     functions: tuple[str, ...] = ()
 
 
-# Result of the search for a call that waits for nothing.
+# Empty result of the search: no other stream is known for which the call waits, and no call that holds its own stream.
 NOTHING_BEHIND = Behind()
 
 

@@ -40,7 +40,7 @@ def _named_holder(call: ExplainedCall) -> Iterator[str]:
     yield f"no work of its context ran for {duration_ns(call.evidence.overlap_ns)}"
 
 
-# Last sentence of the remedies for waits for the program's own GPU work.
+# Last sentence of two remedies for calls that wait for GPU work in front of them.
 _WAIT_LATER = "Nothing but less work makes the wait itself shorter."
 # Causes of slow calls that lie on the GPU.
 CAUSES = (

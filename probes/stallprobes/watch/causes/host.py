@@ -109,5 +109,6 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
 
 # Rule: the call's function is known to load device code.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
-# Rule: other calls of the same function and size usually take as long as this call.
+# Rule: the call takes no longer than such calls usually take by themselves, as measured on an idle GPU or as seen in
+# the program. Graph instantiations always count as usual, since the size of the graph is not known.
 ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

@@ -41,7 +41,7 @@ def _cause(name: WaitCause, word: str, entry: str, *columns: str) -> CallCause:
     return CallCause(name, word, of_entry(entry), evidence=_named_calls, columns=lambda call: columns)
 
 
-# Causes that are calls of other threads, one for each member of HostTask and in its order.
+# Causes that are calls of other threads, one for each member of HostTask except NOTHING, in the order of HostTask.
 CAUSES = (
     CallCause(
         WaitCause.PAGEABLE_COPY,

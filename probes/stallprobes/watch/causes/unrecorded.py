@@ -14,7 +14,7 @@ from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags
 
-# Cause of slow calls during which GPU work was not recorded.
+# Causes of slow calls that stay unexplained: GPU work was not recorded during the call, or no record shows a cause.
 CAUSES = (
     CallCause(
         WaitCause.RECORDS_OFF,

@@ -51,8 +51,9 @@ _MOST_SCALE = 1.25
 # Smallest share of a slice of time that the samples of all threads must cover. A slice with a smaller share is not
 # added to the sums.
 _LEAST_COVERED = 0.5
-# Smallest share of a slice of time that the samples of child processes must cover. They are sampled less often than
-# threads, and the share of time in which they are busy hardly changes within a slice.
+# Smallest share of a slice of time that the samples of child processes must cover. Child processes are sampled less
+# often than threads, and the share of time in which they are busy hardly changes within a slice. The same limit is used
+# for threads outside the sequence.
 _LEAST_OF_CHILDREN = 0.2
 
 

@@ -95,7 +95,8 @@ _CREATES_NS = 1_000_000
 _FEW_SWITCHES = 64
 # Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
 MOST_SEQUENCES = 64
-# Largest number of other threads of which each has sums of its own.
+# Largest number of threads outside a sequence that each have a sum of their own: the time for which the sequence waits
+# while the thread's GPU work runs.
 _MOST_OTHERS = 64
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)

@@ -23,9 +23,9 @@ _COPIES = NUMBERS[Part.COPIES]
 # Columns of all time in copies: without kernels, and beside kernels.
 _EVERY_COPY = _COPIES, instants.BESIDE
 # If the host (or the GPU) is busy for at least this share of the time, it counts as never waiting for the other side.
-# Then less work for the busy side shortens the program. Below this share, work of one side during work of the other
-# side is mostly not part of a gain (time that the program would save without a cause), since without this work the
-# program would only wait longer.
+# Then all work of the busy side counts for a gain (time that the program would save without a cause), since less work
+# would shorten the program. Below this share, work of one side mostly does not count while the other side works too:
+# without such work, the first side would only wait longer.
 _NEVER_WAITS = 0.95
 # A gain is computed in two ways: from the sums of all bins of time, and as the mean of the gains of the bins. A
 # difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
@@ -34,13 +34,15 @@ _MOST_SCATTER = 0.05
 # If frees that wait for the GPU take at least this share of the time, other waits have no gain: without the other
 # waits, the frees would wait longer instead.
 _LEAST_FREES = 0.1
-# A child process counts as preparing a sequence's data if its time on a CPU is at least this share of the time for
-# which the sequence (threads that call by turns) sleeps for data from outside the process.
+# A child process counts as preparing the data of a sequence (threads that call by turns) if the child's time on a CPU
+# is at least this share of the time for which the sequence sleeps for data. Another thread counts as the cause of
+# sleep for a thread if its time on a CPU is at least this share of that sleep.
 _LEAST_BUSY = 0.5
 # A child process counts as preparing a sequence's data only if the sequence sleeps for data from outside the process,
-# or for data that another thread hands over, for at least this share of the time. The same limit is used for another
-# rule: waits for the GPU may cost nothing if the sleep for such data, for another thread and for the interpreter lock
-# adds up to this share.
+# or for data that another thread hands over, for at least this share of the time. The same limit is used for two more
+# rules on the price of waits for the GPU. The waits may cost nothing if the sleep for such data, for another thread and
+# for the interpreter lock adds up to this share. The waits may cost more, because the sequence could sleep less without
+# them, if the sleep for another thread has this share.
 LEAST_OUTSIDE = 0.02
 # A child process, or another thread, limits the program if it has a CPU for at least this share of the time, even if
 # the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or

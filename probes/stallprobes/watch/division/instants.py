@@ -41,9 +41,9 @@ _PARTS = len(ORDER)
 WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
     range(_PARTS, _PARTS + 11)
 )
-# Two more columns of the sums (times in ns), which are not flags of instants. LEAST_GAPS: the shortest time that the
-# GPU itself needs between operations, in gaps that the host causes by late submissions. LONGER: the sum over groups of
-# waits of the longer of host time and GPU time.
+# Two more columns of the sums (times in ns). LEAST_GAPS: the shortest time that the GPU itself needs between
+# operations, in gaps that the host causes by late submissions. LONGER: for each group of waits the longer of host time
+# and GPU time, summed over the groups.
 LEAST_GAPS, LONGER = _PARTS + 11, _PARTS + 12
 # Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,
 # LEAST_GAPS and LONGER.

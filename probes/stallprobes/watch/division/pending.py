@@ -19,7 +19,8 @@ from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Fla
 from stallprobes.watch.intervals import Int64s, coded, expanded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of submitting calls that are kept until their work has run.
+# Largest number of calls that are kept to find the caller of GPU work by correlation number, since the records of the
+# work are read later than the calls. Above this number, the oldest calls are dropped.
 MOST_SUBMITTED = 1 << 19
 # Mask of the thread id in a call's thread field: Linux has no larger ids.
 _THREAD_MASK = 0x7FFFFFFF
@@ -60,7 +61,8 @@ _POLL_NS = 50_000
 # Two runs of queries of the same handle count as one wait if the time between them is shorter than this (ns). A thread
 # that loses its CPU makes no queries in this time.
 _INTERRUPTED_NS = 10_000_000
-# Layout of the calls whose time is divided into parts.
+# Layout of the calls whose time is divided into parts. ``holds`` is the driver's task on the host (HostTask) in a call
+# that may hold up calls of other threads.
 CALL = np.dtype(
     [
         ("begin", "i8"), ("end", "i8"), ("thread", "i4"), ("correlation", "u4"), ("context", "u4"), ("kind", "i2"),
@@ -74,7 +76,8 @@ _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions
 FEW_BLOCKS = 16
 # Row of a GPU operation. ``few`` is true for a kernel of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation
 # was known when its slice of time was divided. ``returned`` is the time (ns) when its call returned, and ``thread`` the
-# thread of the call; both are -1 while unknown.
+# thread of the call; both are -1 while unknown. ``engine`` is true if the operation needs the graphics engine, and
+# ``pageable`` is true for a copy from or to pageable memory.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),

@@ -37,15 +37,15 @@ _LEAST_SHARE, _LEAST_FACTOR, _DEVIATIONS = 0.15, 1.3, 4.0
 # Smallest standard error of the mean of a share: the error of the clocks of records and calls.
 _LEAST_ERROR = 0.01
 # A further segment of bins must reduce the sum of squared differences from the segment means by at least the larger of
-# two penalties. The first penalty is _LEAST_GAIN: the reduction by a segment of _LEAST_BINS bins in which two parts
-# differ by _LEAST_SHARE. The second penalty is _PENALTY, times the variance between neighbours, times the binary
-# logarithm of the number of bins.
+# two penalties. The first penalty is _LEAST_GAIN: the reduction if 2 * _LEAST_BINS bins are divided into two equal
+# segments, and the segments differ by _LEAST_SHARE in the shares of two parts of the time. The second penalty is
+# _PENALTY, times the variance between neighbours, times the binary logarithm of the number of bins.
 _LEAST_GAIN, _PENALTY = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2, 3.0
 # Median of the squared difference between two values of the same normal distribution, divided by the variance of the
 # values. It turns the median of squared differences between neighbours into their variance.
 _MEDIAN_SQUARE = 0.91
 # Values that grow steadily have no phases. The values grow steadily if the sum of squares that remains with a straight
-# line is at most this many times the sum of squares that remains with the phase means.
+# line is at most this many times the sum of squares that remains with the means of the segments.
 _MOST_OF_LINE = 1.5
 # Columns of the sums by which bins are compared, as shares of the bin's time. The columns are each part of the time
 # (except the end), and the time in which the host waits for the GPU.

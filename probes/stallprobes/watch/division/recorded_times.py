@@ -33,7 +33,7 @@ class EngineUse(NamedTuple):
     switches: int
 
 
-# Use of the GPU's engine if it is not known when which context had the engine.
+# Value if the times at which each context had the GPU's engine are not known.
 NO_ENGINE_USE = EngineUse({}, 0)
 
 

@@ -27,18 +27,19 @@ ASLEEP_LIMIT = 0.5
 # most this distance is named as a second verdict. If the first verdict exceeds its limit by less than this distance,
 # the verdict that would hold without the first verdict can be the second verdict.
 CLOSE = 0.05
-# Largest share of unknown parts in a sequence's time. With a larger one, the verdict is "unknown".
+# Largest share of a sequence's time that may be unknown: unknown parts, and GPU work whose record was read too late to
+# be counted. With a larger share, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
 # Widest 95 % interval of two shares of time that still allows a verdict: the share in which the GPU worked, and the
-# share in which the host did not wait. A wider interval comes from few windows with records; the verdict is then
-# "unknown".
+# share in which the host did not wait. A wider interval comes from few windows with records. The verdict is then
+# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT.
 _WIDEST = 0.4
 # An interval of at least this width says nothing, since it reaches from about 0 to about 1.
 _UNLIMITED = 0.95
 # Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
-# Smallest share of kernels of few blocks in the time of all kernels for which kernels of different streams count as
-# able to run at the same time.
+# Kernels of different streams count as able to run at the same time if kernels of few blocks (see FEW_BLOCKS) take at
+# least this share of the time of all kernels.
 LEAST_FEW = 0.8
 # Error of the price of waiting (share of the time), in addition to the errors of the figures that it is computed from.
 # Programs that were run or replayed without their waits gained 0 to 3 percentage points more or less than the price
@@ -54,7 +55,8 @@ _COMPARED = (
 # Verdicts that state what a sequence sleeps for, or that it lacks CPUs. After one of these, "asleep" is no second
 # verdict, since it adds nothing.
 _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.CPUS)
-# Verdicts that are considered after the verdict "wait-bound" (Bound.WAIT).
+# Verdicts that a sequence can get because "wait-bound" (Bound.WAIT) does not hold. Bound.GPU and Bound.ASLEEP also have
+# rules that come before "wait-bound".
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.

@@ -27,26 +27,26 @@ from stallprobes.watch.reading.record_windows import NEVER
 # Keys of sums for windows with records and without.
 _ON, _OFF = True, False
 # A function's call durations with records are compared with those without records. _LEAST_CALLS: smallest number of
-# calls that is needed with records, and also without. _MOST_CALLS: largest number of durations that are kept from each
-# window.
+# calls that is needed with records, and also without. _MOST_CALLS: largest number of durations that are kept from the
+# calls of one reading in one window.
 _LEAST_CALLS, _MOST_CALLS = 30, 256
-# Largest numbers that are kept: windows with durations of calls (_KEPT_WINDOWS), calls whose window has not ended
-# (_MOST_KEPT), and pairs of thread and function (_MOST_KEYS).
+# Largest numbers that are kept. _KEPT_WINDOWS: lists of call durations of a function, one list for the calls of one
+# reading in one window. _MOST_KEPT: calls whose window has not ended. _MOST_KEYS: pairs of thread and function.
 _KEPT_WINDOWS, _MOST_KEPT, _MOST_KEYS = 64, 500_000, 4096
-# A function's calls were followed all the time without records if their rate without records is at least this share of
-# their rate with records.
+# In windows without records, the library may follow (write to the log) only a part of frequent calls. A function's
+# calls count as followed in these windows if their rate there is at least this share of their rate with records.
 _LEAST_FOLLOWED = 0.5
 # Time (ns) that CUPTI itself takes for the two callbacks of a call.
 _DISPATCH_NS = 200
-# Largest time (ns) by which a record makes a call longer. It is 0.3 to 1.5 us for launches, and 4.6 us for uploads of
-# pinned memory (H200). A larger difference comes from a full queue.
+# Largest time (ns) by which a record makes a call longer. Measured on an H200: 0.3 to 1.5 us for launches, and 4.6 us
+# for uploads of pinned memory. A larger difference comes from a full queue.
 _MOST_LONGER_NS = 5_000
 # Beginning of the names of the functions that launch graphs. _MOST_LONGER_NS does not limit their calls, since each
 # node has a record.
 _GRAPH_LAUNCH = "cuGraphLaunch"
-# Waits with and without records are compared under two conditions. _LEAST_WAITS: smallest share of the time that calls
-# that wait must have with records. _MOST_FACTOR: largest factor, up or down, between the share of time in which the
-# sequence waits and the share of calls that wait.
+# Waits with and without records are compared under two conditions. _LEAST_WAITS: with records, waiting calls must
+# take at least this share of the time. _MOST_FACTOR: largest factor, up or down, between the share of time in which the
+# sequence waits and the share of time inside waiting calls.
 _LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
 # _MOST_SLOWER: largest slowdown of a program, as a multiple of the time by which its calls are longer. It is above 1,
 # since records also lengthen the nodes of graphs and the gaps between them. _NODES_LONGER: largest share of the nodes'

@@ -21,12 +21,13 @@ from stallprobes.watch.reading.process import CallBatch, NamedRange
 # Smallest number of intervals (between calls of one kind, or between NVTX ranges of one name) from which it is
 # judged whether they are regular, as the steps of a program are.
 LEAST_STEPS = 20
-# The steps of a call are the times from one such call to the next. A call is regular if enough of its steps are near
-# the median step. NEAR: largest difference from the median step, as a share of the median step. LEAST_NEAR: smallest
-# share of the steps that must be near.
+# The steps of a call or NVTX range are the times from one such call or range to the next. The call or range is regular
+# if enough of its steps are near a reference step. To report a step, the reference is the median step. To count steps
+# in bins of time, it is the step before. NEAR: largest difference from the reference step, as a share of the reference
+# step. LEAST_NEAR: smallest share of the steps that must be near.
 NEAR, LEAST_NEAR = 0.25, 0.75
-# Shortest step (ns) of a program: one round of its main loop, such as a training step. Shorter intervals are parts
-# of a step.
+# Shortest time (ns) of a program's step. A step is one round of the main loop, such as a training step. Shorter
+# intervals are parts of a step.
 LEAST_NS = 100_000
 # Smallest number of steps from which the slowest 1 % of them are known.
 _LEAST_OF_SLOW = 500

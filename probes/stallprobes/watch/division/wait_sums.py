@@ -14,7 +14,8 @@ from stallprobes.watch.intervals import Int64s, int64s
 # Largest number of functions that have sums of their own, the first ones that waited: programs use two or three.
 MOST_FUNCTIONS = 8
 # Columns of the sums of each function that waited. _CALLS: number of its calls. _TIME: time (ns) inside its calls.
-# _WEIGHT: length (ns) of the gaps in the GPU's work during which its waits returned. _COLUMNS: number of columns.
+# _WEIGHT: sum (ns) over its calls of the length of the gap in the GPU's work in which the call returned, at most the
+# call's duration. _COLUMNS: number of columns.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
 
 

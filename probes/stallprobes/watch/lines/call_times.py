@@ -22,7 +22,8 @@ BETWEEN = -1
 _MOST_ASLEEP = 0.5
 # No calls in flight: an empty map from threads to the begins (ns) of their calls.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
-# Largest number of threads for which the end of the last call is kept: those whose last call ended latest.
+# Largest number of threads for which the end of the last call is kept (those whose last call ended latest). The same
+# limit holds for the threads whose last sample of CPU time is kept.
 _MOST_THREADS = 1024
 
 

@@ -29,8 +29,8 @@ _LEAST_HELD, _LEAST_RATIO = 3, 10
 # Largest numbers of calls in a reading that are compared: the longest calls. _MOST_LONG: long calls. _MOST_HOLDING:
 # calls of other threads that may hold them up.
 _MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of functions that hold calls up and have their own sums in each second. It is also the largest number
-# of pairs of such a function and a function that it holds up.
+# Largest number of functions (each in one thread) that have their own sums in each second because they may hold up
+# calls. It is also the largest number of pairs of such a function and a function in another thread that it holds up.
 _MOST_PAIRS = 1024
 
 

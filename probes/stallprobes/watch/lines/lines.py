@@ -41,8 +41,9 @@ _MOST_INNER, _LEAST_INNER = 3, 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
 # Limits for a line that grows, by its shares of the time in the three thirds of a run. _LEAST_GROWN: smallest amount by
-# which the share in the last third exceeds the share in the first third. _MOST_SHRUNK: largest amount by which the
-# share shrinks from a third to the next. _LEAST_SAMPLES: smallest number of samples in each third.
+# which the share in the last third exceeds the share in the first third. _EVENLY: smallest part of
+# this growth that must happen from the first to the second third, and also from the second to the last third.
+# _LEAST_SAMPLES: smallest number of samples in each third.
 _LEAST_GROWN, _EVENLY, _LEAST_SAMPLES = 0.25, 0.2, 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]

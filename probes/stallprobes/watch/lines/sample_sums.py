@@ -20,9 +20,9 @@ from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, 
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# For each call stack of a thread, the last calls of other threads before its samples are counted. They show which calls
-# give a library's own threads their work. _MOST_ENTERED is the largest number of pairs (call stack, call) that are
-# counted.
+# The samples of each call stack are summed up by the function that another thread called last before the sample. These
+# functions show which calls give a library's own threads their work. _MOST_ENTERED: largest number of pairs (call stack
+# of a thread, function in another thread) that have a sum.
 _MOST_ENTERED = 4096
 # Longest time (ns) that a sample may stand for. A larger value is replaced by this value, so that sums stay within 64
 # bits.

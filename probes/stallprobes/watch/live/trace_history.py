@@ -36,8 +36,8 @@ KEEP_NS = 12_000_000_000
 # Limits of the data of each process that is kept for traces. MOST_RECORDS: largest number of GPU records. MOST_CALLS:
 # largest number of driver calls.
 MOST_RECORDS = MOST_CALLS = 500_000
-# Limits of a trace, given by the codec. MOST_THREADS: largest number of threads. MOST_FUNCTIONS: largest number of
-# functions.
+# Limits of a trace; calls of further threads and functions are left out. MOST_THREADS: largest number of threads.
+# MOST_FUNCTIONS: largest number of functions of each thread.
 MOST_THREADS = MOST_FUNCTIONS = 64
 # Distance between the ranges of context numbers of two processes in a trace. Each process numbers its contexts from 1,
 # so that numbers would collide without the ranges.

@@ -29,13 +29,13 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Two series of collectives become one communicator under two conditions, and are separated by a third. LEAST_MATCHED:
-# smallest number of comparable kernels. LEAST_SHARE: smallest share of these kernels that match. _LEAST_KEPT: share of
-# matching kernels below which the series are separated.
+# Two series of collectives become one communicator if their match is not ambiguous and reaches two limits.
+# LEAST_MATCHED: smallest number of comparable kernels. LEAST_SHARE: smallest share of these kernels that match.
+# _LEAST_KEPT: share of matching kernels below which the series are separated again.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# The figures of a pair of ranks are sure if two limits are reached. SURE_SHARE: smallest share of kernels that match.
-# SURE_ROUNDS: smallest number of rounds (collectives) with a wait. LEAST_ROUNDS: smallest number of rounds with a wait
-# for which figures exist.
+# The figures of a pair of ranks are sure only if two limits are reached. SURE_SHARE: smallest share of kernels that
+# match. SURE_ROUNDS: smallest number of rounds (collectives) with a wait. LEAST_ROUNDS: smallest number of rounds with
+# a wait for which figures exist.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
 # Smallest difference, in the share of matching kernels, between the best and the next best match for a series of
 # collectives. With a smaller difference, the figures of the ranks are not sure.

@@ -19,8 +19,8 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 # Largest distance (ns) between the ends of one collective in the records of two processes. It contains the error of
 # their clocks.
 CLOCK_ERROR_NS = 1_000_000
-# Largest distance (ns) between the ends of two ranks' kernels, less the clock offset, at which the kernels can be
-# one collective.
+# Largest distance (ns) between the ends of two ranks' short kernels, less the clock offset, at which the kernels can be
+# one collective. Long kernels have the limit _DISTANCE_SHARE.
 _CLUSTER_NS = 50_000
 # Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
 # If _CLUSTER_NS is larger, it is the limit.

@@ -16,8 +16,8 @@ from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindow
 # Number of a process's last spans of time (with or without records) for which stallscope still searches the time from
 # which on all GPU work was recorded. The records of older spans were read already.
 LOOKED_AT = 16
-# Before records are switched on, the library follows frequent calls again, even if they were not followed before: it
-# starts 50 ms before the switch (RESUME_MS in windows.c). In this time (ns) before the switch, all calls are certainly
+# The library does not always follow (write to the log) frequent calls. It starts to follow them 50 ms before it
+# switches records on (RESUME_MS in windows.c). In the last _FOLLOWED_NS (ns) before the switch, all calls are certainly
 # followed.
 _FOLLOWED_NS = 40_000_000
 # Correlation number that stands for "no call", above that of any call.
