@@ -320,7 +320,7 @@ def _delay(
         is_third = other is not None and (other.pid, other.device) != (waiting.process.pid, waiting.division.device)
         return delay.changed(rank=other.name if other is not None and is_third else "")
     off = late.division.off_cpu
-    asleep = bound is Bound.HOST and off is not None and 2 * off.low >= late.division.share(Part.HOST) > 0
+    asleep = bound is Bound.HOST and off is not None and 2 * off.low >= 1
     place, function = _line(waiting, late, bound)
     return delay.changed(place=place, function=function, off_cpu=asleep)
 
