@@ -60,12 +60,13 @@ DRIFT_CAUSE = (
     "It was as slow after the aggressors stopped: drift, or a persistent effect of the aggressors.",
     "as slow after the aggressors stopped: drift, or a lasting effect",
 )
-# Cause of the verdict "unsteady", with its short form.
+# Cause of the verdict "unsteady", with its short form, if the baseline has already varied by as much.
 UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of a verdict that has too few windows, with its short form.
+# Cause of the verdict "unsteady", with its short form, if the baseline has not varied by as much so far, but has too few
+# windows to exclude that.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",

@@ -42,8 +42,8 @@ _PROOF_S = 5.0
 # Longest wait (s) until the calls of switched-off aggressors have returned. The following wait for the end of their GPU
 # work has the same limit.
 _DRAIN_AT_MOST_S = 3.0
-# Time (ns) without progress and without a call in flight after which an aggressor counts as not running. Windows beside
-# such an aggressor do not count.
+# Time (ns) without progress after which an aggressor counts as not running. Windows beside it do not count. Progress is
+# work that the GPU has counted; for an aggressor without such a count, it is an iteration or a call in flight.
 _NO_PROGRESS_NS = 250_000_000
 # A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if the call took at
 # least this time (ns), and at least _SPIKE_TIMES as long as the median call.

@@ -76,8 +76,8 @@ DELIVERED_NS = 500_000_000
 # Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
 # estimated.
 LEAST_FITTING = 8
-# Largest width (ns) of a span of possible clock offsets. From a wider span, no offset is chosen. Two neighbouring
-# possible offsets belong to the same span if they differ by at most this width.
+# Limit (ns) with two uses. Neighbouring clock offsets that are possible form one span if they differ by at most this
+# much. If any span is then wider than this, the offset is too uncertain, and none is chosen.
 WIDEST_NS = 200_000
 # A clock offset fits a number of begins and ends of work. A span of possible offsets is a candidate beside the best
 # span if it fits fewer by less than the larger of two limits. LEAST_WORSE: number of begins and ends.
