@@ -65,8 +65,8 @@ UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of the verdict "unsteady", with its short form, if the baseline has not varied by as much so far, but has too few
-# windows to exclude that.
+# Cause of the verdict "unsteady", with its short form, if the baseline has not varied by as much so far, but has too
+# few windows to exclude that.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",

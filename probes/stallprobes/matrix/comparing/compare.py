@@ -53,9 +53,9 @@ DISPERSION = 2.0
 # Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. This limit is higher
 # because a cell has few repeats: by chance, 1 of 50 cells with independent calls exceeds it.
 CELL_DISPERSION = 2.6
-# Limit for a victim whose latency beside aggressors and whose baseline change by the same factor (for example with the
-# CPU's clock). If the latency is at most this many times the baseline, only the change of the baseline is reported.
-# Otherwise the change of the latency is also reported, as unsure.
+# A victim's latency and its baseline may change by the same factor between two checks, for example with the CPU's
+# clock. If the latency of the old check is at most this many times its baseline, only the change of the baseline is
+# reported. Otherwise the change of the latency is reported too, as unsure.
 ALIKE = 10.0
 
 # Smallest number of tested latencies of victims beside the same aggressors for which the mean variance between repeats

@@ -12,8 +12,8 @@ MOST_OVERLAP = 0.05
 # Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last ones that
 # made calls.
 MOST_THREADS = 64
-# Threads are tested for calls by turns in some slices of time only. _FIRST_SLICES: number of slices at the beginning
-# that are all tested. _EVERY: after them, every slice of this number is tested.
+# To save time, only some slices of time are searched for threads that call by turns: the first _FIRST_SLICES slices,
+# then one slice in _EVERY, and each slice with a new thread.
 _FIRST_SLICES, _EVERY = 8, 8
 
 
