@@ -229,7 +229,7 @@ def slowest_call(
 
 
 def _above(trace: Trace, limits: TriggerLimits, begin_ns: int, end_ns: int) -> Int64s:
-    """The latencies above ``limits`` that ended within a span, as int64[n][_COLUMNS]."""
+    """The latencies above ``limits`` that ended within a span: int64[n][8], with the columns from _PROBE to _LIMIT."""
     calls, work = trace.calls, trace.work
     ended = (calls["returned_ns"] > begin_ns) & (calls["returned_ns"] <= end_ns)
     calls = calls[ended & (calls["measured"] != 0)]

@@ -158,7 +158,7 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"
-    if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= sequence.price.share:
+    if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (
         [f"{short}: {clause}."]

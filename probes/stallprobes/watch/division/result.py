@@ -218,7 +218,8 @@ class SequenceDivision(BoundTime, kw_only=True):
         StepGrowth | None, about("Null if the time of a step did not grow or shrink evenly by a third or more.")
     ] = None
     growing: Annotated[
-        GrowingLine | None, about("Null too while the process runs, and where the time of a step or phases are known.")
+        GrowingLine | None,
+        about("Null too while the process runs, and where it has phases or growing steps."),
     ] = None
     off_cpu: Annotated[
         Figure | None,
