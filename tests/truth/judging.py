@@ -10,19 +10,24 @@ from math import sqrt
 from truth.reading import Figure, Report
 from truth.truth import SIDES, SPECIFIC, Truth
 
-# Verdicts that say on which side a specific cause lies.
+# Broader cause of each specific cause. A verdict with only the broader cause has the outcome "side".
 _SIDE_OF = {
     "own sleep": "host", "input": "host", "CPUs": "host", "compiling": "host", "locks": "host", "idle": "host",
     "allocation": "host", "loading": "host", "turns": "waits", "gaps": "kernels", "queued": "kernels",
     "copies": "kernels",
 }  # fmt: skip
+# Results of a report against the truth. right, second: the first or the second verdict is a true cause; right too: no
+# verdict on a program that cannot be judged from outside. side: the first verdict is the broader cause of a true one.
+# not known: no verdict. no truth: the truth is not known.
 OUTCOMES = ("right", "second", "side", "wrong", "not known", "no truth")
+# Largest error of a share (0 to 1) in a report that the tables count as small.
 MAX_SHARE_ERROR = 0.05
-# A verdict whose gain is so much smaller than the largest one is excluded by the truth.
+# Difference (0 to 1) between the largest gain and the verdict's gain above which the truth excludes the verdict. A gain
+# is the share of the time that the removal of a cause saves.
 EXCLUDED = 0.15
-# Least half width of an interval: clocks.
+# Error (0 to 1) of a share through the clocks: smallest half width of an interval; smaller idle shares count as 0.
 CLOCKS = 0.01
-# Shares of the truth by the figure of the report that is held against them.
+# Figures of the report that are compared with the truth: two shares, and the gain of removing the waits (price).
 _FIGURES = ("host", "gpu", "price")
 
 
@@ -143,6 +148,7 @@ def limit_low(count: int, of: int) -> float:
     return (middle - z * sqrt(share * (1 - share) / of + z * z / (4 * of * of))) / (1 + z * z / of)
 
 
+# Limits (ms) between the classes of step lengths in the tables.
 _STEPS_MS = (1, 10, 100, 1000)
 
 
@@ -153,6 +159,7 @@ def _step_length(result: Result) -> str:
     return next((f"step < {limit:4} ms" for limit in _STEPS_MS if ms < limit), f"step ≥ {_STEPS_MS[-1]} ms")
 
 
+# Tables by title, each with the function that returns a result's row.
 DIMENSIONS: dict[str, Callable[[Result], str]] = {
     "shape": lambda result: result.shape,
     "length of a step": _step_length,

@@ -18,12 +18,17 @@ from truth.schedules import Schedule
 from truth.truth import Trace
 
 FOLDER = Path(__file__).parent
+# Folders for PYTHONPATH of the started processes.
 ROOTS = [str(FOLDER.parents[1] / name) for name in ("app", "probes", "tests")]
+# Version of the stand-in for CUPTI, as from cuptiGetVersion: 13.1. The sizes of records depend on the version.
 _CUPTI_VERSION = 130100
+# Kinds of records that the stand-in for CUPTI writes.
 _KINDS = ("KERNEL", "COPY", "PEER_COPY", "MEMSET", "OVERHEAD", "CONTEXT_SWITCH")
+# Compiler flags of program.c and of the libraries of the model of a GPU.
 _FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC")
+# Longest time (s) of a started process; after it, the process is killed.
 _LONGEST_S = 120
-# How long an attached program has run its steady part, and runs after the detach (s).
+# Times (s) in an attached program's steady part: before watch attaches, and from the planned detach to the end.
 _BEFORE_ATTACH_S, _AFTER_DETACH_S = 1.0, 1.5
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Verdicts of the report whose causes have other names in the truth.
+# Cause in the truth by the verdict of a report, where the names differ; "" for no verdict.
 CAUSES = {
     "gpu": "kernels", "wait": "waits", "lock": "locks", "copy": "copies", "unknown": "", "cpus": "CPUs",
     "own-sleep": "own sleep", "child": "compiling",
-    # Which of its causes it is, it does not say.
+    # The report's "asleep" and "thread" do not say for what the host waits.
     "asleep": "host", "thread": "input or locks", "streams": "queued",
 }  # fmt: skip
+# Cause of a report without a verdict.
 _NO_VERDICT = ""
 
 

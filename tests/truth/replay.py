@@ -15,21 +15,23 @@ from dataclasses import dataclass, field
 
 from truth.schedules import CLIENT, FEEDS, MAIN, MAX_OPERATIONS, STEPS_AHEAD, Operation
 
-# Times of a GPU: from the return of a launch to its start, and between operations of a stream. They are for operations
-# whose own time is not recorded; gaps within launches of several kernels are.
+# Times (ns) of a GPU that the replay assumes. LATENCY_NS: from the submission of work to its start. GAP_NS: between two
+# operations of a stream, and for a host function. Gaps between kernels of one launch are recorded, not assumed.
 LATENCY_NS, GAP_NS = 3_000, 1_000
-# Launches that may be pending on a stream.
+# Largest number of kernels pending on a stream; a further launch waits for room.
 QUEUE = 1024
-# Items that a pipe holds.
+# Capacity (items) of a pipe, as set in program.c.
 PIPE = 4
-# Causes of the time of an operation on the host, by the role of its actor.
+# Cause of the time that an operation takes on the host, by kind of operation and role of its actor.
 _HOST_CAUSES = {
     ("host", MAIN): "host", ("host", FEEDS): "input", ("sleep", MAIN): "own sleep", ("pause", CLIENT): "idle",
     ("compile", MAIN): "compiling", ("pin", MAIN): "allocation", ("allocate", MAIN): "allocation",
     ("free", MAIN): "allocation", ("load", MAIN): "loading", ("launch", MAIN): "submission",
     ("graph", MAIN): "submission",
 }  # fmt: skip
+# Kinds of operations that hold the driver's lock. Launches and operations of these kinds wait for the lock.
 _HOLDS_DRIVER = frozenset({"allocate", "pin", "load"})
+# Shortest duration (ns) of an operation. With 0, an actor that repeats instant operations would stop the clock.
 _INSTANT = 1
 
 

@@ -11,16 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-# The steps that a program may be ahead of the GPU once its waits are removed.
+# Number of steps by which the host may be ahead of the GPU in a program whose waits are removed.
 STEPS_AHEAD = 8
-# Events from this one on belong to the removal of waits.
+# Number of the first CUDA event that only programs with removed waits use.
 FIRST_SPARE_EVENT = 8
+# Largest number of operations of an actor, as in program.c.
 MAX_OPERATIONS = 256
-# Operations that an actor's trace has room for; the program ends where it is full.
+# Capacity (executed operations) of an actor's trace: smallest, and per second of the schedule. A full trace ends the
+# program.
 MIN_ENTRIES, ENTRIES_PER_SECOND = 200_000, 70_000
+# Kinds of operations that only wait for the GPU.
 WAITS = frozenset({"sync", "sync_event", "sync_device", "poll", "spin"})
-# Roles of actors. ``FEEDS``: its computing is the input of the main thread. ``CLIENT``: its pauses are idle time.
-# ``OTHER``: no cause is ever removed from it, and its work is not the program's.
+# Roles of actors. MAIN: the program's own work. FEEDS: computes the input of the main thread. CLIENT: sends requests;
+# its pauses are idle time. OTHER: runs beside the program; its host time is no cause, and its GPU work is in no share.
 MAIN, FEEDS, CLIENT, OTHER = "main", "feeds", "client", "other"
 
 
@@ -95,7 +98,9 @@ def copy(mib: float, from_gpu: bool = False, pageable: bool = False, stream: int
     return op("copy", max(mib * 1024, 4), from_gpu, pageable, stream)
 
 
+# Copy of 4 KiB from the GPU to pageable memory, which waits for the GPU.
 READ_BACK = copy(0, from_gpu=True, pageable=True)
+# End of a step, and wait for stream 0 of GPU 0.
 STEP, SYNC = op("step"), op("sync")
 
 
@@ -115,10 +120,13 @@ def between(chance: Random, low: float, high: float) -> float:
 
 
 # Shapes ---------------------------------------------------------------------------------------------------------------
+# A kind of program: function that makes a random schedule of this kind.
 Shape = Callable[[Random], Schedule]
+# Shapes by name, in the order in which ``schedule`` goes through them.
 SHAPES: dict[str, Shape] = {}
-# How long (s) programs with phases run at least.
+# Shortest run time (s) of a program with phases.
 _PHASES_S = 24.0
+# Names of the shapes that need two GPUs.
 _TWO_GPUS = frozenset({"gpus-in-turn", "gpus-by-events"})
 
 
@@ -402,7 +410,7 @@ def without(made: Schedule, cause: str) -> Schedule | None:
     return None if len(kept) < len(actors) or too_long else replace(made, actors=kept)
 
 
-# The operations of a cause, and in actors of which role.
+# Kinds of operations that ``without`` removes for each cause, and the role of the actors that lose them.
 _REMOVED = {
     "host": (("host",), MAIN), "own sleep": (("sleep",), MAIN), "compiling": (("compile",), MAIN),
     "loading": (("load",), MAIN), "input": (("host",), FEEDS), "copies": (("copy",), MAIN),

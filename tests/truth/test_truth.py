@@ -28,7 +28,9 @@ from truth.replay import GAP_NS, LATENCY_NS, Replay, Row
 from truth.schedules import SHAPES, Actor, Operation, Schedule, op, schedule, without
 from truth.truth import Truth, bounds_of, truth_of
 
+# One millisecond (ns).
 MS = 1_000_000
+# Number of steps of a replay; ``gain`` measures the second half.
 STEPS = 100
 
 
@@ -46,6 +48,7 @@ def row(kind: str, *numbers: int, own_ms: float = 0, gpu_ms: float = 0, delay_ms
     return Row(op(kind, *numbers), round(own_ms * MS), 0, round(delay_ms * MS), gpu_ns, gpu_ns)
 
 
+# Rows of a replay: 3 ms of computing on the host, a wait for the stream, and the end of a step.
 HOST3, SYNC, STEP = row("host", own_ms=3), row("sync"), row("step")
 
 

@@ -19,36 +19,47 @@ import numpy as np
 from truth.replay import GAP_NS, LATENCY_NS, PIPE, QUEUE, Replay, Row
 from truth.schedules import MAIN, WAITS, Actor, Operation, Schedule
 
-# As program.c writes them.
+# Entry of a trace, as ``struct entry`` in program.c; times in ns.
 _ENTRY = np.dtype(
     [("operation", "<u4"), ("flags", "<u4"), ("begin", "<u8"), ("end", "<u8"), ("gpu_begin", "<u8"), ("gpu_end", "<u8")]
 )
+# ``flags`` of an entry from the calibration, in which each launch and copy runs alone.
 _CALIBRATION = 1
+# Kinds of operations with recorded times on the GPU.
 _TIMED = frozenset({"launch", "graph"})
+# Operations that hand over an item or a lock, each with the operation that waits for it.
 _GIVES = {"put": "get", "send": "receive", "unlock": "lock"}
+# All operations of queues, pipes and locks.
 _HANDS_OVER = frozenset({*_GIVES, *_GIVES.values()})
-# Largest error of the replay with nothing removed, as a share of the time; beyond it the truth is not known.
+# Largest difference (share of the time) between a run and its replay with nothing removed; above it, the truth is not
+# known.
 MAX_REPLAY_ERROR = 0.05
+# Smallest number of steps from which gains are computed.
 MIN_STEPS = 8
-# Longest wake-up (ns) of a thread; what is longer is a delay without a CPU.
+# Longest time (ns) that a thread needs to wake up; the rest of a longer delay counts as a wait for a CPU.
 MAX_WAKE_UP_NS = 60_000
-# Smallest gain for a specific cause to be the verdict; causes whose gains are so close are both right.
+# Limits of gains (0 to 1). SPECIFIC_GAIN: a broad cause is right only if every specific cause gains less. CLOSE_GAIN:
+# largest distance from the largest gain at which a further cause is right too.
 SPECIFIC_GAIN, CLOSE_GAIN = 0.15, 0.05
+# Specific causes: each names one reason for lost time.
 SPECIFIC = (
     "waits", "turns", "allocation", "locks", "input", "compiling", "loading", "own sleep", "CPUs", "copies", "gaps",
     "queued",
 )  # fmt: skip
+# Broad causes: the GPU's kernels, the host's work, and the part of this work that submits to the GPU.
 SIDES = ("kernels", "host", "submission")
+# Cause of the time in which a server has no request.
 IDLE = "idle"
-# From this share on, "idle" is the verdict.
+# Smallest share of idle time (0 to 1) at which only "idle" is right.
 _IDLE_FIRST = 0.5
-# From this share of the host's time on, it may be called submission: half of it, or nearly.
+# Smallest share of the host's time in launches at which "submission" is right wherever "host" is: nearly half.
 _SUBMITS = 0.45
-# What a launch takes longer (ns) that waits for room in a queue.
+# Time (ns) beyond twice its own duration from which a launch counts as one that waited for room in a queue.
 _BLOCKED_NS = 200_000
-# Kernels shorter than this (ns) have no times of their own, only spans with the gaps between them.
+# Kernel duration (ns) below which the time of several kernels of one launch is known only with the gaps between them.
 SHORT_KERNEL_NS = 10_000
-# Largest share of the time in copies of pageable memory with which the GPU's share is known.
+# Largest share of the time in copies of pageable memory at which the GPU's share is known: the GPU's part of such a
+# copy is not recorded.
 _MOST_PAGEABLE = 0.02
 
 

@@ -27,8 +27,8 @@ DEFAULT_SEED = 1
 # Largest seed: it fits into 64 bits with a sign.
 MAX_SEED = 2**63 - 1
 
-# Smallest value (s) of --seconds. The verdict "starved" means fewer than 3 calls in at least half a second, so that a
-# shorter measurement cannot show it.
+# Smallest value (s) of --seconds. A shorter measurement cannot have the verdict "starved", which means fewer than 3
+# calls in at least half a second.
 MIN_SECONDS = 0.5
 # Largest value (s) of --seconds: an hour.
 MAX_SECONDS = 3600

@@ -167,7 +167,7 @@ _RULES = (
         ("--yield-to-profiler", OUTPUT),
         "{option} is for a program that watch starts, and PROGRAM... is missing",
     ),
-    # A script whose variable is empty must not take a list for its report.
+    # A script that passes an empty PROGRAM must get an error, not the list of processes in place of a report.
     _Rule(
         lambda given: given.printed,
         (JSON,),

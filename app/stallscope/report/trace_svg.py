@@ -22,8 +22,8 @@ NARROWEST = 800
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
 # Width (pixels) of a letter in the font of a trace's SVG image; the room for labels is computed with it.
 _LETTER = 7.23
-# Width (pixels) of a letter with which text is folded and the ground behind it is drawn: with room for renderers that
-# draw letters wider than _LETTER.
+# Largest width (pixels) of a letter, for folding text and for the background of text: some renderers draw letters wider
+# than _LETTER.
 _WIDEST_LETTER = 7.7
 # Smallest distance (pixels) between two ticks of the axis in a trace's SVG image.
 _TICK_EVERY = 90

@@ -57,10 +57,10 @@ _CALLS = {
     "check_down": "check_move(1, 0)",
     "check_left": "check_move(0, -1)",
     "check_right": "check_move(0, 1)",
-    # Ten tenths of the span.
+    # trace_pan takes tenths of the visible time: 10 are a page.
     "trace_page_left": "trace_pan(-10)",
     "trace_page_right": "trace_pan(10)",
-    # Actions that differ between screens in their keys or descriptions only.
+    # Actions of different screens with one method: only keys and descriptions differ. theme: a method of the app.
     "watch_pause": "pause",
     "watch_freeze": "trap",
     "watch_explain": "explain",
@@ -202,10 +202,10 @@ def _in(group: Group, *actions: Action) -> tuple[Action, ...]:
     return tuple(replace(action, group=group) for action in actions)
 
 
-# An action that came after users had chosen keys.
+# Constructor of actions that give up a key if the settings assign it to another action: older settings stay valid.
 _added = partial(Action, yields=True)
 
-# Action that closes a screen.
+# Action that goes one level back.
 _BACK = _added(
     "go_back",
     "escape",
@@ -242,7 +242,7 @@ _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, Tr
 _PROBE_SCREEN_ACTIONS = (_COPY, _RESTART, *_EVERYWHERE)
 # Description of the key that selects the victim with the worst stall.
 _WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
-# Actions of the first screen.
+# Actions of the monitor.
 MONITOR_ACTIONS = (
     *_in(
         Group.RUN,

@@ -92,9 +92,9 @@ class StallscopeApp(App[None]):
     """
 
     TITLE = "stallscope"
-    # Time (s) of a notification, which covers the verdict log.
+    # Time (s) for which a notification is shown: short, since a notification covers the verdict log.
     NOTIFICATION_TIMEOUT = 3
-    # Style sheets of all screens: Textual does not look for the sheets of the default screen.
+    # Style sheets of all screens, listed here because Textual does not load the sheet of a default screen.
     CSS_PATH: ClassVar[list[str | PurePath]] = ["common/dialog.tcss", *(f"{name}/{name}.tcss" for name in SCREENS)]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit", "quit", show=False, priority=True),

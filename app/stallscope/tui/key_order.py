@@ -19,7 +19,7 @@ from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-# Events that are kept in order. Moves of the mouse are not: they are many, and open nothing.
+# Events that are kept in order. Mouse moves are excluded, since they are many and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
 # Period (s) of two checks: whether the widget to which a key was sent still exists, since a removed widget never
 # answers; and whether a screen that loads still holds back keys.

@@ -15,7 +15,7 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# A paste without an end sequence counts as ended after this time (s), in which nothing but typed text has arrived.
+# Time (s) without input other than typed text after which a paste without an end sequence counts as ended.
 PASTE_S = 1.0
 # Smallest number of bytes in one read that count as a part of a paste. Fewer bytes without an escape character count as
 # typed text.

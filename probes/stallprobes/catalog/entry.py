@@ -114,8 +114,8 @@ HARDWARE_LABELS = {
 }
 
 
-# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes the data of such a
-# copy. So the copy waits, like a kernel, until the GPU changes over to its context. Copy engines need no change-over.
+# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes the data of these
+# copies, so they wait, like kernels, until the GPU changes over to their context. Copy engines need no change-over.
 _INLINE_BYTES = 65_536
 
 

@@ -21,8 +21,8 @@ _FORCED = 1
 _COMPLETED, _ALL = 0, 1
 
 # Duration (ns) of one iteration of a profiling aggressor. The duration is shorter than the time that an engine has to
-# stop. The aggressor sleeps inside calls, because a check counts an aggressor as not running if the aggressor has no
-# call in flight and ends no iteration for 250 ms.
+# stop. An iteration ends later than the 250 ms after which a check counts an aggressor without progress as not running.
+# The aggressor therefore sleeps inside calls: a call in flight counts as progress.
 ITERATION_NS = 400 * MS
 # Length (ns) of each profile of the aggressor profiler-sessions, and of the pause after each profile.
 SESSION_NS = 20 * MS

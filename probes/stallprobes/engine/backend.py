@@ -24,7 +24,7 @@ CUPTI = "cupti:"
 # Function in a probe's program that detaches CUPTI from its process.
 _FINALIZE = f"{CUPTI}cuptiFinalize"
 # Function in a probe's program that launches a graph. Detaching CUPTI while a graph runs loses the context
-# (CUDA_ERROR_LAUNCH_FAILED). So a session is refused if one process would both launch graphs and detach CUPTI.
+# (CUDA_ERROR_LAUNCH_FAILED). A session is therefore refused if one process would launch graphs and detach CUPTI.
 _GRAPH_LAUNCH = "cuGraphLaunch"
 
 

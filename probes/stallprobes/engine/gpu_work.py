@@ -28,8 +28,8 @@ _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventS
 # others may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Largest value that ``depth`` returns, also for a program that never waits. The driver's queue of a stream holds
-# about 1000 calls, so a call's work has certainly started after this number of later calls.
+# Number of later calls on a stream after which a call's work has certainly started, also in a program that never waits:
+# the driver's queue of a stream holds about 1000 calls. It is the largest value that ``depth`` returns.
 UNBOUNDED = 2048
 
 

@@ -34,7 +34,7 @@ _STDERR_TAIL_BYTES = 65536
 _CRASH_REPORT = "Fatal Python error:"
 # Signals that kill a process because of a defect, as in the driver or a library.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-# Longest wait (s) for the end of a killed engine and of the thread that reads its messages.
+# Longest wait (s) for the end of a killed engine, and then for the end of the thread that reads its messages.
 _REAP_S = 0.4
 # Longest wait (s) for the end of an engine's process after its control socket has closed. On a busy machine, the
 # driver's cleanup can take this long.

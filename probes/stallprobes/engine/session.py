@@ -37,8 +37,8 @@ _TIMELINE_S = 10.0
 # Longest time (s) without a change of the engine's heartbeat while a session waits for the engine's answer. After this
 # time, the session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) at which a waiting session checks two conditions: whether its caller wants to end a call of an object in
-# the engine's process, and whether an engine that was stopped by a signal runs again.
+# Period (s) of two checks. While a session waits for the result of a call in the engine's process, it checks whether
+# its caller wants to stop. While a signal has stopped the engine, it checks whether the engine runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
 _RECORDS_S = 0.002

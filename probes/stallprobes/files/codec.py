@@ -145,8 +145,8 @@ _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other escape
 # sequence.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
-# A quote, then LONGEST_TEXT characters without a quote. JSON text without such a part contains no string that is too
-# long, if its escaped quotes were replaced by blanks before the search.
+# Pattern of a quote and then LONGEST_TEXT characters without a quote. Before the search, blanks replace the escaped
+# quotes of the JSON text: the pattern is then in every string that is too long, and rarely elsewhere.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')

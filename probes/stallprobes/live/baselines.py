@@ -18,8 +18,8 @@ from stallprobes.recording.observation import ProbeSet
 # Time (ns) for which a probe must run without any aggressor before its baseline window begins. The first calls after a
 # switch are slow.
 SETTLE_NS = 500 * MS
-# Length (ns) that no window reaches. Further windows extend a complete baseline. Such a window may end only when the
-# victims are judged (evaluated): at all other snapshots its planned length is _NEVER.
+# Length (ns) that no window reaches. A window that extends a complete baseline may end only when the victims are judged
+# (evaluated), since a window with a stall must not count. At all other snapshots, _NEVER is its planned length.
 _NEVER = 1 << 62
 
 

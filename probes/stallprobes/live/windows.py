@@ -19,8 +19,8 @@ WINDOW_NS = 1_000 * MS
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period.
 LONGEST_WINDOW_NS = 4_000 * MS
-# Smallest number of a probe's periods in its window. So the window of a rarely called probe is longer and has at least
-# TAIL_CALLS calls, which a verdict on slow calls needs. _LONGEST_EXTENDED_NS limits the window.
+# Smallest number of a probe's periods in its window, unless the window would exceed _LONGEST_EXTENDED_NS. With this
+# number, also the window of a rarely called probe has TAIL_CALLS calls, which a verdict on slow calls needs.
 _LEAST_PERIODS = 4
 # Longest window (ns) of a rarely called probe, even if it has fewer than _LEAST_PERIODS periods.
 _LONGEST_EXTENDED_NS = 60_000 * MS

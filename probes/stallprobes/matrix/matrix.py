@@ -33,7 +33,12 @@ MOST_LINES = 2_000
 
 
 class Status(StrEnum):
-    """The status of a cell; ``CellHead.status`` says what each means."""
+    """Status of a cell (a victim beside aggressors).
+
+    ``OK``: the cell was measured. ``STARVED``: fewer than 3 calls returned in 0.5 s. ``UNSUPPORTED``: this machine
+    cannot run the cell. ``INVALID``: the cell was measured, but the result does not count. ``MISSING``: not reached
+    before an interrupt.
+    """
 
     OK = "ok"
     STARVED = "starved"

@@ -6,6 +6,7 @@ from stallprobes.catalog.host import HOST
 from stallprobes.model import MS, Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import idle_probe, probe, variant
 
+# Length (ns) of a second.
 _SECOND = 1_000 * MS
 
 

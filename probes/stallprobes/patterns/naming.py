@@ -20,8 +20,8 @@ from stallprobes.spelling import nearest
 ALL = "all"
 # Largest number of names that an error message lists; with more names, it names "stallscope list" instead.
 _LONGEST_LIST = 20
-# Largest number of threads of an aggressor. Most machines lack CPU cores for more, so that the host would be
-# measured.
+# Largest number of threads of an aggressor. Most machines have too few CPU cores for more threads: the latencies would
+# then show the load of the host.
 MOST_THREADS = 16
 # Name of probes that run in several threads: ENTRY-xTHREADS, and @CONTEXT/STREAM where it is given.
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")

@@ -29,10 +29,10 @@ _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 class DelayCause(StrEnum):
     """Cause of a part of the delay of work.
 
-    ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: none of its contexts had it, for
-    longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``: earlier work of
-    its stream or of its own call ran. ``COPY``: another copy in its direction ran. ``ORDER``: work that was submitted
-    to its stream before it had not started. ``UNKNOWN``: none of these.
+    ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: no context of this program had
+    the engine, for longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``:
+    earlier work of the same stream or call ran. ``COPY``: another copy in the same direction ran. ``ORDER``: earlier
+    work of the same stream had not started. ``UNKNOWN``: none of these.
     """
 
     CONTEXT = "context"

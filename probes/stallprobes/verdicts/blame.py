@@ -20,12 +20,13 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 
 
 class Conclusion(StrEnum):
-    """What an aggressor has to do with one figure of a victim. The values are those of the JSON documents.
+    """Role of an aggressor in the stall of one figure of a victim. The values are those of the JSON documents.
 
-    ``NECESSARY``: switching it off ends the stall, but alone it does not make it. ``SUFFICIENT``: alone it makes the
-    stall, but without it another one does. ``CAUSE``: both. ``TOGETHER``: only several together make the stall, and
-    switching one off does not end it. ``CONTRIBUTING``: neither, but it makes the stall longer. ``INNOCENT``: it does
-    nothing. ``UNDECIDED``: the rounds differ too much.
+    ``NECESSARY``: the stall ends without the aggressor, but the aggressor alone does not cause it. ``SUFFICIENT``: the
+    aggressor alone causes the stall, and the others cause it too. ``CAUSE``: the aggressor alone causes the stall, and
+    the others do not. ``TOGETHER``: no aggressor alone causes the stall, and no aggressor is necessary.
+    ``CONTRIBUTING``: the aggressor only makes the stall longer. ``INNOCENT``: the aggressor has no effect.
+    ``UNDECIDED``: the rounds differ too much.
     """
 
     CAUSE = "cause"
@@ -66,10 +67,10 @@ _CONCLUSIONS = {
 
 
 class BlameOutcome(StrEnum):
-    """What the experiment found for one figure of a victim. The values are those of the JSON documents.
+    """Outcome of the experiment for one figure of a victim. The values are those of the JSON documents.
 
-    ``STALL``: it is slower with all aggressors on. ``MASKED``: it is not, but with some of them on it is. ``NONE``: it
-    is slower in no state. ``UNDECIDED``: it looks slower, but not in enough rounds.
+    ``STALL``: the figure is slower with all aggressors on. ``MASKED``: the figure is slower only with some of them on.
+    ``NONE``: the figure is slower in no state. ``UNDECIDED``: the figure looks slower, but in too few rounds.
     """
 
     STALL = "stall"

@@ -13,7 +13,7 @@ from stallprobes.model import Phase, Probe
 class Effect(Enum):
     """Effect of a single aggressor on one phase of a victim, by recorded checks.
 
-    ``STALLS``: it makes such a stall in all of them. ``MAY_STALL``: in some. ``NONE``: in none, or by far less.
+    ``STALLS``: all checks have such a stall. ``MAY_STALL``: some have it, or had larger copies. ``NONE``: none has it.
     """
 
     STALLS = auto()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of calls in a window below which a victim is starved, if the window has at least STARVED_WINDOW_NS.
+# Number of returned calls per STARVED_WINDOW_NS below which a victim is starved, if more than twice as many were due.
 STARVED_CALLS = 3
 # Length (ns) that a window needs for the verdict that a victim is starved.
 STARVED_WINDOW_NS = 500_000_000
@@ -15,13 +15,13 @@ IN_FLIGHT_NS = 100_000_000
 FAILURES = ("worse", "starved", "better", "unsure")
 # Results of a comparison that count as failures by default.
 FAIL_ON = ("worse", "starved")
-# Value of --fail-on with which a check fails by a reference: if a victim stalls beside an aggressor, and did so in none
-# of the reference's checks.
+# Value of --fail-on with which a check fails if a victim stalls beside an aggressor, and no check of the reference has
+# a stall of this victim beside this aggressor.
 UNUSUAL = "unusual"
 
 
 class VerdictKind(StrEnum):
-    """Kind of a verdict, from harmless to severe. The values are those of the JSON documents, version 2.
+    """Kind of a verdict, from harmless to severe. The values are those of the JSON documents.
 
     ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
     the baseline, and as slow after the aggressors stopped. ``UNSTEADY``: the machine itself varies by as much, with no

@@ -32,10 +32,10 @@ _PROOF = about(
 class Proof(StrEnum):
     """How the cause of a verdict is known.
 
-    ``BLAME``: an experiment switched each aggressor on and off. ``SWITCHING``: the slowdown began with the aggressor
-    and ended with it. ``RULE``: the catalogue knows the cause, and no other aggressor runs that stalls the victim so by
-    itself. ``PROBABLE``: of several aggressors this one is the likeliest. ``OPEN``: it is one or more of several, and
-    not known which. ``NONE``: no cause is known.
+    ``BLAME``: an experiment switched each aggressor on and off. ``SWITCHING``: the slowdown began and ended with the
+    aggressor. ``RULE``: the catalogue knows the cause, and no other running aggressor stalls the victim as much by
+    itself. ``PROBABLE``: of several aggressors, the named one is the likeliest. ``OPEN``: the cause is among several
+    aggressors. ``NONE``: no cause is known.
     """
 
     NONE = "none"

@@ -73,7 +73,7 @@ SETTLED_TOGETHER_NS = 1_000_000_000
 MOST_CALLS = 10_000
 # A slow call that has been counted is remembered for at least this number of readings after the last reading with this
 # call. Reason: a thread may lose its slot (its part of the process's file) and get a slot again later, with the same
-# slow calls. Without the memory they would count twice.
+# slow calls. These calls must not count twice.
 _FORGET_READINGS = 64
 
 

@@ -68,8 +68,8 @@ _LEAST_TAKEN = 0.02
 # A lack of CPU is blamed on other processes if few threads of the process want a CPU. This is the largest number of
 # such threads per CPU that the process may use.
 _MOST_PER_CPU = 1.25
-# A figure (share of the time) is printed as "less than 1 %" if it is below this limit, and so is the upper end of its
-# interval without the error of the clocks (CLOCK_ERROR): it would be rounded to 0 %.
+# Share of the time below which a figure would be rounded to 0 %. A figure is printed as "less than 1 %" if two values
+# are below this limit: the figure, and the upper end of its interval less the error of the clocks (CLOCK_ERROR).
 _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
 # the interval 2 * CLOCK_ERROR wide.

@@ -35,7 +35,7 @@ _LEAST_WITH_INNER = 0.1
 # Smallest rate (calls a second) that is printed without a decimal.
 _LEAST_RATE = 9.5
 # Smallest price (largest possible cost of waits, as a share of the time) that is printed as a figure. A smaller price
-# is printed as "less than 1 %". For a line that mostly waits, at a smaller price, the remedy is about its GPU work.
+# is printed as "less than 1 %". If a line mostly waits and has a smaller price, its remedy is about its GPU work.
 _LEAST_PRICE = 0.005
 # Remedy for time between calls.
 _BETWEEN_REMEDY = "Do this work of the host once, in another thread, or while the GPU has work in its queue."

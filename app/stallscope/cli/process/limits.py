@@ -8,11 +8,11 @@ import gc
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
-# Address space (bytes) that must be free before NumPy is imported; with less, the command ends with an error. Under
-# ulimit -v, a measuring command needs 200 MiB in all, 30 MiB of them for Python itself.
+# Address space (bytes) that must be free before NumPy is imported; with less, the command ends with an error. A
+# measuring command needs 180 MiB at this point, measured with ulimit -v; the rest is a reserve.
 _NUMPY_BYTES = 192 * _MIB
-# Address space (bytes) that must be free before a screen opens: a screen has some 15 threads, each with a stack of 8
-# MiB and a heap of 64 MiB in the C library.
+# Address space (bytes) that must be free before a screen opens. With a simulated GPU, the monitor takes up to 760 MiB:
+# each of its 9 or 10 threads has a stack of 8 MiB, and may have a heap of 64 MiB in the C library.
 _SCREEN_BYTES = 896 * _MIB
 # Number of file descriptors that must be free before a screen opens: for the terminal, the event loop, the engine,
 # and modules loaded meanwhile.

@@ -26,7 +26,7 @@ _MESSAGE = b"stallscope: interrupted\n"
 
 _Handler = Callable[..., object] | int | None
 
-# Whether the user has read that the command was interrupted.
+# True once a message has said that the command was interrupted.
 _announced = False
 
 

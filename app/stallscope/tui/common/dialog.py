@@ -44,7 +44,7 @@ class Dialog(TopScreen, ModalScreen[Answer]):
     """A box over a screen. Escape, q or a click outside the box closes it without an answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
-    # Text about keys in the border.
+    # Text about the dialog's keys in its lower border.
     HINT: ClassVar[str] = "escape or a click outside closes"
 
     def on_mount(self) -> None:

@@ -72,7 +72,7 @@ def _heights(histograms: tuple[Histogram | None, ...], columns: int, rows: int) 
     return np.where(counts > 0, np.maximum(heights, 1), 0)
 
 
-# A baseline changes once a second at most.
+# ``_heights`` with a cache, for baselines: a baseline changes at most once a second.
 _baseline_heights = lru_cache(32)(_heights)
 
 

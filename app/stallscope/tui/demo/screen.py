@@ -26,9 +26,8 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# On a screen of at least this height (lines), the monitor's panels are laid out for at least this height. If the demo's
-# caption leaves fewer lines, the log and the heat map are made lower. On a lower screen, the panels are laid out for
-# the lines that the caption leaves.
+# Smallest height (lines) for which the monitor's panels are laid out, unless the screen itself is lower. If the demo's
+# caption leaves fewer lines, the log and the heat map become lower.
 _LEAST_LAYOUT = 24
 # Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log,
 # with room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of all panels except the probe table and the

@@ -24,8 +24,8 @@ _WIDE, _BESIDE = 120, 52
 _STEP, _WORST = 2, 10
 # Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Heights (lines) that are left for the selected cell's text beside the block of symbols. _LEAST_CELL: with fewer lines,
-# the text is below the block. _CELL: with fewer lines, the area below the block gets _CAUSE lines and not _TEXT lines.
+# Heights (lines) for the selected cell's text beside the block of symbols. With fewer than _LEAST_CELL lines there, the
+# text is below the block. The area below the block has _TEXT lines if that leaves _CELL lines there, else _CAUSE lines.
 _CELL, _LEAST_CELL = 16, 8
 # Heights (lines) of the area below the block of symbols, while the selected cell is beside it: _CAUSE for the
 # cell's cause and remedy, _TEXT for its whole text.

@@ -24,7 +24,7 @@ from stallscope.tui.matrix.view_model import (
 # selects the worst stall. While they show symbols or changes, the key selects the largest change since the compared
 # check; if there is no change and the cells show symbols, the key selects the worst stall.
 _RATIOS = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
-# Usual keys of the matrix screen by the name of the action.
+# Default keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}
 
 

@@ -50,8 +50,8 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# Stand-in (ns) for a baseline latency that a reference does not store: it has only medians. The screen shows only
-# ratios to it, which do not depend on its value.
+# Stand-in (ns) for a baseline latency that a reference does not store, such as the p99. Any value would do, since the
+# screen shows only ratios to the baseline.
 _UNKNOWN_NS = 1e6
 
 

@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from stallscope.tui.sources.watch_replay import WatchReplaySource
     from stallscope.tui.sources.watched import AttachedSource, KeptTraces, WatchedProgramSource
 
-# Sources of any first screen. Each of these is None where the source has none: ``engine``, the live engine;
-# ``program``, the watched program that runs; ``playback``, a recording that is played; ``recorded_traces``, traces that
-# the timeline shows in place of the engine's. ``report_s`` is the longest time (s) of the report after a signal, 0
+# Sources of any first screen. Attributes that a source may have, None otherwise: ``engine``, the live engine;
+# ``program``, the watched program that runs; ``playback``, the recording that is played; ``recorded_traces``, traces
+# that the timeline shows in place of the engine's. ``report_s`` is the longest time (s) of the report after a signal, 0
 # without a report.
 ScreenSource: TypeAlias = "ProbeSource | ProgramSource | GpuProcessSource"
-# Sources of the observations of probes: ``observations`` returns those that are due.
+# Sources of the observations of probes; ``observations`` returns the observations that are due.
 ProbeSource: TypeAlias = "LiveSource | ReplaySource"
-# Sources of the moments of a watched program. ``kept_traces`` takes the traces of frozen views, None in a recording.
-# ``running_text`` is the program in words while it runs. ``gpu_values`` are NVML's with the GPU's name, or None with
-# the reason. ``note`` is the problem of a recording, ``failure`` the reason why reading ended early. All texts are ""
-# for nothing.
+# Sources of the moments of a watched program. ``kept_traces`` keeps the traces of frozen views, None in a recording.
+# ``running_text`` names the program while it runs. ``gpu_values``: NVML's values with the GPU's name, or None with the
+# reason. ``note``: the problem of a recording. ``failure``: the reason why reading ended early. A text can be "".
 ProgramSource: TypeAlias = "WatchedProgramSource | AttachedSource | WatchReplaySource"
-# Sources of traces for the timeline, recorded or kept. With ``slow_calls_only`` calls that were not slow are missing.
-# ``at_s`` is the position in seconds; ``problem`` is a sentence once a trace could not be read.
+# Sources of traces for the timeline, recorded or kept. ``slow_calls_only``: traces have only slow calls. ``at_s``: the
+# position (s). ``problem``: a sentence once a trace could not be read.
 TraceSource: TypeAlias = "KeptTraces | Playback[Recording] | Playback[WatchRecording]"

@@ -17,8 +17,8 @@ from stallscope.tui.timeline.raster import Bools, CellGrid, CellSpans, CellSums,
 from stallscope.tui.timeline.time_axis import Viewport
 
 # Columns of an array with a line for each interval that the timeline draws, such as a call or a kernel. _ROW: number of
-# the timeline's row. _START, _END: start and end (ns). _HOLLOW: 1 for a wait, else 0. _OP: number of the probe's
-# operation that made the call, or _NO_OP if the interval is no call.
+# the timeline's row. _START, _END: start and end (ns). _HOLLOW: 1 for a wait or unfinished GPU work, else 0. _OP:
+# number of the probe's operation that made the call, or _NO_OP if the interval is no call.
 _ROW, _START, _END, _HOLLOW, _OP = range(5)
 # Number of columns of the live trace's array of intervals: _ROW to _OP.
 _COLUMNS = 5

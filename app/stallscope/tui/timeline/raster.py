@@ -142,8 +142,8 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# The timeline sums up the intervals in each character cell. Indices of a cell's two groups of sums: _SOLID for
-# intervals of work, _HOLLOW for intervals of waiting.
+# Indices of the two groups of sums over the intervals in a character cell of the timeline. _HOLLOW: waits, and GPU work
+# that has not ended. _SOLID: all other intervals.
 _SOLID, _HOLLOW = range(2)
 # Indices of the sums in each group. _COUNT: number of intervals in the cell. _BEGINS, _ENDS: sums of the begins and of
 # the ends of the intervals, as distances from the cell's begin in the units of CellGrid.

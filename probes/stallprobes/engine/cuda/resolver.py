@@ -22,9 +22,9 @@ from stallprobes.native.library import core
 
 # Flags of pinned memory: CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP.
 _HOST_ALLOC_PORTABLE_MAPPED = 0x01 | 0x02
-# Flag of an event: a thread that waits for it sleeps.
+# Flag of an event (CU_EVENT_BLOCKING_SYNC): a thread that waits for the event sleeps.
 _EVENT_BLOCKING_SYNC = 0x01
-# Flag of an event without a time.
+# Flag of an event that records no time (CU_EVENT_DISABLE_TIMING).
 _EVENT_DISABLE_TIMING = 0x02
 # Flag of a new stream that does not wait for the default stream.
 _STREAM_NON_BLOCKING = 0x01
@@ -33,12 +33,12 @@ _STREAM_NON_BLOCKING = 0x01
 _MAPPED_WORDS = 512
 # Access of cuMemcpyBatchAsync to the sources: in stream order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 _ORDER_STREAM = 1
-# Location of memory in cuMemcpyBatchAsync: not given.
+# Location of memory in cuMemcpyBatchAsync: not given (CU_MEM_LOCATION_TYPE_INVALID).
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run beside other work.
 _PREFER_OVERLAP = 1
-# Requirement of the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): first the middle part X of the
-# GPU's device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED, then the name of the feature for the error message.
+# Requirement of the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the X in the name of the
+# device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED, and the name of the feature for the error message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
 # Requirement of each kind of structure: attribute part and feature name, as in _MAPPING.
 _NEEDED = {

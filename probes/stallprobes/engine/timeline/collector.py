@@ -35,7 +35,7 @@ _REST_S = 0.25
 # Delay (s) before the collector retries a failed detach of CUPTI: _FIRST_RETRY_S at first, _LONGEST_RETRY_S at most.
 # The delay doubles with each failure, since a retry can hold the probes for 2 * _REST_S.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
-# Longest time (s) of a hold for CUPTI. Probes then begin iterations again even if CUPTI has not returned.
+# Longest time (s) of a hold, in which probes begin no iteration. A longer hold ends even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
 
 # Upper limit of CUPTI's numbers of driver functions (845 in CUDA 13.0). The collector makes CUPTI leave out all

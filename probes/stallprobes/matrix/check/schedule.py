@@ -26,8 +26,8 @@ LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 # Number of repeats of a quick check.
 QUICK_REPEATS = 3
-# Time budget (s) of a check for each of its columns (sets of aggressors). So an additional column takes no time
-# from the others.
+# Time budget (s) of a check for each of its columns (sets of aggressors). The budget of a check grows with the number
+# of columns, so that an additional column takes no time from the others.
 COLUMN_S = 2.25
 # Smallest time budget (s) of a check. The documented duration of a check, with start and report, is 70 s.
 LEAST_BUDGET_S = 58.5

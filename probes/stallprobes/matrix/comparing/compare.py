@@ -62,13 +62,12 @@ ALIKE = 10.0
 # is computed.
 _FEWEST_TESTS = 4
 # Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats. If a
-# victim has additional repeats in only one of the two checks, its latencies deviate more. The factor does not apply to
-# the smallest relevant ratio.
+# victim has additional repeats in only one of the two checks, chance makes its latencies in the two checks differ more.
+# The factor does not apply to the smallest relevant ratio.
 SELECTION = 1.04
-# Limit for the medians of the victims beside the same aggressors: their variance between repeats (mean over the
-# victims), as a multiple of the variance expected from all cells. Above the limit, the latencies beside these
-# aggressors count as having several modes. A test of a p99 then uses at least the mean variance of the p99 of all
-# victims beside these aggressors.
+# The latencies beside the same aggressors count as having several modes if the variance of the medians between repeats
+# (mean over the victims) is more than this many times the variance expected from all cells. A test of a p99 then uses
+# at least the mean variance of the p99 of all victims beside these aggressors.
 _MULTIMODAL = 6.0
 # Factor for two rules on starvation. A victim with fewer calls than this factor times the limit of starvation is close
 # to starvation: a change from or to starvation is then unsure, as it may be chance. A call in flight shows starvation

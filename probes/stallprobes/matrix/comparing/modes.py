@@ -20,10 +20,10 @@ from stallprobes.matrix.matrix import QUIET
 
 # Smallest number of repeats with similar latency that count as a mode. A single repeat may be an outlier.
 _FEWEST = 2
-# A latency has two modes if its repeats in one check have two different levels. A change between two checks may be due
-# to chance if other latencies have two modes about as far apart as the change. _ALIKE is the smallest such distance
-# of the modes, as a share of the change. Distance and change are logarithms of ratios. The share is below 1, as few
-# repeats show the distance only roughly.
+# Smallest distance between two modes of a latency, as a share of a change between two checks. A latency has two modes
+# if its repeats in one check have two different levels. The change may be due to chance if other latencies have modes
+# this far apart. Distance and change are logarithms of ratios. The share is below 1, as few repeats show the distance
+# only roughly.
 _ALIKE = 0.85
 
 

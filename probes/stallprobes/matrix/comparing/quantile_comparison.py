@@ -25,7 +25,7 @@ from stallprobes.model import Channel
 
 # The two percentiles that are compared.
 P50, P99 = PERCENTILES
-# Smallest relevant ratio of a percentile between two checks, but for baselines (BASELINE_RATIO). Smaller changes occur
+# Smallest relevant ratio of a percentile between two checks, except baselines (BASELINE_RATIO). Smaller changes occur
 # by themselves: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in
 # some checks and 6.1 us in others.
 RATIO = {P50: 1.39, P99: 1.3}

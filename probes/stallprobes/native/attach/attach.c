@@ -34,7 +34,7 @@ enum outcome {
     REFUSED = 3,
     /* No thread was in a system call in which it can be borrowed. */
     NO_THREAD = 4,
-    /* The stub runs; its end was not waited for. */
+    /* The stub has not ended within LOADED_MS. */
     UNDER_WAY = 5,
     /* dlopen or the library's entry failed. */
     NOT_LOADED = 6,
@@ -72,21 +72,25 @@ int main(void)
 
 enum {
     PAGE = 4096,
-    /* Pages of the process for the stub: its code, what it uses, its frame, and a stack. */
+    /* Size (bytes) of the memory in the process for the stub: a page of code, its data (struct ss_stub), its frame, and
+     * a stack. BLOCK_AT and FRAME_AT: offsets (bytes) of data and frame. */
     REGION_BYTES = 1 << 19,
     BLOCK_AT = PAGE,
     FRAME_AT = 2 * PAGE,
-    /* What the ABI lets a function use below its stack pointer. */
+    /* Number of bytes below the stack pointer that the ABI lets a function use (the red zone). */
     RED_ZONE = 128,
+    /* Longest waits (ms): STOP_MS for a thread to stop, LOADED_MS for the stub to end. */
     STOP_MS = 500,
     LOADED_MS = 5000,
-    /* PTRACE_O_TRACESYSGOOD marks stops at system calls by it. */
+    /* Bit in the signal number of a stop at a system call (PTRACE_O_TRACESYSGOOD). */
     AT_CALL = 0x80,
+    /* MOST_TRIES: number of rounds in which each thread is tried. BETWEEN_TRIES_NS: pause (ns) between two rounds. */
     MOST_TRIES = 10,
     BETWEEN_TRIES_NS = 5000000,
 };
+/* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
-/* System calls that older headers lack; their numbers are the same everywhere. */
+/* Number of the system call pidfd_getfd, which older headers lack; it is the same on all machines. */
 enum { SYS_PIDFD_GETFD = 438 };
 
 /* What is known of the process. */

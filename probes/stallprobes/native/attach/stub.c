@@ -12,31 +12,38 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
+/* Text for the stub's assembler code. AT: a member of the struct ss_stub whose address is in rbx. OFFSET: operand with
+ * the member's offset, which AT needs. */
 #define AT(member) "%c[" #member "](%%rbx)"
 #define OFFSET(member) [member] "i"(offsetof(struct ss_stub, member))
 
-/* struct ucontext and struct sigcontext_64 of the kernel, and in its extended state what says how long that is
- * (struct _fpx_sw_bytes). */
+/* Offsets (bytes). UC_: in a signal's frame (the kernel's struct ucontext and struct sigcontext_64). XSTATE_SOFTWARE
+ * and XSTATE_FEATURES: in the extended state; XSTATE_LEGACY and XSTATE_HEADER are the sizes of its first two parts.
+ * SW_: from XSTATE_SOFTWARE on (struct _fpx_sw_bytes). FLAG_: bits of uc_flags. */
 enum {
     UC_FLAGS = 0, UC_STACK_FLAGS = 24, UC_R8 = 40, UC_RDI = 104, UC_RSI = 112, UC_RBP = 120, UC_RBX = 128, UC_RDX = 136,
     UC_RAX = 144, UC_RCX = 152, UC_RSP = 160, UC_RIP = 168, UC_EFLAGS = 176, UC_CS = 184, UC_SS = 190, UC_FPSTATE = 224,
     UC_MASK = 296,
     FLAG_XSTATE = 1, FLAG_SS = 2, FLAG_STRICT_SS = 4,
-    /* No kind of alternate stack: the kernel refuses it, and leaves the thread's own as it is. */
+    /* Invalid flags of an alternate stack: the kernel rejects them, so that the thread keeps its alternate stack. */
     NO_STACK_CHANGE = 0x40,
     XSTATE_SOFTWARE = 464, XSTATE_FEATURES = 512, XSTATE_LEGACY = 512, XSTATE_HEADER = 64,
     SW_MAGIC = 0, SW_EXTENDED = 4, SW_FEATURES = 8, SW_SIZE = 16,
+    /* Size (bytes) of MAGIC2. */
     MAGIC2_BYTES = 4,
+    /* Code segment (cs) of a thread that runs 64-bit code. */
     CODE_OF_64_BITS = 0x33,
-    /* AMX's tiles, which only a thread that asked for them has room for. */
+    /* Number of the feature with AMX's tiles. Only a thread that has requested AMX has room for the tiles. */
     TILE_DATA = 18,
     /* TIMER_ABSTIME */
     ABSOLUTE_TIME = 1,
-    /* A time limit of a loop that looks now and then, as libcuda's own thread does: nobody counts on it. */
+    /* Longest time limit (ms) in poll or epoll_wait of a thread that may be borrowed: the limit begins anew when the
+     * call is made again. Only loops that poll, as in libcuda's own thread, have limits this short. */
     SHORT_MS = 1000,
-    /* Results of a system call that was interrupted, in the kernel alone. */
+    /* Results of an interrupted system call: ERESTARTSYS and its variants, which only a tracer sees, and EINTR. */
     RESTART_SYS = -512, RESTART_NO_INTR = -513, RESTART_NO_HANDLER = -514, RESTART_BLOCK = -516, INTERRUPTED = -4,
 };
+/* FP_XSTATE_MAGIC1 and FP_XSTATE_MAGIC2, which mark begin and end of an extended state in a signal's frame. */
 static const uint32_t MAGIC1 = 0x46505853, MAGIC2 = 0x46505845;
 
 /* Never run here. */

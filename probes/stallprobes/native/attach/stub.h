@@ -17,10 +17,11 @@ extern const unsigned char ss_stub_code[];
 extern const unsigned char ss_stub_code_end[];
 
 enum {
-    /* The most that the extended state of a thread takes: with AMX it is 11 008 bytes. */
+    /* Largest supported size (bytes) of a thread's extended state. With AMX, the state has 11 008 bytes. */
     SS_MOST_XSTATE = 1 << 14,
-    /* The kernel's structures of a signal's frame: ucontext without its extended state. */
+    /* Size (bytes) of the kernel's struct ucontext in a signal's frame, without the extended state. */
     SS_CONTEXT_BYTES = 304,
+    /* Largest size (bytes) of a frame, with 128 bytes for the alignment and the end mark of the extended state. */
     SS_FRAME_BYTES = SS_CONTEXT_BYTES + SS_MOST_XSTATE + 128,
 };
 

@@ -7,6 +7,7 @@
 
 #include "functions.h"
 
+/* Nanoseconds in a second. */
 enum { SS_SECOND_NS = 1000000000 };
 
 /* CLOCK_MONOTONIC. */

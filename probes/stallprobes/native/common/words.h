@@ -11,8 +11,8 @@
 #define ss_store(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
 #define ss_store_release(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELEASE)
 #define ss_add(word, value) __atomic_fetch_add(&(word), (value), __ATOMIC_RELAXED)
-/* Add to a word of 64 bits with a single writer. On x86-64 as one instruction, which gcc does not make of a load and a
- * store; nothing is moved behind the released one. */
+/* Addition to a 64-bit word with a single writer. On x86-64 it is one instruction, since gcc makes several of a load
+ * and a store. No earlier access is moved behind ss_increase_release. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define SS_ADD_IN_PLACE(word, value, ...)                                                                              \
     do {                                                                                                               \
@@ -26,20 +26,20 @@
 #define ss_increase_release(word, value) ss_store_release(word, ss_load(word) + (value))
 #endif
 
-/* Between an odd sequence number and what it guards. ThreadSanitizer has no fences, nor does it need this one: the
- * reader is another process. */
+/* Fence between the store of an odd sequence number and the stores that the number guards. ThreadSanitizer does not
+ * support fences, and needs none here: the reader is another process. */
 #if defined(__SANITIZE_THREAD__)
 #define ss_fence() ((void)0)
 #else
 #define ss_fence() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
 
-/* Out of the path of every call, so that this path keeps its values in registers. */
+/* Attribute of a rarely called function: not inlined, so that the frequent path keeps its values in registers. */
 #define SS_APART __attribute__((noinline))
-/* A part of that path, compiled as what contains it. */
+/* Attribute of a function in the path of every call: it is always inlined. */
 #define SS_INLINE static inline __attribute__((always_inline))
 
-/* A function for processors with BMI1, BMI2 and LZCNT: there the bucket of a value takes fewer operations. */
+/* Attribute of a function for processors with BMI1, BMI2 and LZCNT, which find the bucket of a value faster. */
 #if defined(__x86_64__)
 #define SS_BMI2 __attribute__((target("lzcnt,bmi,bmi2")))
 #else
@@ -62,7 +62,7 @@ static inline int ss_has_bmi2(void)
 #define ss_likely(condition) __builtin_expect(!!(condition), 1)
 #define ss_unlikely(condition) __builtin_expect(!!(condition), 0)
 
-/* What Python calls. The injected library shows none of it to the program: see state.h. */
+/* Attribute of a function that Python calls. The injected library hides it from the program (see state.h). */
 #ifdef SS_CORE
 #define SS_EXPORTED __attribute__((visibility("default")))
 #else

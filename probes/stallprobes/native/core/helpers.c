@@ -7,6 +7,7 @@
 #include "core.h"
 
 enum {
+    /* Period (ns) at which a waiting helper polls its condition. */
     POLL_STEP_NS = 20000,
     /* CUDA_ERROR_NOT_READY. */
     NOT_READY = 600,

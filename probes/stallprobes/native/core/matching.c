@@ -16,7 +16,7 @@
 #include "core.h"
 #include "histogram.h"
 
-/* Source and target are memory of GPUs. */
+/* A record's ``memory`` if source and target of the copy are GPU memory. */
 enum { BETWEEN_GPUS = SS_MEMORY_DEVICE | SS_MEMORY_DEVICE << 8 };
 
 static struct ss_host_call *queued(const struct ss_track *track, int64_t number)

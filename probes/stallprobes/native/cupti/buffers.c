@@ -6,8 +6,9 @@
 #include "cupti.h"
 #include "words.h"
 
-/* The first buffers of the injected library are large: to change to another one holds a launch up, and each thread has
- * its own. The core's batch takes the records of a small one. */
+/* LARGE: number of large buffers, the first ones. IS_LARGE: whether a buffer is large. A launch waits while CUPTI gives
+ * its thread another buffer, which is rare with large buffers. The core library has none, as its batch has room for the
+ * records of a small buffer only. */
 #ifdef SS_CORE
 enum { LARGE = 0 };
 #define IS_LARGE(number) 0
@@ -17,11 +18,13 @@ enum { LARGE = 0 };
 enum { LARGE = SS_LARGE_BUFFERS };
 #define IS_LARGE(number) ((number) < LARGE)
 #endif
+/* Size (bytes) of all large buffers. */
 #define LARGE_BYTES ((size_t)LARGE * SS_LARGE_BUFFER_BYTES)
 
 #ifdef SS_CORE
 /* No page of it is in memory before CUPTI writes to it. */
 static uint8_t memory[SS_MOST_BUFFERS * SS_BUFFER_BYTES] __attribute__((aligned(64)));
+/* FIRST: number of the first buffer that CUPTI may get. HAS_MEMORY: whether the buffers have memory. */
 #define FIRST 0
 #define HAS_MEMORY 1
 #else

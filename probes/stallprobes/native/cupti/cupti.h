@@ -12,11 +12,12 @@
 #include "layout.h"
 
 enum {
+    /* CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_API_ENTER, CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT and _SYSTEM. */
     SS_DRIVER_API = 1,
     SS_CALL_ENTER = 0,
     SS_DEFAULT_THREAD_IDS = 0,
     SS_SYSTEM_THREAD_IDS = 1,
-    /* CUDA_ERROR_NOT_READY: the answer of a query, not a failure. */
+    /* CUDA_ERROR_NOT_READY: the result of a query of unfinished work, which is no failure. */
     SS_CUDA_NOT_READY = 600,
 };
 
@@ -48,7 +49,7 @@ int ss_decode(const uint8_t *record, uint32_t version, struct ss_activity *activ
 
 /* buffers.c */
 
-/* Bytes of the memory of all buffers of the injected library. */
+/* Size (bytes) of all buffers of the injected library. */
 #define SS_BUFFER_MEMORY                                                                                               \
     ((uint64_t)SS_LARGE_BUFFERS * SS_LARGE_BUFFER_BYTES +                                                              \
      (uint64_t)(SS_MOST_BUFFERS - SS_LARGE_BUFFERS) * SS_BUFFER_BYTES)

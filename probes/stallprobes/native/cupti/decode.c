@@ -2,7 +2,7 @@
 #include "cupti.h"
 #include "words.h"
 
-/* What all kinds of copies have, and memsets, but for the correlation id of peer copies. */
+/* TAKE_GPU_WORK: takes over the members that records of all kinds of GPU work have. TAKE_COPY: also those of copies. */
 #define TAKE_GPU_WORK(record)                                                                                          \
     activity->start = (record)->start, activity->end = (record)->end, activity->device = (record)->device,             \
     activity->context = (record)->context, activity->stream = (record)->stream,                                        \

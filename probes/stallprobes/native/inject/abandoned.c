@@ -19,8 +19,10 @@
 #include "state.h"
 #include "threads.h"
 
+/* Period (s) of the checks whether a stallscope uses the folder. */
 enum { LOOK_S = 1 };
-/* What is known of the lock: nobody holds it, somebody does or may do, or it is not there. */
+/* Results of open_lock in place of a descriptor. GONE: there is no lock file. HELD: the lock file cannot be opened, so
+ * that somebody may hold the lock. NONE: there is no folder. */
 enum { GONE = -3, HELD = -2, NONE = -1 };
 
 static struct stat first_root;

@@ -20,22 +20,26 @@
 #include "windows.h"
 
 enum {
+    /* Number of entries in each of the two tables of kernel names. */
     NAMES = 8192,
-    /* No more of a name is read, nor compared. */
+    /* Largest number of bytes of a name that are read. */
     MOST_OF_NAME = 1 << 16,
+    /* Period (ms) at which CUPTI is asked for its buffers that are not full. */
     FLUSH_MS = 100,
-    /* How long completed buffers are left while more of them come: to wake a thread for each takes a system call of a
-     * thread of the program, and an interrupt of another CPU. */
+    /* Pause (ms) of the decoding thread while buffers keep coming. To wake the thread for each buffer would take a
+     * system call of a thread of the program, and an interrupt of another CPU. */
     REST_MS = 10,
-    /* The same of the thread that looks at the rate of calls, where nothing is left to do. */
+    /* Longest pause (ms) of the thread that looks at the rate of calls, once it has nothing left to do. */
     LONGEST_REST_MS = 10000,
-    /* The longest that the program's exit waits for the last records. */
+    /* Longest wait (ms) of the program's exit for the last records. */
     EXIT_MS = 1000,
-    /* CUPTI_ACTIVITY_KIND_INVALID. */
+    /* CUPTI_ACTIVITY_KIND_INVALID, the kind of an unfinished record. */
     NO_KIND = 0,
 };
+/* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
-/* What the helper threads have been asked for, and what they have done. */
+/* Stage of the helper threads: they run, have been asked to end, have asked CUPTI for its last buffers, or have
+ * ended. */
 enum { RUN, FINISH, FLUSHED, FINISHED };
 
 static uint32_t completions;

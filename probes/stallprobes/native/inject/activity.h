@@ -5,7 +5,7 @@
 #include "cupti.h"
 
 int ss_activity_ended(void);
-/* How a gate has to be closed before kinds are switched. */
+/* How the gate is closed before a switch of kinds: not at all, or after a short or long wait for calls in flight. */
 enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
 int ss_start_activity(const struct ss_cupti *cupti, int gate);
 int ss_stop_activity(const struct ss_cupti *cupti, int gate);

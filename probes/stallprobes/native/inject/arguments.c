@@ -19,6 +19,7 @@ struct end {
 
 static uint8_t kind_of_end(const unsigned char *copy, struct end end)
 {
+    /* CUmemorytype. */
     enum { TYPE_HOST = 1, TYPE_DEVICE, TYPE_ARRAY, TYPE_UNIFIED };
     uint32_t type;
     memcpy(&type, copy + end.type, sizeof type);
@@ -92,6 +93,7 @@ void ss_after_use(const struct ss_shape *shape, const unsigned char *parameters)
 /* The call that has created a stream, with its handle, and whether that is ordered with the legacy default stream. */
 struct ss_call ss_with_stream(struct ss_call call, const unsigned char *parameters)
 {
+    /* CU_STREAM_NON_BLOCKING. */
     enum { NON_BLOCKING = 1 };
     const unsigned char *handle = (const unsigned char *)(uintptr_t)ss_argument(parameters, 0);
     uint32_t flags;

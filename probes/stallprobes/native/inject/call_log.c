@@ -7,7 +7,7 @@
 #include "space.h"
 #include "state.h"
 
-/* What is known of the space of so many blocks: nothing, that a thread asks for it, or that it is there. */
+/* State of the space for SS_BLOCKS_STEP blocks: not there, requested by a thread, or there. */
 enum { NONE, ASKED, READY };
 
 static uint8_t space[SS_CALL_BLOCKS / SS_BLOCKS_STEP];

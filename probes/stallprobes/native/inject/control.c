@@ -30,26 +30,31 @@
 #include "threads.h"
 
 enum {
+    /* Period (ms) of the checks whether the stallscope that asked for the recording still runs. */
     WATCHER_MS = 1000,
-    /* How long the threads of a recording before may take to end. */
+    /* Longest wait (ms) for the end of the threads of the recording before. */
     ENDING_MS = 2000,
-    /* Calls that began before the callbacks were on have returned by then, but for those that block; and it shows
-     * whether the program instantiates graphs again and again. */
+    /* Time (ms) from switching callbacks on to the first try to switch records on. In this time, calls that began
+     * without callbacks return, unless they block, and the library learns whether the program instantiates graphs all
+     * the time. */
     SETTLE_MS = 100,
-    /* Kinds of records are switched while no call is in flight: how often that is tried, and for how long before the
-     * recording counts as begun without them. */
+    /* Kinds of records are switched at a moment without a call in flight. AGAIN_MS: pause (ms) between two tries.
+     * RECORDS_MS: time (ms) for tries until the recording counts as begun without records. */
     AGAIN_MS = 2,
     RECORDS_MS = 200,
-    /* When calls are first waited for longer. */
+    /* Time (ms) after which a try first waits longer for calls in flight (SS_PATIENTLY). The time doubles after each
+     * such try. */
     PATIENCE_MS = 20,
-    /* How long stallscope may take to send a libcupti. */
+    /* Longest wait (ms) for a libcupti that stallscope sends. */
     SENDING_MS = 10000,
-    /* How long the end of a recording waits for a moment without a call in flight, where two hundred threads make calls or
-     * one hangs. From CUPTI 13.1 on kinds are switched off all the same then: nobody needs the records that are lost.
-     * CUPTI 13.0 has crashed in such a switch. */
+    /* GATED_MS: longest time (ms) for which the end of a recording waits for a moment without a call in flight; there
+     * may be none if two hundred threads make calls or a call hangs. UNGATED_VERSION: version of CUPTI from which on
+     * kinds are then switched off during calls; the records that this loses are not needed. CUPTI 13.0 has crashed in
+     * such a switch. */
     UNGATED_VERSION = 130100,
     GATED_MS = 1000,
 };
+/* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
 
 static int descriptor;

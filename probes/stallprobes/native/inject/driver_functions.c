@@ -13,12 +13,14 @@
 #include "state.h"
 
 enum {
-    /* Numbers without a function that end the search; reserved numbers have names too. */
+    /* Number of consecutive numbers without a function after which the search for functions ends. Reserved numbers have
+     * names, so they do not end the search. */
     UNKNOWN_IN_A_ROW = 256,
-    /* How long a call takes from CUPTI to the gate at most, where its thread has a CPU. */
+    /* Longest time (ns) from the entry of a call in CUPTI to the gate, if its thread has a CPU. */
     ARRIVAL_NS = 5000,
-    /* How often callbacks are switched off that calls in flight prevent, and how long after another: soon, since a loop of
-     * launches is between two calls now and then, and later, since a wait takes milliseconds. */
+    /* TRIES: number of tries to switch callbacks off, which a call in flight prevents. SOON_NS: pause (ns) before each
+     * of the first SOON tries, as a loop of launches is often between two calls. LATER_NS: pause (ns) before each later
+     * try, as a wait takes milliseconds. */
     TRIES = 100,
     SOON = 64,
     SOON_NS = 100000,

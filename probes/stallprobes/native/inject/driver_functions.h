@@ -10,11 +10,14 @@
 #include "words.h"
 
 enum {
+    /* Upper limit of CUPTI's numbers of driver functions. */
     SS_DRIVER_FUNCTIONS = 2048,
-    /* Where a CUlaunchConfig has its stream (cuda.h of CUDA 13.0): behind seven words of 4 bytes. */
+    /* Offset (bytes) of the stream in a CUlaunchConfig (cuda.h of CUDA 13.0): it follows seven words of 4 bytes,
+     * aligned to 8. */
     SS_CONFIG_STREAM = 32,
 };
-/* Whether of the parameters only the stream is of interest, and where it lies. */
+/* Parameters of a function that are recorded: more than the stream, or only the stream, which is a parameter itself or
+ * lies in a CUlaunchConfig. */
 enum { SS_MORE_THAN_STREAM = 0, SS_STREAM_IN_PARAMETERS, SS_STREAM_IN_CONFIG };
 
 /* ``api`` counts the functions that are watched, from 1; it is 0 for the others. */

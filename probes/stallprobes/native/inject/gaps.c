@@ -17,18 +17,21 @@
 #include "threads.h"
 
 enum {
-    /* Younger gaps are not looked at. */
+    /* Smallest age (ns) of a gap between two calls at which the gap is looked at. */
     LEAST_NS = 200000,
-    /* The longest time between two looks while threads make calls, and the shortest. A gap that begins in between is seen
-     * so much later at most: seen less often, samples of its begin would have the line of the next call. */
+    /* REST_NS and LEAST_REST_NS: usual and shortest pause (ns) between two looks while threads make calls. A gap may be
+     * seen later than it begins by this pause. With a longer pause, samples of the begin of a gap would have the line
+     * of the next call. */
     REST_NS = 1000000,
     LEAST_REST_NS = 200000,
-    /* While no thread of Python has made a call. */
+    /* Pause (ns) between two looks while no thread of Python has made a call. */
     IDLE_NS = 50000000,
-    /* How often a stack is tried that changes while it is read. */
+    /* Number of tries to read a stack, which may change meanwhile. */
     TRIES = 3,
+    /* Longest wait (ns) for the end of the thread that looks. */
     EXIT_NS = 50000000,
 };
+/* Stage of the thread that looks: it runs, has been asked to stop, or has stopped. */
 enum { RUN, STOP, STOPPED };
 
 struct ss_gap ss_gaps[SS_SLOTS];

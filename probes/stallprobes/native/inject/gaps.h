@@ -6,7 +6,7 @@
 
 #include "layout.h"
 
-/* Stacks of one time between two calls. */
+/* Largest number of stacks that are kept of one gap between two calls. */
 enum { SS_GAP_STACKS = 8 };
 /* Where a thread of Python is between its calls, by its slot. The thread itself writes when its last outermost call
  * returned, when the next sample of the time between calls is due, and Python's state of it, NULL if it has none. The

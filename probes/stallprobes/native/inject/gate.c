@@ -20,22 +20,29 @@
 #include "state.h"
 
 enum {
+    /* HOLD_MS: longest time (ms) for which a closed gate holds a call; the call then opens the gate. SWITCH_MS: longest
+     * time (ms) for which a call is held in all, during a switch too. */
     HOLD_MS = 5,
     SWITCH_MS = 50,
-    /* How long calls are waited for, and how old a call may be that is worth it (us). */
+    /* DRAIN_US: longest wait (us) for calls in flight. LONG_US: age (us) from which on a call in flight is not waited
+     * for. */
     DRAIN_US = 200,
     LONG_US = 100,
-    /* The same where the switch has to be made: many threads may be in calls while others have the CPUs. */
+    /* PATIENT_US: longest wait (us) for calls in flight before a switch that must be made, since many threads may be in
+     * calls while others have the CPUs. PAUSE_NS: pause (ns) between two checks in this wait. */
     PATIENT_US = 4000,
     PAUSE_NS = 50000,
-    /* Readings of the gate before a held thread sleeps. */
+    /* Number of readings of the gate before a held thread sleeps. */
     SPINS = 200,
-    /* When a step at CUPTI has taken long, and the longest rest after it. */
+    /* LONG_STEP_NS: shortest duration (ns) of a step at CUPTI after which the library rests as long, to let the
+     * program's calls pass. MOST_REST_NS: longest rest (ns). */
     LONG_STEP_NS = 500000,
     MOST_REST_NS = 50000000,
 };
+/* Nanoseconds in a microsecond and in a millisecond. */
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
+/* State of the gate: open, closed while calls in flight return, or closed during a switch of kinds. */
 enum { OPEN, CLOSED, SWITCHING };
 
 static uint32_t gate;

@@ -6,6 +6,7 @@
 #ifndef STALLSCOPE_GLIBC_H
 #define STALLSCOPE_GLIBC_H
 
+/* Oldest versions of the functions below: SS_NEXT_GLIBC of dladdr1, SS_FIRST_GLIBC of all others. */
 #if defined(__x86_64__)
 #define SS_FIRST_GLIBC "GLIBC_2.2.5"
 #define SS_NEXT_GLIBC "GLIBC_2.3.3"
@@ -16,7 +17,7 @@
 #error "stallscope works on x86-64 and AArch64"
 #endif
 
-/* A sanitizer has functions of its own in place of some. */
+/* SS_OLD: makes the library need a function in its oldest version. Sanitizers replace some of these functions. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define SS_OLD(function) __asm__(".symver " #function "," #function "@" SS_FIRST_GLIBC)
 

@@ -7,17 +7,21 @@
 #include "state.h"
 
 enum {
+    /* Largest number of ranges in the table. */
     RANGES = 1024,
+    /* Number of bits of ``size_and_kind`` that have the kind. */
     KIND_BITS = 8,
+    /* Binary logarithm of the size (bytes) of the filter's blocks, and number of its buckets. */
     BLOCK_BITS = 16,
     BUCKETS = 1 << 16,
-    /* A range of more blocks (128 GiB) is not in the filter. */
+    /* Largest number of blocks (128 GiB) of a range in the filter; larger ranges count in ``outside_filter``. */
     MOST_BLOCKS = 1 << 21,
-    /* A callback searches no further; what it has not found by then is of an unknown kind. */
+    /* Largest number of ranges that a callback searches. If there are more, an address in none of them is of an unknown
+     * kind. */
     MOST_SEARCHED = 32,
 };
 
-/* An address that is no range's, of an entry that is being written. */
+/* Value in place of the address in an entry that is being written: no range begins there. */
 static const uint64_t RESERVED = 1;
 
 static struct {

@@ -26,8 +26,10 @@
 #include "windows.h"
 
 enum {
+    /* Number of different names for the files of one process. */
     NAMES_TRIED = 10000,
-    /* How long stallscope may take to take the file of a recording, and how often it is looked whether it has. */
+    /* TAKING_NS: longest wait (ns) until stallscope has taken the file of a recording. TAKING_STEP_NS: period (ns) of
+     * the checks. */
     TAKING_NS = 1000000000,
     TAKING_STEP_NS = 1000000,
 };

@@ -16,15 +16,21 @@
 #include "space.h"
 #include "state.h"
 
+/* CALLBACKS: number of the table of callbacks (NVTX_ETID_CALLBACKS). CORE, CORE2: modules of functions
+ * (NVTX_CB_MODULE_). */
 enum { CALLBACKS = 1, CORE = 1, CORE2 = 5 };
+/* Numbers of functions in the module CORE (NVTX_CBID_CORE_). */
 enum { START_EX = 4, START_A = 5, START_W = 6, END = 7, PUSH_EX = 8, PUSH_A = 9, PUSH_W = 10, POP = 11 };
+/* Numbers of functions in the module CORE2 (NVTX_CBID_CORE2_). */
 enum { DOMAIN_START = 2, DOMAIN_END = 3, DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGISTER_A = 10, REGISTER_W = 11, CREATE_A = 12, CREATE_W = 13 };
+/* Types of the message of a range (nvtxMessageType_t). */
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE = 2, MESSAGE_REGISTERED = 3 };
-/* Deeper ranges are counted, not named. */
+/* Largest number of nested ranges of a thread whose names are kept; deeper ranges are only counted. */
 enum { DEPTH = 32 };
-/* Ranges started at a time; the id of one beyond them says so. */
+/* STARTED: largest number of started ranges that are kept at a time. The lowest NUMBER_BITS bits of an id are the
+ * number of its range, or NOT_KEPT. */
 enum { STARTED = 64, NOT_KEPT = 127, NUMBER_BITS = 7 };
-/* What the state of a started range is besides its id. */
+/* State of the place of a started range if it is not the id of the range: unused, or being changed. */
 enum { UNUSED = 0, CHANGING = 1 };
 
 typedef void (*nvtx_function)(void);

@@ -15,21 +15,26 @@
 #include "state.h"
 
 enum {
-    /* As Python itself writes at most. */
+    /* Largest number of frames, and of a string's characters, in the text of a stack: as in the text that Python itself
+     * writes. */
     MOST_FRAMES = 100,
     MOST_CHARACTERS = 500,
-    /* Frames of calls from C to Python are between the others, each with another one behind it. */
+    /* Largest number of frames that are visited. Frames of calls from C to Python are not written; each is followed by
+     * another frame. */
     MOST_STEPS = 2 * MOST_FRAMES,
-    /* Behind so much of a table of lines, a line is not looked for. */
+    /* Largest number of bytes of a table of lines that are searched. */
     MOST_OF_TABLE = 1 << 18,
-    /* No page is smaller. A part of one is read as a whole or not at all. */
+    /* Smallest size (bytes) of a page. A read within one page succeeds as a whole or not at all. */
     PAGE = 4096,
+    /* WINDOW: largest number of bytes of a window, which are read at a time. MOST_WINDOWS: largest number of windows
+     * that one system call fills. */
     WINDOW = 256,
-    /* Windows that are filled at once. */
     MOST_WINDOWS = 5,
 };
 
-/* The words of the table by the sections that are needed: a section begins with the size of its structure. */
+/* Positions of words in Python's table of offsets, a line for each section. VERSION and FREE_THREADED count from the
+ * begin of the table, the others from the begin of their section. The first word of a section is the size of its
+ * structure. */
 enum { VERSION = 1, FREE_THREADED = 2 };
 enum { THREAD_FRAME = 4 };
 enum { FRAME_PREVIOUS = 1, FRAME_CODE, FRAME_INSTRUCTION, FRAME_OWNER = 5 };
@@ -48,13 +53,15 @@ static const struct known_table {
     {0x030f, 22, 39, 47, 58, 86, 89},
 };
 
-/* Bits of the state of a string. */
+/* Bits in the state of a string (PyASCIIObject.state). */
 enum { STRING_KIND_SHIFT = 2, STRING_KIND_MASK = 7, STRING_COMPACT = 1 << 5, STRING_ASCII = 1 << 6 };
-/* Frames of owners from this one on have no code of the program: Python is called from C there. */
+/* Smallest owner of a frame that stands for a call from C to Python, and has no code of the program. */
 enum { OWNER_C = 3 };
-/* Bits of a reference to an object that say how it is counted. */
+/* Low bits of a reference to an object that say how the reference is counted; they are no part of the address. */
 static const uint64_t REFERENCE_TAGS = 3;
-/* How an entry of a table of lines says where its instructions come from; those below have the line before. */
+/* Codes of the entries of a table of lines. LINE_PLUS_0 to LINE_PLUS_2: the line of the entry before, plus 0 to 2.
+ * LINE_WITHOUT_COLUMNS, LINE_LONG: the difference to that line follows. LINE_NONE: no line. All smaller codes: the same
+ * line. */
 enum { LINE_PLUS_0 = 10, LINE_PLUS_2 = 12, LINE_WITHOUT_COLUMNS, LINE_LONG, LINE_NONE };
 
 /* A part of the process's memory as it was last read. */
@@ -118,6 +125,7 @@ int ss_learn_old_python(struct ss_python_layout *layout, const char *version)
 
 static const struct known_table *table_of(uint64_t version)
 {
+    /* Release level of Python's release candidates; structures of earlier releases may differ. */
     enum { FIRST_CANDIDATE = 0xc0 };
     for (size_t at = 0; at < sizeof KNOWN_TABLES / sizeof *KNOWN_TABLES; at++)
         if (version >> 16 == KNOWN_TABLES[at].version && (version & 0xf0) >= FIRST_CANDIDATE)
@@ -129,6 +137,7 @@ static const struct known_table *table_of(uint64_t version)
  * table is another one. */
 static int is_plausible(const unsigned char *table, const struct known_table *known, const struct ss_python_layout *of)
 {
+    /* Largest plausible size or offset (bytes) in a structure. */
     enum { LARGEST = 1 << 16 };
     uint64_t frame = word_of(table, known->frame), code = word_of(table, known->code);
     if (word_of(table, known->object) != 16 || of->type != 8 || of->bytes_size != 16 || of->bytes_text != 32)
@@ -313,6 +322,7 @@ static int64_t signed_number(struct reader *reader, struct window *window, uint6
 static int64_t line_in_table(struct reader *reader, struct window *window, uint64_t table, int64_t line,
                              uint64_t instruction)
 {
+    /* Bits in the first byte of an entry: its mark, the number of its instructions less 1, and its code. */
     enum { BEGINS_ENTRY = 0x80, COUNT_MASK = 7, FORM_SHIFT = 3, FORM_MASK = 15 };
     uint64_t size = pointer_at(reader, window, table + reader->layout->bytes_size);
     uint64_t at = table + reader->layout->bytes_text;

@@ -6,7 +6,7 @@
 
 #include "own_memory.h"
 
-/* Whether frames of an interpreter can be read by its table of offsets. */
+/* Whether an interpreter's frames can be read: yes; no, its table of offsets is unknown; no, it has no global lock. */
 enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
 /* Where the interpreter's structures have what is needed: the state of a thread, a frame, code, an object, a string of
  * bytes, a string; and the addresses of the types of three of them. */

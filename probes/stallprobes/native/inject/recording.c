@@ -25,7 +25,7 @@
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
-/* Time for callbacks in flight to return before CUPTI is released. */
+/* Time (ns) that callbacks in flight have to return before CUPTI is released. */
 enum { LAST_CALLBACKS_NS = 50000000 };
 
 static struct ss_cupti cupti;

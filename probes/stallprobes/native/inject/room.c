@@ -21,7 +21,7 @@
 #include "state.h"
 #include "threads.h"
 
-/* The kernel's files; tests have others. */
+/* Folders of the kernel's files; tests set other folders. */
 #ifndef SS_PROC
 #define SS_PROC "/proc"
 #endif
@@ -31,25 +31,29 @@
 
 enum {
     KIB = 1024,
-    /* A recording takes at most one of so many parts of what is free. */
+    /* Divisor of the free memory, and of the free space in the folder: a recording takes at most a quarter of each. */
     SHARE = 4,
+    /* Largest number of bytes that are read of a file, with the final zero. */
     TEXT = 8192,
-    /* Of what the file may take, one of so many parts is for what grows with the program: threads, histograms, stacks. */
+    /* Divisor of the file's size: a quarter, up to MOST_GROWING, is for what grows with the program (threads, stacks,
+     * ...). */
     GROWING = 4,
 };
 #define MIB ((uint64_t)KIB * KIB)
-/* Least and most bytes for what grows with the program. */
+/* Smallest and largest size (bytes) of what grows with the program. */
 #define LEAST_GROWING (3 * MIB)
 #define MOST_GROWING (64 * MIB)
-/* What a thread takes: its slot, histograms of some functions, a step of slow calls. */
+/* Assumed size (bytes) for a thread: its slot, histograms of some functions, and SS_SLOW_STEP slow calls. */
 #define THREAD_BYTES (96 * (uint64_t)KIB)
-/* More than a recording ever takes. */
+/* Limit (bytes) of the share of a recording, above the size of every recording. */
 #define MOST_SHARE (4096 * MIB)
+/* Size (bytes) of a GPU record in the file. */
 #define RECORD_BYTES (sizeof(struct ss_watch_record))
+/* Smallest size (bytes) of all buffers for CUPTI. */
 #define LEAST_BUFFERS (16 * (uint64_t)SS_BUFFER_BYTES)
-/* No limit is as large: the kernel writes one that is not set so. */
+/* Value (bytes) that stands for no limit. If a limit is not set, the kernel writes a larger number. */
 #define NO_LIMIT (UINT64_C(1) << 60)
-/* Address space for the stacks of the library's threads, and for what their C library takes with them. */
+/* Address space (bytes) for the stacks of the library's threads, and for what the C library takes for these threads. */
 #define STACKS (2 * SS_CUPTI_STACK + 2 * SS_SMALL_STACK + 2 * (uint64_t)KIB * KIB)
 
 struct ss_lack ss_lack;

@@ -16,14 +16,16 @@
 #include "threads.h"
 
 enum {
-    /* For so many times SAMPLE_NS a sample waits for a stack that costs more than may be spent; then it has none. */
+    /* Longest time, in multiples of SAMPLE_NS, for which a sample waits until its thread may spend time on a stack.
+     * After it, the sample is written without a stack. */
     MOST_DEFERRED = 64,
-    /* Of a long call, the last points alone have random distances. */
+    /* Number of the last sampling points of a long call that have random distances. */
     MOST_POINTS = 16,
-    /* Waits of which one is sampled, also where they are counted in a very short time. */
+    /* Largest number of waits of which one is sampled. The number follows from a rate that may be measured in a very
+     * short time. */
     MOST_WAITS = 1 << 16,
 };
-/* What is known of the space of the ring. */
+/* State of the space for the ring: not there, requested by a thread, or there. */
 enum { NONE, ASKED, READY };
 
 static uint32_t space;

@@ -34,6 +34,7 @@ void ss_forget_slots(void)
  * and would wait for each other in the kernel. */
 void ss_prepare_slots(uint32_t threads)
 {
+    /* Number of histograms of each thread that get space ahead. */
     enum { HISTOGRAMS_EACH = 2 };
     uint32_t number = 0, most = threads < SS_SLOTS ? threads : SS_SLOTS;
     while (number < most && !ss_give_space(SS_SLOTS_AT + number * (uint64_t)SS_SLOT_PITCH, offsetof(struct ss_slot, slow)))

@@ -24,11 +24,14 @@
 enum {
     /* MADV_POPULATE_WRITE, which older headers lack. */
     POPULATE_WRITE = 23,
-    /* Time (ms) until space is asked for again: after a lack of space, and after one that passes, as of descriptors. */
+    /* Time (ms) until space is requested again: LACK_MS after a lack of space, PASSING_MS after one that passes, as of
+     * descriptors. */
     LACK_MS = 1000,
     PASSING_MS = 10,
+    /* Number of tries of a request that is interrupted. */
     TRIES = 100,
 };
+/* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
 
 /* Most bytes that the file may take beside its rings, and those that were given to it. */

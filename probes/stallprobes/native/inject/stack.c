@@ -23,20 +23,24 @@
 #include "threads.h"
 
 enum {
-    /* Stacks that may be taken at a time; a thread that finds all in use takes none. */
+    /* Largest number of stacks that are taken at a time; a thread that finds all places in use takes no stack. */
     SCRATCHES = 4,
+    /* Largest number of places in the file that are searched for a stack. */
     MOST_SEARCHED = 64,
+    /* NT_GNU_BUILD_ID. */
     NOTE_BUILD_ID = 3,
-    /* Bytes of the notes of a library that are looked at: less than what a pipe takes at once. */
+    /* Largest number of bytes of a library's notes that are read; a pipe takes more at once. */
     MOST_NOTES = 1024,
-    /* Modules for which the file gets space at a time; a stack hardly adds more. */
+    /* Number of modules for which the file gets space at a time; a stack hardly adds more. */
     MODULES_AT_ONCE = 32,
-    /* The most time that a thread can save while no call is slow. */
+    /* Largest time (ns) for stacks that a thread saves up. */
     MOST_CREDIT_NS = 1000000,
-    /* The time that all threads of a process may spend once, so that a short program has stacks too. */
+    /* Time (ns) that all threads of a process together may spend on the first stacks, so that a short program has
+     * stacks too. */
     FIRST_CREDIT_NS = 2000000,
-    /* What the frames of Python for a thread's name may take, how often they are tried, and the time between two tries:
-     * all places for a stack may be in use, or Python may not know the thread. */
+    /* Limits for the stack of a thread's name. NAME_NS: time (ns) that the thread must have saved up. NAME_TRIES:
+     * number of tries. NAME_PAUSE_NS: pause (ns) between two tries: all places for a stack may be in use, or Python may
+     * not know the thread yet. */
     NAME_NS = 100000,
     NAME_TRIES = 8,
     NAME_PAUSE_NS = 10000000,
@@ -52,6 +56,7 @@ struct scratch {
     char text[sizeof ((struct ss_stack *)0)->text];
 };
 
+/* Bits of a shortcut that have the place of the stack. */
 static const uint64_t PLACE_MASK = 2 * SS_STACKS - 1;
 static struct scratch scratches[SCRATCHES];
 /* The hashes of the stacks in the file, at their places; 0 where there is none. */
@@ -191,6 +196,7 @@ void ss_begin_stacks(int forked)
 
 static int add_frame(void *context, void *user)
 {
+    /* _URC_NO_REASON and _URC_END_OF_STACK. */
     enum { CONTINUE = 0, END_OF_STACK = 5 };
     struct scratch *stack = user;
     uintptr_t address = address_in(context);

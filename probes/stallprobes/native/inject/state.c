@@ -92,7 +92,7 @@ void ss_begin_exit(void)
 /* The next name in a folder; NULL behind the last one, and without a folder. */
 const char *ss_next_name(struct ss_listing *listing)
 {
-    /* struct linux_dirent64 */
+    /* Offsets (bytes) in struct linux_dirent64. */
     enum { LENGTH_AT = 16, NAME_AT = 19 };
     uint16_t length;
     if (listing->at >= listing->bytes) {

@@ -12,13 +12,13 @@
 
 /* The library's code runs inside callbacks of the program's own calls: it makes no CUDA call and takes no lock. */
 
-/* What the driver, NVTX and the program's profiler call; the program sees nothing else. */
+/* Attribute of a function that the driver, NVTX or the program's profiler calls; the program sees no other function. */
 #define SS_SHOWN __attribute__((visibility("default")))
 
 /* Flags of memfd_create, which older headers lack. */
 enum { MEMFD_CLOEXEC = 1, MEMFD_SEALABLE = 2 };
 
-/* Whether this process records. A forked process begins with SS_FORKED. */
+/* State of the recording of this process: not begun in a forked process, opening its file, recording, or off. */
 enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
 
 struct ss_private {

@@ -28,6 +28,7 @@ void ss_wake(uint32_t *word)
  * kept on one CPU, which it needs. */
 static void leave_cpu(void)
 {
+    /* SCHED_OTHER, SCHED_FIFO and SCHED_RR. */
     enum { NORMAL = 0, FIRST_COME = 1, ROUND_ROBIN = 2 };
     unsigned long all[128] = {0}, own[128];
     long policy = syscall(SYS_sched_getscheduler, 0);

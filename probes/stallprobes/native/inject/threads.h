@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Stacks (bytes) of the library's threads: of those that call CUPTI, as large as Java's, whose threads do so too, and of the
- * others. */
+/* Sizes (bytes) of the stacks of the library's threads. SS_CUPTI_STACK: of threads that call CUPTI, as large as in
+ * Java, whose threads call CUPTI too. SS_SMALL_STACK: of all other threads. */
 enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
 int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);

@@ -23,58 +23,67 @@
 #include "state.h"
 #include "windows.h"
 
+/* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
 
-/* The shortest window; a benchmark has more switches. */
+/* Shortest window (ms); a benchmark sets less, to have more switches. */
 #ifndef SS_LEAST_WINDOW_MS
 #define SS_LEAST_WINDOW_MS 60
 #endif
 
 enum {
-    /* How often a program without windows is looked at, and when first: records come a flush after their work. A program
-     * that is attached for seconds would have all of its records on for the first of them otherwise. */
+    /* LOOK_MS: period (ms) of the looks at a program without windows. FIRST_LOOK_MS: time (ms) until the first look, as
+     * records come a flush (100 ms) after their work. With a later first look, a program that is attached for seconds
+     * would have all its records on in the first second. */
     LOOK_MS = 1000,
     FIRST_LOOK_MS = 250,
-    /* The slowdowns that are known: of the last minute or two. Below LEAST_KNOWN they show nothing. */
+    /* KNOWN: number of kept slowdowns, those of the last minute or two. LEAST_KNOWN: smallest number that is used. */
     KNOWN = 64,
     LEAST_KNOWN = 6,
-    /* What CUPTI takes for the two callbacks of a call, beside what the library takes (H200s: 0.1 to 0.33 us). */
+    /* Time (ns) that CUPTI takes for a call's two callbacks, beside the library's own time (H200s: 0.1 to 0.33 us). */
     DISPATCH_NS = 200,
-    /* Calls in a window, below which it shows nothing. */
+    /* Smallest number of calls in a window from which their rate is used. */
     LEAST_CALLS = 50,
-    /* How long a profiler of the program waits for a switch to end. */
+    /* Longest wait (ms) of a profiler of the program for the end of a switch. */
     STOP_MS = 1000,
-    /* How long calls that began without callbacks have to return before records are on. One may take longer, during which
-     * a switch has crashed CUPTI 13.0: with that, all calls are followed. */
+    /* Time (ms) between switching callbacks on and switching records on, in which calls that began without callbacks
+     * return. A switch during a longer call has crashed CUPTI 13.0, with which callbacks therefore stay on
+     * (QUIET_VERSION). */
     RESUME_MS = 50,
-    /* Windows with records are SETTLINGS times as long as it takes until all work in them is recorded: then most of their
-     * time is known, and there are as many as the budget allows. Where callbacks go off, each costs RESUME_MS of these. */
+    /* Length of the shorter one of two neighboring windows. SETTLINGS: usual length, in multiples of the time until all
+     * work in a window is recorded: most of the time is then known. LEAST_QUIET_MS: smallest length (ms) if callbacks
+     * go off, which costs RESUME_MS in each window. MOST_WINDOW_MS: largest length (ms). */
     SETTLINGS = 4,
     LEAST_QUIET_MS = 100,
     MOST_WINDOW_MS = 200,
-    /* The length of the first window of a program that is attached. */
+    /* Length (ms) of the first window of a program that is attached. */
     FIRST_WINDOW_MS = 200,
+    /* First version of CUPTI (13.1) with which callbacks go off. */
     QUIET_VERSION = 130100,
-    /* How often calls in flight may prevent that callbacks go off, as in a loop of queries, before all calls are followed. */
+    /* Number of times that calls in flight may prevent that callbacks go off, as in a loop of queries; then they stay
+     * on. */
     MOST_FAILURES = 3,
-    /* When a switch is tried again that a call prevented: a thread that copies into pageable memory, copy after copy, is
-     * outside calls for a millisecond now and then. */
+    /* Pause (ms) before a switch that a call in flight prevented is tried again. A thread that copies into pageable
+     * memory, copy after copy, is outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
 };
-/* Below this, records are always on: the program would not notice. */
+/* Largest cost (share of the time) with which records are always on: the program would not notice the cost. */
 #define LEAST_COST 0.01
-/* For less of the time they would show nothing, for more their cost would not be measured. */
+/* Smallest and largest share of the time with records on: with less they would show nothing, with more their cost could
+ * not be measured. */
 #define LEAST_SHARE 0.05
 #define MOST_SHARE 0.9
+/* Largest cost (share of the time) of records that is assumed. */
 #define MOST_COST 0.9
-/* The part of the budget above which callbacks of frequent calls are off in windows without records. */
+/* Largest share of the budget that callbacks may cost before those of frequent calls go off in windows without
+ * records. */
 #define QUIET_FROM 0.5
-/* Of sums over windows, what is kept when one is added. */
+/* Factor on the sums over earlier windows when a window is added, so that earlier windows count less. */
 #define KEPT 0.8
-/* Who may switch: the thread that does, when it is free. */
+/* State of the switching: free for the thread that switches, in progress, or stopped. */
 enum { FREE, SWITCHING, STOPPED };
 
-/* What is on in a window. */
+/* What is recorded in a window: all calls, all calls and GPU work, or calls that are not frequent. */
 enum { NOTHING_MORE, RECORDS, QUIET };
 
 uint64_t ss_unsettled_since = UINT64_MAX;

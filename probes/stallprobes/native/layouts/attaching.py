@@ -36,10 +36,10 @@ CUPTI_TEXT = 1024
 
 
 class ControlState(IntEnum):
-    """State of the library: it sleeps, begins to record, records, or ends that.
+    """State of the library: it sleeps, begins to record, records, or ends a recording.
 
-    FAILED: it sleeps, since recording could not begin, for the reason in ``recording`` and ``code``; where there is no
-    file (WatchState.STARTING), for that in ``lack``.
+    FAILED: the library sleeps, since a recording could not begin. The reason is in ``recording`` and ``code``, or in
+    ``lack`` if there is no file (WatchState.STARTING).
     """
 
     ASLEEP = 0

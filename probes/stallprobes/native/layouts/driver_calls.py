@@ -58,8 +58,8 @@ class CallKind(IntEnum):
 class Waits(IntEnum):
     """Which work of the GPU a function waits for before it returns.
 
-    ``STREAM``: a stream's. ``CONTEXT``: the context's. ``EVENT``: what an event stands for. ``COPY``: its own copy, if
-    that blocks. ``MAYBE``: work of the context, in some cases.
+    ``STREAM``: work of a stream. ``CONTEXT``: work of the context. ``EVENT``: work before an event. ``COPY``: its own
+    copy, if the copy blocks. ``MAYBE``: work of the context, in some cases.
     """
 
     NOTHING = 0

@@ -231,9 +231,9 @@ class LossKind(IntEnum):
 class Flag(IntEnum):
     """A bit of the header's flags.
 
-    NO_STACKS: the user wants none. NATIVE_STACKS, PYTHON_STACKS: which frames the library can record. FREE_THREADED:
-    those of Python are not read since it has no global lock. LATE: the recording began while the program ran. GRAPHS:
-    work of the GPU was not recorded while the program instantiated graphs again and again.
+    NO_STACKS: the user wants no stacks. NATIVE_STACKS, PYTHON_STACKS: the library can record such frames.
+    FREE_THREADED: Python has no global lock, so its frames are not read. LATE: the recording began while the program
+    ran. GRAPHS: GPU work was not recorded while the program instantiated graphs again and again.
     """
 
     CALLS_ONLY = 1
@@ -262,7 +262,7 @@ class CallFlag(IntEnum):
 
 
 class BlockState(IntEnum):
-    """Writer of a block of the log: the next thread that needs a block, or the thread that fills it."""
+    """State of a block of the log: free, or owned by the thread that fills it."""
 
     FREE = 0
     OWNED = 1

@@ -28,7 +28,7 @@ DIRECT_SHARE = 0.5
 # of the call if the event only happened at the same time. The share is larger than DIRECT_SHARE, since overlap in time
 # is weaker evidence than records that show the wait.
 OVERLAP_SHARE = 0.8
-# Largest distance (ns) between the ends of a call and of a simultaneous event that may have held it up.
+# Largest distance (ns) between the ends of a call and of a simultaneous event that may have held up the call.
 SAME_END_NS = 50_000
 # Longest time (ns) by which a call may end after what it waited for: a call of another thread, or GPU work that freed a
 # place in the launch queue. The waiting thread has to wake up, which took 60 to 350 µs in launches beside pageable

@@ -52,7 +52,7 @@ class Behind:
     functions: tuple[str, ...] = ()
 
 
-# Empty result of the search: no other stream is known for which the call waits, and no call that holds its own stream.
+# Empty result of the search: the call waits for no other known stream, and no known call holds the call's own stream.
 NOTHING_BEHIND = Behind()
 
 

@@ -79,8 +79,8 @@ LEAST_FITTING = 8
 # Limit (ns) with two uses. Neighbouring clock offsets that are possible form one span if they differ by at most this
 # much. If any span is then wider than this, the offset is too uncertain, and none is chosen.
 WIDEST_NS = 200_000
-# A clock offset fits a number of begins and ends of work. A span of possible offsets is a candidate beside the best
-# span if it fits fewer by less than the larger of two limits. LEAST_WORSE: number of begins and ends.
+# A clock offset fits a number of begins and ends of work. Offsets that fit nearly as many as the best offset are
+# possible too. The difference must be less than the larger of two limits. LEAST_WORSE: number of begins and ends.
 # LEAST_WORSE_SHARE: share of all begins and ends.
 LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
 # Clock offsets are compared by their lags (times from a context switch to its work). The offset with the smallest

@@ -10,9 +10,9 @@ from stallprobes.native.layouts.driver_calls import HostTask
 
 
 class WaitCause(StrEnum):
-    """What a slow call waited for, in order of evidence: the value in JSON, and the clause of a sentence.
+    """What a slow call waited for, the strongest evidence first: its value in JSON, and its words in a sentence.
 
-    ``watch/causes`` has the rules by which each is found.
+    ``watch/causes`` has the rules for each cause.
     """
 
     clause: str

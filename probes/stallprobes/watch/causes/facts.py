@@ -55,8 +55,8 @@ _OVERHEADS = {
 # A call's stream may wait for other streams. This is the largest number of slow calls in a reading for which those
 # other streams are searched. The limit saves time: each search reads all calls that order streams.
 MOST_FOLLOWED = 256
-# A call that makes a stream wait for an event or a host function explains a later call that waits for this stream. It
-# must have begun at most this time (ns), plus the duration of the later call, before the later call began.
+# A call that makes a stream wait for an event or a host function can explain a later call that waits for this stream.
+# This is the longest time (ns) between the begins of the two calls, in addition to the duration of the later call.
 HOLDS_NS = 10_000_000
 # Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
 # ``parts``, which say how much of a call's wait each cause explains.

@@ -26,8 +26,8 @@ RECORDED: tuple[Rule, ...] = (
     # What the calls say of the order of streams.
     gpu.FOLLOWED, gpu.MANY_IN_FRONT,
 )  # fmt: skip
-# Rules for calls that RECORDED leaves without a cause. GPU work was recorded during these calls, so that work without a
-# record did not happen. The first rule that holds gives the cause.
+# Rules for calls that RECORDED leaves without a cause, if all GPU work during the call was recorded. The first rule
+# that holds gives the cause.
 BESIDE: tuple[Rule, ...] = (
     # What happened at the same time, the strongest evidence first.
     gpu.EVENT_OF_NEIGHBOUR, *map(other_threads.other_thread, other_threads.CAUSES), gpu.NEIGHBOUR,

@@ -22,10 +22,10 @@ Gains = Mapping[Bound, float]
 _COPIES = NUMBERS[Part.COPIES]
 # Columns of all time in copies: without kernels, and beside kernels.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# If the host (or the GPU) is busy for at least this share of the time, it counts as never waiting for the other side.
-# Then all work of the busy side counts for a gain (time that the program would save without a cause), since less work
-# would shorten the program. Below this share, work of one side mostly does not count while the other side works too:
-# without such work, the first side would only wait longer.
+# Share of busy time from which on the host counts as never waiting for the GPU, or the GPU as never waiting for the
+# host. Less work of this busy side always shortens the program, so all of its work counts for a gain (time that the
+# program would save without a cause). With a smaller share, work that both do at the same time mostly does not count:
+# without that work, the one would wait longer for the other.
 _NEVER_WAITS = 0.95
 # A gain is computed in two ways: from the sums of all bins of time, and as the mean of the gains of the bins. A
 # difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
@@ -38,11 +38,11 @@ _LEAST_FREES = 0.1
 # is at least this share of the time for which the sequence sleeps for data. Another thread counts as the cause of
 # sleep for a thread if its time on a CPU is at least this share of that sleep.
 _LEAST_BUSY = 0.5
-# A child process counts as preparing a sequence's data only if the sequence sleeps for data from outside the process,
-# or for data that another thread hands over, for at least this share of the time. The same limit is used for two more
-# rules on the price of waits for the GPU. The waits may cost nothing if the sleep for such data, for another thread and
-# for the interpreter lock adds up to this share. The waits may cost more, because the sequence could sleep less without
-# them, if the sleep for another thread has this share.
+# Smallest share of the time that a sequence must sleep for three rules. First rule: a child process counts as preparing
+# data only if the sequence sleeps this long for data from outside the process, or for data that another thread hands
+# over. Second rule: the price of waits for the GPU may be 0 if the sequence sleeps this long in all for data from
+# outside, for another thread and for the interpreter lock. Third rule: the price may be higher if the sequence sleeps
+# this long for another thread, since this sleep could be shorter without the waits.
 LEAST_OUTSIDE = 0.02
 # A child process, or another thread, limits the program if it has a CPU for at least this share of the time, even if
 # the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """What an instant of a sequence's wall time on a GPU is; each instant is one. The values are those of JSON.
+    """Part of a sequence's wall time on a GPU; each instant belongs to one part. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. ``BETWEEN`` and those
-    from ``QUEUED`` on are parts of gaps, each of which ends with the next operation of the sequence on the GPU.
+    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. ``BETWEEN``, and
+    ``QUEUED`` and all parts after it, are parts of gaps. A gap ends with the next operation of the sequence on the GPU.
     """
 
     KERNELS = "kernels"

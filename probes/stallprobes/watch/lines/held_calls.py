@@ -23,8 +23,8 @@ _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5
 # A function in one thread holds up calls of other threads under two conditions. _LEAST_HELD: smallest number of long
-# calls that its calls cover. _LEAST_RATIO: smallest ratio of two shares of long calls: that among calls that begin
-# during its calls, and that among other calls.
+# calls that its calls cover. _LEAST_RATIO: factor by which long calls must be more frequent among the calls that begin
+# during its calls than among all other calls.
 _LEAST_HELD, _LEAST_RATIO = 3, 10
 # Largest numbers of calls in a reading that are compared: the longest calls. _MOST_LONG: long calls. _MOST_HOLDING:
 # calls of other threads that may hold them up.

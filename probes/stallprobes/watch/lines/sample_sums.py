@@ -24,8 +24,8 @@ from stallprobes.watch.reading.process import CallBatch, SampleBatch
 # functions show which calls give a library's own threads their work. _MOST_ENTERED: largest number of pairs (call stack
 # of a thread, function in another thread) that have a sum.
 _MOST_ENTERED = 4096
-# Longest time (ns) that a sample may stand for. A larger value is replaced by this value, so that sums stay within 64
-# bits.
+# Longest time (ns), and largest number of calls in thousandths, that a sample may stand for. A larger product of
+# sampled numbers is replaced by this value, since it may not fit into 64 bits.
 _MOST_NS = 2.0**55
 
 

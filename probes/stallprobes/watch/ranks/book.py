@@ -51,8 +51,8 @@ _MOST_BEHIND_NS = 15_000_000_000
 _COUNT_PERIOD_NS = 900_000_000
 # Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
 MOST_WAITS = 1 << 15
-# Longest pause, in updates of the analysis of ranks, before a series of collectives without partners is matched
-# again. The pause doubles with each attempt.
+# Longest pause, in updates of the analysis of ranks, before a series of collectives without partners, or a
+# communicator, is matched again. The pause doubles with each attempt.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair of ranks. WAITS: time (ns) of waits while no other kernel runs. ROUNDS: number of rounds
 # with a wait. WAITS_OF_PARTS: time (ns) of waits in rounds for which the parts of the time are known. A column for each

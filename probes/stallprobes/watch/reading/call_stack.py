@@ -22,7 +22,7 @@ _LIBRARY_FILE = re.compile(
 )
 # Modules between a program's call and the driver.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
-# Modules of the Python interpreter, and those through which it calls C functions.
+# Modules of the Python interpreter, and modules through which the interpreter calls C functions.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
 # Modules of the C and C++ libraries, and the dynamic linker.
 _RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")

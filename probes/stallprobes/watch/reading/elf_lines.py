@@ -18,8 +18,8 @@ from stallprobes.foreign_text import printable
 
 # Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
-# Largest number of folders in a unit of a line table, and also the largest number of files. A unit with more folders is
-# rejected as damaged. So is a unit with more files in version 5; in versions 2 to 4, the further files are left out.
+# Largest number of folders, and of files, in a unit of a line table. A unit with more folders is rejected as damaged.
+# With more files, a unit of version 5 is rejected too; in versions 2 to 4, the further files are left out.
 MAX_NAMES = 1 << 16
 # Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
 _ADDRESS_BYTES = 8

@@ -71,7 +71,7 @@ MOST_IN_BUCKET = 2**48
 MOST_IN_RECORD = 2**45
 # Number of samples at the end of the ring that threads may still be writing during a reading.
 _OPEN_SAMPLES = 16
-# Longest time (ns) that a sample may stand for: a year, so that the sum over a ring stays within 64 bits.
+# Longest time (ns) that is accepted for a sample: a year. A real sample stands for less.
 MOST_OF_SAMPLE = 2**55
 # Layout of the first bytes of a file: magic number and version.
 _BEGINNING = struct.Struct("<QI")

@@ -27,14 +27,14 @@ MAX_DATA_BYTES = 256 << 20
 
 
 class ParserRequest(IntEnum):
-    """What is asked for."""
+    """Kind of a request to the parser process: demangled names, or places in the code of a file."""
 
     NAMES = 1
     FILE = 2
 
 
 class FileAnswer(IntEnum):
-    """What became of a file: its code was read, it cannot be (as it is none, or of another build), it is too large."""
+    """Result for a file: its code was read, it has no readable code or is of another build, or it is too large."""
 
     READ = 1
     NOT_READABLE = 2

@@ -40,7 +40,7 @@ NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
 _MAX_DESCRIPTORS = 4
 # Operations of prctl(2).
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
-# Largest number of the capabilities that the parser process drops.
+# Highest number of a capability that the parser process drops: a set of capabilities has 64 bits.
 _LAST_CAPABILITY = 63
 # Header of capset(2): version 3, this thread.
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)

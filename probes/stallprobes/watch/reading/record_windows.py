@@ -13,7 +13,7 @@ from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
 # Time (ns) that stands for "not known yet". It is used for the end of the present span (with or without records), and
-# for the time from which on no work that was submitted without records can still run.
+# for the time at which all work that was submitted without records has ended.
 NEVER = int(np.iinfo(np.int64).max)
 
 
