@@ -8,7 +8,7 @@ origin, which need not have a text.
 from __future__ import annotations
 
 # Exit code of the process for invalid usage, and for a file that cannot be read or written. The command line itself
-# defines 1 (regression) and 130 (interrupted).
+# defines the other codes: 1 (regression), 5 (damaged recording) and 130 (interrupted).
 EXIT_USAGE = 2
 # Exit code of the process when no usable GPU was found.
 EXIT_NO_GPU = 3

@@ -2,9 +2,10 @@
  *
  * PARTS names phases, as "base:1.5;sub:1;calls:1.5;off:1;records:2", each with its seconds. A thread of its own goes
  * through them once the program has made the file READY, writes to stderr when each began, and ends the process. base:
- * nothing yet; sub: subscribed; waits, calls: callbacks of the functions that wait, of all that can block; records, kN:
- * activity kinds of watch, or kind N; off: nothing enabled; unsub: unsubscribed. A comma joins parts. EARLY=N enables
- * kind N before the program runs.
+ * nothing yet; sub: subscribed; waits, calls: callbacks of the functions that wait, of all that can block; clock, buffers:
+ * a clock and buffers for records are registered; records, kN: activity kinds of watch, or kind N, without a
+ * subscription where there was none; off: nothing enabled; unsub: unsubscribed; final: CUPTI is finalized. A comma joins
+ * parts. EARLY=N enables kind N before the program runs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,6 +46,7 @@ static int (*subscribe)(void **, void *, void *), (*unsubscribe)(void *);
 static int (*enable_callback)(uint32_t, void *, int, uint32_t);
 static int (*callback_name)(int, uint32_t, const char **), (*set_timestamps)(void *), (*set_buffers)(void *, void *);
 static int (*enable_kind)(int), (*disable_kind)(int), (*flush)(uint32_t), (*next_record)(uint8_t *, size_t, uint8_t **);
+static int (*finalize)(void);
 static void *subscriber;
 /* Which calls had a callback, by their correlation, and the records of each phase whose call had one, or none. */
 static uint8_t called[IDS];
@@ -52,7 +54,7 @@ static uint64_t begins[PHASES];
 static long with_call[PHASES], without_call[PHASES];
 static int phases;
 static uint32_t waiting[FUNCTIONS], blocking[FUNCTIONS];
-static int waiting_count, blocking_count, callbacks_on;
+static int waiting_count, blocking_count, callbacks_on, has_clock, has_buffers;
 static uint64_t kinds_on;
 
 static uint64_t now(void)
@@ -102,10 +104,10 @@ static void load(const char *name, void *function, void *library)
     memcpy(function, &found, sizeof found);
 }
 
-static void connect(void)
+static void load_cupti(void)
 {
-    static const char *const parts[] = {"cuLaunch", "cuMem", "Synchronize", "cuEvent", "cuStream", "cuCtxCreate",
-                                        "cuCtxDestroy", "cuModule", "cuLibrary", "cuGraph", "cuFuncLoad"};
+    if (subscribe)
+        return;
     const char *path = getenv("CUPTI");
     void *library = dlopen(path && *path ? path : "libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -122,12 +124,19 @@ static void connect(void)
     load("cuptiActivityDisable", &disable_kind, library);
     load("cuptiActivityFlushAll", &flush, library);
     load("cuptiActivityGetNextRecord", &next_record, library);
+    load("cuptiFinalize", &finalize, library);
+}
+
+static void connect(void)
+{
+    static const char *const parts[] = {"cuLaunch", "cuMem", "Synchronize", "cuEvent", "cuStream", "cuCtxCreate",
+                                        "cuCtxDestroy", "cuModule", "cuLibrary", "cuGraph", "cuFuncLoad"};
+    if (subscriber)
+        return;
     if (subscribe(&subscriber, (void *)on_call, NULL)) {
         fprintf(stderr, "CUPTI is taken\n");
         _exit(1);
     }
-    set_timestamps((void *)now);
-    set_buffers((void *)give_buffer, (void *)take_buffer);
     for (uint32_t number = 1; number < FUNCTIONS; number++) {
         const char *name = NULL;
         if (callback_name(DRIVER, number, &name) || !name)
@@ -140,6 +149,14 @@ static void connect(void)
                 break;
             }
     }
+}
+
+static void register_records(int clock, int buffers)
+{
+    if (clock && !has_clock++)
+        set_timestamps((void *)now);
+    if (buffers && !has_buffers++)
+        set_buffers((void *)give_buffer, (void *)take_buffer);
 }
 
 static void switch_callbacks(int wanted)
@@ -172,14 +189,20 @@ static void apply(char *words)
     uint64_t kinds = 0;
     if (!strcmp(words, "base"))
         return;
-    if (!subscriber)
-        connect();
-    if (!strcmp(words, "unsub")) {
+    load_cupti();
+    if (!strcmp(words, "unsub") || !strcmp(words, "final")) {
         switch_kinds(0);
-        flush(1);
-        unsubscribe(subscriber);
+        if (!strcmp(words, "final"))
+            finalize();
+        else if (subscriber)
+            unsubscribe(subscriber);
+        /* A later phase may subscribe again. */
+        subscriber = NULL;
+        waiting_count = blocking_count = callbacks_on = has_clock = has_buffers = 0;
         return;
     }
+    if (strcmp(words, "clock") && strcmp(words, "buffers") && *words != 'k')
+        connect();
     for (char *rest = NULL, *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         if (!strcmp(word, "waits"))
             callbacks = 1;
@@ -188,11 +211,15 @@ static void apply(char *words)
         else if (!strcmp(word, "records"))
             for (size_t at = 0; at < sizeof watched_kinds / sizeof *watched_kinds; at++)
                 kinds |= UINT64_C(1) << watched_kinds[at];
+        else if (!strcmp(word, "clock") || !strcmp(word, "buffers"))
+            register_records(*word == 'c', *word == 'b');
         else if (*word == 'k')
             kinds |= UINT64_C(1) << atoi(word + 1);
     }
     if (callbacks != callbacks_on)
         switch_callbacks(callbacks);
+    if (kinds)
+        register_records(1, 1);
     switch_kinds(kinds);
 }
 
@@ -222,7 +249,7 @@ static void *phases_thread(void *unused)
         begins[phases] = now();
         fprintf(stderr, "PHASE %llu\n", (unsigned long long)begins[phases]);
         phases++;
-        if (subscriber && !flushes)
+        if (kinds_on && !flushes)
             flushes = !pthread_create(&thread, NULL, flushing_thread, NULL);
         usleep((useconds_t)(seconds * 1e6));
     }
@@ -240,7 +267,9 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
 {
     pthread_t thread;
     if (getenv("EARLY")) {
+        load_cupti();
         connect();
+        register_records(1, 1);
         switch_kinds(UINT64_C(1) << atoi(getenv("EARLY")));
     }
     return !pthread_create(&thread, NULL, phases_thread, NULL);

@@ -117,9 +117,9 @@ def _started(times: SequenceTimes, one: Call) -> int:
 
 
 def _waits_next(times: SequenceTimes, one: Call) -> bool:
-    """Whether the thread's next call that does not allocate or free waits, or is a copy that blocks, soon."""
+    """Whether the thread's next call that does not allocate, free or submit waits, or is a copy that blocks, soon."""
     later = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
-    later = [each for each in later if _CAUSES.get(each.kind) not in _ALLOCATION]
+    later = [each for each in later if _CAUSES.get(each.kind) not in _ALLOCATION and each.kind is not CallKind.SUBMITS]
     following = min(later, key=lambda each: each.begin, default=None)
     if following is None or following.kind not in (CallKind.WAITS, CallKind.COPIES):
         return False

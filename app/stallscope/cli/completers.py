@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Completion type by which click asks the shell to complete file names.
 FILE_TYPE = "file"
-# Word that the shell completes: --reference none compares with no reference, and --fail-on none lets no result
-# count as a failure.
+# Value of two options: --reference none compares with no reference, and --fail-on none lets no result count as a
+# failure.
 NONE = "none"
 
 

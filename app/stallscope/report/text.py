@@ -15,8 +15,8 @@ from stallscope.report.table import Run, Table, TableColumn, TableRow
 PARAGRAPH_WIDTH = 120
 # Smallest width (columns) for which reports are laid out; a narrower terminal wraps their lines itself.
 NARROWEST = 40
-# Width (columns) of a report to a file, to a pipe or to a terminal of unknown width, unless COLUMNS is set. Nearly
-# every terminal has room for it.
+# Width (columns) of a report to a file, to a pipe or to a terminal of unknown width, unless COLUMNS is set, and of the
+# demo's results on the clipboard. Nearly every terminal has this width.
 USUAL_WIDTH = 80
 # Number of spaces before the rest of a folded line of code.
 CODE_FOLD = 4

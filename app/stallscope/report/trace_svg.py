@@ -20,7 +20,8 @@ NARROWEST = 800
 # Sizes (pixels) in a trace's SVG image. _MARGIN: width of the image's margin. _ROW, _BAR, _LINE: heights of a row, of a
 # bar in a row, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
-# Width (pixels) of a letter in the font of a trace's SVG image; the room for labels is computed with it.
+# Width (pixels) of a letter in the font of a trace's SVG image. The places of labels, and the room for labels, are
+# computed with it.
 _LETTER = 7.23
 # Largest width (pixels) of a letter, for folding text and for the background of text: some renderers draw letters wider
 # than _LETTER.

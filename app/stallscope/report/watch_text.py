@@ -70,8 +70,8 @@ from stallscope.report.text import TextWriter
 
 # Largest width (columns) of a program's command line as the title of its report.
 _LONGEST_TITLE = 100
-# Largest number of headlines in the report of watch, for each of: threads, sequences (threads that take turns to call
-# the driver), processes and MPI ranks.
+# Largest number in the report of watch, for each of: headlines of threads, headlines of MPI ranks, processes, sequences
+# (threads that take turns to call the driver) of a process, and costs of watching.
 _MOST_HEADLINES = 5
 # Largest width (columns) of the bar that shows into which parts a sequence's time is divided.
 _WIDEST_BAR = 80
@@ -87,7 +87,7 @@ _MOST_HOLDING = 3
 # of the program's costly source lines. The first source line is always listed. With this limit, a report on a single
 # sequence fits a screen of 40 lines.
 _ROOM_OF_LINES = 16
-# Smallest share (0 to 1) of its time that a thread must have lost to slow calls to get a headline. If no thread has
+# Smallest share (0 to 1) of a thread's time lost to slow calls at which the thread gets a headline. If no thread has
 # lost this share, only the thread with the largest share gets a headline.
 _LEAST_SHARE = 0.005
 # Columns of the table of causes.

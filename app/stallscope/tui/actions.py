@@ -41,7 +41,7 @@ _STEPS = {
     ("demo_back", "demo_next"): "demo_step",
     ("demo_page_up", "demo_page_down"): "focus_row",
 }
-# Second action of each pair of opposite actions, by the first one. The help has one line for both.
+# Second action of each pair of opposite actions, by the first one. The help has one line for the two actions of a pair.
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},
     "check_up": "check_down",
@@ -50,7 +50,7 @@ _PAIRS = {
     "trace_page_left": "trace_page_right",
     "all_off": "all_on",
 }
-# Method call for each action whose method is not called action_NAME.
+# Method call for each action whose method is not called action_NAME. Actions that open a screen are not listed.
 _CALLS = {
     **{name: f"{method}({by})" for pair, method in _STEPS.items() for name, by in zip(pair, (-1, 1), strict=True)},
     "check_up": "check_move(-1, 0)",
@@ -69,7 +69,8 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
-# Actions that run at once: they need no data of their screen. All other actions wait until the screen has its data.
+# Actions that run at once: they need no data of their screen. Actions that open a screen run at once too. All other
+# actions wait until the screen has its data.
 _AT_ONCE = frozenset(
     {
         *("theme", "help", "quit", "screenshot", "restart", "go_back", "next_view", "previous_view"),
@@ -79,7 +80,8 @@ _AT_ONCE = frozenset(
     }
 )
 
-# Texts in the help for actions whose title is too short to explain them.
+# Texts of actions in the help in place of their titles: the title is too short to explain the action, or the line is
+# for the two actions of a pair.
 _WORDS = {
     "all_off": "all off, all on",
     "remedy": "measure a remedy",
@@ -222,13 +224,13 @@ _VIEWS = (
     _added("timeline", "g", "timeline", "See host calls, GPU work and contexts on one axis.", 10, opens_screen=True),
     _added("processes", "P", "processes", "List the processes on the GPUs; attach one.", 18, True, opens_screen=True),
 )
-# Actions of the group "go to" of every screen.
+# Actions of the group "go to", on every screen except the demo.
 _GO_TO = _in(Group.GO_TO, _BACK, *_VIEWS)
 # Rank of the help key in the key bar, which shows low ranks first and leaves out high ranks on a narrow screen.
 HELP_RANK = 3
 _HELP = Action("help", "question_mark", "help", "Show all keys and explain the screen.", HELP_RANK)
 _QUIT = Action("quit", "q", "quit", "Quit. The engine ends and releases everything on the GPU.", 2)
-# Actions of every screen.
+# Actions of every screen, except that the screens watch and processes have quit actions of their own.
 _EVERYWHERE = (
     _HELP,
     _QUIT,
@@ -238,7 +240,7 @@ _EVERYWHERE = (
 _COPY = Action("copy", "y", "copy report", "Copy a text report of the view to the clipboard.", 16)
 _RESTART = Action("restart", "R", "restart", "Restart the engine.", 14, True)
 _ALL_OFF = Action("all_off", "x", "all off", "Switch all aggressors off.", 6, True)
-# Actions that the screens with probes share, except the actions that open another view.
+# Actions of the group "other" that the monitor and the timeline share.
 _PROBE_SCREEN_ACTIONS = (_COPY, _RESTART, *_EVERYWHERE)
 # Description of the key that selects the victim with the worst stall.
 _WORST = "Show the victim that stalls worst, and follow the stall: until a row is selected, whichever victim stalls."
@@ -457,7 +459,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
-# Names of the monitor's actions that the demo has too.
+# Names of the monitor's actions that the demo has too, besides _RESTART and _EVERYWHERE.
 _DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     *_in(
@@ -484,8 +486,8 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "processes": PROCESSES_ACTIONS,
     "demo": DEMO_ACTIONS,
 }
-# Title of each screen in the help and in the list of views on the screen's first line. The list does not contain the
-# demo, so that only the help has the demo's title.
+# Title of each screen in the help, in the list of views on the screen's first line, and in messages that name a view.
+# The demo is no view, so its title is only in the help.
 TITLES: Mapping[str, str] = {
     "monitor": "Live",
     "patterns": "Patterns",

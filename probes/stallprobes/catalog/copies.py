@@ -53,13 +53,14 @@ MAP_PRIVATE_ANONYMOUS = 0x22
 ERROR_NOT_READY = 600
 # Duration (ns) of the kernel that stands for a reduction, whose result is read back.
 REDUCTION_NS = 5 * MS
-# Size (bytes) of the result of a reduction. A program reads the result back and decides by it how to continue.
+# Size (bytes) of a copied scalar: the result of a reduction, which a program reads back and by which it decides how to
+# continue; the argument of a reduction; and the data of the gated copy in streams.py.
 SCALAR_BYTES = 4
 
 # Hardware that the read-back of a scalar may use.
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
-# Remedy of all causes that come from the staging of pageable copies.
+# Remedy of the causes that come from the staging of pageable copies, except _STAGING_ONE_STREAM.
 _PIN = "Use pinned memory (cuMemHostAlloc) for large copies."
 _STAGING = Cause(
     context=Relation.SAME,

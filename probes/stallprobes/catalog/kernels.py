@@ -40,7 +40,7 @@ from stallprobes.model import (
 FILL_GPU = 0
 # Number of blocks of a kernel that leaves SMs free.
 FEW_BLOCKS = 16
-# Number of threads in a block of all kernels.
+# Number of threads in a block of the kernels that run for a given time. The empty kernel has one thread.
 THREADS = 256
 # Duration (ns) of the long kernels of aggressors.
 SPIN_NS = 50 * MS

@@ -23,12 +23,13 @@ from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 # Period (ns) of the bursts of launches. The period is not a multiple of a victim's period: with a multiple, either all
 # bursts or none would meet a victim's calls.
 BURST_PERIOD_NS = 40_900 * US
-# Number of launches in a burst.
+# Number of launches in a burst (on each stream, if the burst uses several), or of event records, or of the nodes of a
+# graph in place of a burst.
 BURST = 64
 # Number of streams on which the aggressor with many streams launches.
 STREAMS = 16
-# Number of launches in a series. The first launch of a series follows a pause and finds cold caches. With fewer
-# launches in a series, more than a tenth of all launches would find cold caches.
+# Number of launches in a series. The first launch of a series follows a pause and finds cold caches. In a shorter
+# series, more than a tenth of all launches would find cold caches.
 SERIES = 10
 
 

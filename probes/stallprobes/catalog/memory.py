@@ -135,7 +135,7 @@ _MEMORY_OF_GPU = Cause(
     "On an H200 no other call waits for it.",
     remedy="Keep the memory and reuse it.",
 )
-# Remedy for stalls by creating or mapping memory.
+# Remedy for stalls by cuMemAlloc and cuMemFree.
 _ALLOCATE_EARLY = "Allocate before the critical part, or from a pool: cuMemAllocAsync delays only its own stream."
 # Remedy for stalls by pinning and unpinning memory.
 _PIN_ONCE = "Pin memory once before the critical part, and reuse it."

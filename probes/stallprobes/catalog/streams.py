@@ -35,13 +35,14 @@ from stallprobes.model import (
 
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 STREAM_NON_BLOCKING = 1
-# Longest wait (ns) of a host function for its gate or mutex. It then returns anyway, so that a deadlock ends.
+# Longest wait (ns) of a host function for its gate or mutex, and of the aggressor mutex-holder for its mutex. After it,
+# both go on without the gate or mutex, so that a deadlock ends.
 WATCHDOG_NS = 250 * MS
 
 # Memory word of the gate that holds up an aggressor's copy: 0 for closed, 1 for open. The stream of the copy waits for
 # an event. The event waits for a host function, which returns once the gate is open.
 _GATE = Word("gate", shared=True)
-# Memory word that counts how often the host function returned after WATCHDOG_NS with its gate still closed.
+# Memory word that counts how often the host function gave up its wait with the gate still closed.
 _FORCED = Word("gate forced", shared=True)
 # Memory word that receives the handle of the created stream, for the call that destroys it.
 _STREAM = Word("stream")

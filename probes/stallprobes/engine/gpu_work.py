@@ -20,7 +20,7 @@ _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
 _ON_DEFAULT_STREAM = frozenset(
     {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
 )
-# All driver functions of probes that submit work.
+# Driver functions of probes that submit kernels, copies or memsets.
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 # Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})

@@ -40,7 +40,7 @@ BACKENDS = {
     "cuda": "stallprobes.engine.cuda.backend",
     "sim": "stallprobes.engine.sim.backend",
 }
-# Period (s) at which the engine polls its probes while no message comes.
+# Period (s) of two polls: of the probes while no message comes, and at the start of the timeline until CUPTI records.
 TICK_S = 0.02
 # Step (ns) in which the engine advances virtual time. Between two steps it reports failures and notices a Stop.
 VIRTUAL_STEP_NS = 20_000_000

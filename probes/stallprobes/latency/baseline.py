@@ -17,8 +17,8 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
-# Smallest number of calls in a baseline window. The percentiles of a window with fewer calls are ignored, so they do
-# not count as variation of the machine.
+# Smallest number of calls, in a window or in a whole baseline, with which a percentile counts. Percentiles of fewer
+# calls are ignored, so they do not count as variation of the machine.
 ENOUGH_CALLS = 20
 # Ends of the range in which a machine's latencies vary without aggressors, as percentiles of the values of all
 # baseline windows. The range contains 99 % of the windows, so one extreme window in 200 at each end does not widen

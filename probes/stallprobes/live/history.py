@@ -26,8 +26,8 @@ BINS = DECADES * PER_DECADE
 # Length (ns) of a time slot of the latency history. The history counts all calls of a slot together.
 SLOT_NS = 100_000_000
 
-# Largest number of history slots that one observation fills. After a longer time without an observation, the slots in
-# which the calls ended are unknown, so all calls count in the last slot.
+# Largest number of history slots that one observation fills. After a longer time without an observation, all calls and
+# the GPU's values count in the last slot, since the slots in which the calls ended are unknown.
 MOST_SLOTS = 10
 
 Bins = NDArray[np.uint32]

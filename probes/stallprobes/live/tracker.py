@@ -29,7 +29,8 @@ JUDGE_NS = 200 * MS
 _LASTING = 7
 # Largest time (ns) by which a judgement may come earlier than JUDGE_NS after the previous judgement.
 JITTER_NS = 20 * MS
-# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged.
+# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged. A
+# failure is logged at once.
 _FOUND = 2
 # Number of consecutive judgements that must miss a logged verdict before its entry ends.
 _MISSING = 3

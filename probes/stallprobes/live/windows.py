@@ -12,12 +12,14 @@ from stallprobes.latency.window import ChannelMap, Window
 from stallprobes.model import MS
 from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 
-# Usual length (ns) of the window that the screen judges.
+# Usual length (ns) of the window that the screen judges, and of a baseline window. After a longer time without an
+# observation, the baseline window begins anew.
 WINDOW_NS = 1_000 * MS
 # Shortest time (ns) for which a victim must run within its window if victims take turns in time slots. The screen
 # extends the window until the victim has run this long.
 _OWN_NS = STARVED_WINDOW_NS
-# Longest window (ns) on the screen, except for a probe with a long period.
+# Longest window (ns) on the screen, except for a probe with a long period. After a longer time without an observation,
+# all windows begin anew.
 LONGEST_WINDOW_NS = 4_000 * MS
 # Smallest number of a probe's periods in its window, unless the window would exceed _LONGEST_EXTENDED_NS. With this
 # number, also the window of a rarely called probe has TAIL_CALLS calls, which a verdict on slow calls needs.

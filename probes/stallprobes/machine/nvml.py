@@ -12,7 +12,7 @@ from typing import Any
 
 from stallprobes.errors import NvmlUnavailable
 
-# Functions that stallscope needs. A release of nvidia-ml-py without them is too old.
+# NVML functions that stallscope needs. A module pynvml that lacks one of them is of another package, or too old.
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
 # First major version of the package "pynvml" that is no fork of nvidia-ml-py: it has no module of its own, and depends
 # on nvidia-ml-py.

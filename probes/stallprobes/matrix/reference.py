@@ -33,8 +33,8 @@ from stallprobes.verdicts.kinds import VerdictKind
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases (parts of a call's latency) for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# Smallest number of a reference's checks that must have measured a victim beside an aggressor. With fewer checks, the
-# reference does not state whether the victim stalls: a single check shows no agreement.
+# Smallest number of checks of a reference, and of its checks that must have measured a victim beside an aggressor for a
+# statement whether the victim stalls: a single check shows no agreement.
 LEAST_CHECKS = 2
 # Factors, by percentile, for an unusual latency. The ratio of the latency to the baseline is unusual if it is at least
 # this factor times the highest ratio in the checks of a reference, or at most the lowest ratio divided by this factor.

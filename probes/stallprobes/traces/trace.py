@@ -19,8 +19,8 @@ from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# Time that stands for the end of a tenure (the time in which a context has the GPU's graphics engine) that has not
-# ended.
+# Time (ns) later than all others. It stands for the end of a tenure (the time in which a context has the GPU's graphics
+# engine) or call that has not ended, for a time that is not known, and for a latency limit that does not exist.
 OPEN = np.iinfo(np.int64).max
 # Tables of a trace by name: the type of the rows, and the columns of start and end.
 TABLES = {

@@ -21,14 +21,15 @@ SLOWER = 1.5
 # Smallest excess (ns) of a median over its baseline for a stall, while aggressors run. A smaller one is due to
 # cache misses, not to locks.
 STALLED_NS = 2_000
-# Smallest excess (ns) of a median over its baseline for a slowdown. A smaller one is due to cache misses, not to
-# locks.
+# Smallest excess (ns) of a median over its baseline for a slowdown, and smallest range of medians for the verdict
+# "unsteady". A smaller excess is due to cache misses, not to locks.
 SLOWER_NS = 1_000
 # Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while aggressors run, and for a
 # stall of a median while no aggressor runs. A smaller excess is due to cache misses, not to locks.
 TAIL_NS = 20_000
-# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs. It
-# is larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are sometimes 30 µs late.
+# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs, and for
+# a slow call that triggers a trace. It is larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are
+# sometimes 30 µs late. A run measures a stall of a tail with a smaller excess once more.
 ALONE_TAIL_NS = 100_000
 # Percentile of the baseline for calls after idle times: in a stall, their median exceeds this percentile. A window has
 # few calls after idle times, but the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99

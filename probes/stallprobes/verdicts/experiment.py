@@ -31,8 +31,8 @@ from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 # Longest time (s) of a blame experiment (it switches the aggressors on and off to find the cause), unless its
 # FEWEST_ROUNDS take longer.
 BUDGET_S = 10.0
-# Smallest number of rounds of a blame experiment. In each round, it measures every state (set of running
-# aggressors) once.
+# Smallest number of rounds of a blame experiment, and of rounds for a conclusion. In each of these rounds, the
+# experiment measures every state (set of running aggressors) once; further rounds may measure only undecided states.
 FEWEST_ROUNDS = 3
 # Phases (parts of a call's latency) that a blame experiment compares: those that are judged and that the host
 # measures. GPU records arrive some 10 ms late, perhaps after a switch of aggressors; and the wait contains the

@@ -9,7 +9,8 @@ from enum import StrEnum
 STARVED_CALLS = 3
 # Length (ns) that a window needs for the verdict that a victim is starved.
 STARVED_WINDOW_NS = 500_000_000
-# Age (ns) from which a call in flight is reported. Some younger call is nearly always in flight when a window ends.
+# Age (ns) from which a call in flight, or unfinished GPU work, is reported. Some younger call is nearly always in
+# flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
 # Results of a comparison that a caller may count as failures.
 FAILURES = ("worse", "starved", "better", "unsure")
@@ -23,10 +24,12 @@ UNUSUAL = "unusual"
 class VerdictKind(StrEnum):
     """Kind of a verdict, from harmless to severe. The values are those of the JSON documents.
 
-    ``GPU_TIME``: host time that is GPU time. ``OVERHEAD``: host time that no GPU work explains. ``DRIFT``: slower than
-    the baseline, and as slow after the aggressors stopped. ``UNSTEADY``: the machine itself varies by as much, with no
-    aggressor running, or the measurement is too short to tell. ``HOST``: the machine itself was slower, without CUDA.
-    ``STARVED``: fewer than 3 calls returned in half a second. ``FAILED``: a call returned an error.
+    ``GPU_TIME``: a call takes much longer on the host than its own GPU work, since it waits for earlier GPU work.
+    ``OVERHEAD``: a call or wait takes much longer than its GPU work, and the driver or the change-over from another
+    context takes that time. ``DRIFT``: slower than the baseline, and as slow after the aggressors stopped.
+    ``UNSTEADY``: the machine itself varies by as much, with no aggressor running, or the measurement is too short to
+    tell. ``HOST``: the machine itself was slower, without CUDA. ``STARVED``: fewer than 3 calls returned in half a
+    second. ``FAILED``: a call returned an error.
     """
 
     QUIET = "quiet"

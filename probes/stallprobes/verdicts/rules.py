@@ -32,8 +32,9 @@ TAIL_SHARE = 0.01
 # Smallest number of slow calls in a window for the verdict that the tail stalls. A verdict on the median needs at least
 # as many calls in the window, slow or not.
 TAIL_CALLS = 3
-# Smallest share of a victim's excess latency that the host control (a probe without CUDA calls) must have at the
-# same time, so that the machine counts as the cause and not the driver.
+# Smallest share of a victim's latency that the host control (a probe without CUDA calls) must have at the same time, so
+# that the machine counts as the cause and not the driver: of the excess over the baseline, of the share of slow calls,
+# or of the duration of a single call.
 HOST_SHARE = 0.5
 # Factor for the number of a victim's slow calls that the machine explains: at most PAUSE_FACTOR times the expected
 # number, plus TAIL_CALLS. The expected number follows from the time for which the thread loses its CPU, measured as
@@ -43,7 +44,7 @@ PAUSE_FACTOR = 3
 # time: the call waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
 # Smallest ratio of the time of earlier GPU work to a call's host time (without the call's own GPU time) at which the
-# call counts as a wait for the earlier work. With a smaller ratio, the driver takes the time.
+# call counts as a wait for the earlier work. At a smaller ratio, the driver takes the time.
 HIDDEN_SHARE = 0.7
 # Shortest (_SHORTEST_CHANGE_NS) and longest (_LONGEST_CHANGE_NS) median wait, in ns, of a victim that waits for the
 # change-over: the switch of the GPU from another context. On an H200 without other work, a wait takes 140 us with the

@@ -8,7 +8,7 @@ import numpy as np
 
 from stallprobes.files.codec import Document, Share, Unsigned, about
 from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECORD_NS
-from stallprobes.watch.reading.process import WatchedProcess
+from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 from stallprobes.watch.reading.record_windows import RecordWindows
 
 # Smallest number of periods with recording from which the cost of recording is measured. Each period is compared with
@@ -27,11 +27,12 @@ DISPATCH_NS = (50, 350)
 # recorded before, measured 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5). Key False: only calls were
 # recorded. These times also hold for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Longest time (ns) by which a node of a graph takes longer while records are off, if the program was watched from its
-# start: CUPTI then knows its graphs from their creation. A step with one graph of 900 kernels took 1.07 ms in such a
-# program, of which the launch took 142 us. Without watching, the step took 0.875 ms and the launch 18 us (H200, CUPTI
-# 13.5, one process each).
-_NODE_AFTER_NS = 250
+# Longest time (ns) by which CUPTI lengthens the launch of a graph, for each node of the graph. It lasts from CUPTI's
+# subscription until the process ends, whatever is recorded. Measured: 180 to 360 ns a node in graphs of 900 kernels
+# (H200, CUPTI 13.5, ten processes). Where the GPU has other work meanwhile, the program loses less.
+_NODE_PRESENT_NS = 360
+# Beginning of the names of the functions that launch graphs.
+_GRAPH_LAUNCH = "cuGraphLaunch"
 # Number of instantiated graphs per second above which a report says that the instantiation of graphs stays slower after
 # stallscope has detached.
 _FEW_GRAPHS = 1.0
@@ -68,6 +69,9 @@ class WatchCost(Document, kw_only=True):
     recorded: Annotated[Share, about("The share of time in which work of the GPU was recorded.")]
     followed: Annotated[Share, about("The share of time in which launches and other frequent calls were followed.")]
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
+    graphs: Annotated[
+        Share, about("What of high is in launches of graphs, as long as CUPTI is in the process, whatever is recorded.")
+    ] = 0.0
 
 
 def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
@@ -86,7 +90,8 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     else:
         # They cannot take more than the time in which they are on.
         high += min(_possible_cost(process, since_ns, now_ns), windows.share_on(now_ns, since_ns))
-    high += windows.switching_ns(since_ns) / max(now_ns - since_ns, 1) + _known_graphs_cost(process, now_ns)
+    graphs = _graphs_cost(process, now_ns)
+    high += windows.switching_ns(since_ns) / max(now_ns - since_ns, 1) + graphs
     return WatchCost(
         low=min(low, 1.0),
         high=min(high, 1.0),
@@ -94,16 +99,18 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
         followed=windows.share_followed(now_ns),
         budget=process.budget,
         compared=len(slowdowns) if compared else 0,
+        graphs=min(graphs, 1.0),
     )
 
 
 def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedProcess | None) -> AttachingCost:
     """What attaching cost the process ``pid``, of which ``process`` was recorded, if it could be."""
     low, high, graphs = 0.0, 0.0, False
-    if process is not None and process.ended_ns is not None:
+    if process is not None and process.ended_ns is not None and not process.finalized:
         since_ns, now_ns = process.started.monotonic_ns, process.ended_ns
         rate = _most_calls_per_ns(process, since_ns, now_ns)
-        low, high = (min(rate * ns, 1.0) for ns in _AFTER_NS[bool(process.kinds)])
+        low, high = (rate * ns for ns in _AFTER_NS[bool(process.kinds)])
+        low, high = min(low, 1.0), min(high + _graphs_cost(process, now_ns), 1.0)
         made = sum(
             figures.total.count
             for thread in process.threads
@@ -150,20 +157,28 @@ def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float
     return (single * RECORD_NS + (records - single) * NODE_RECORD_NS) / took_ns
 
 
-def _known_graphs_cost(process: WatchedProcess, now_ns: int) -> float:
-    """The most that nodes of graphs can cost while records are off, as a share (0 to 1) of the time.
+def _graphs_cost(process: WatchedProcess, now_ns: int) -> float:
+    """The most that CUPTI adds to launches of graphs, as a share (0 to 1) of the time of the thread that launches most.
 
-    With records, a call has as many nodes as it has records but one. A comparison of windows does not show this cost.
+    It is no more than these launches take. Where work was recorded, it is computed from the nodes too: a call has as
+    many as it has records but one. A comparison of windows does not show it, since it is in all of them.
     """
     windows = process.windows
-    if process.late or not process.kinds:
-        return 0.0
-    used = windows.took > 0
-    on, off = used & windows.on, used & ~windows.on
-    calls, calls_off = (int(windows.calls[chosen].sum()) for chosen in (on, off))
-    nodes = max(int(windows.counted[on].sum()) / max(calls, 1) - 1, 0.0)
-    rate = max(calls / max(int(windows.took[on].sum()), 1), calls_off / max(int(windows.took[off].sum()), 1))
-    return nodes * rate * _NODE_AFTER_NS * (1 - windows.share_on(now_ns))
+    passed = ((thread, (thread.ended_ns or now_ns) - thread.started_ns) for thread in process.threads)
+    launching = max((_launching_ns(thread) / max(ns, 1) for thread, ns in passed), default=0.0)
+    on = (windows.took > 0) & windows.on
+    if not launching or not on.any():
+        return launching
+    nodes = max(int(windows.counted[on].sum()) - int(windows.calls[on].sum()), 0) / int(windows.took[on].sum())
+    # Without records, it launches as many times as often as it makes calls.
+    off = (windows.took > 0) & ~windows.on
+    rates = [float(windows.calls[each].sum() / max(windows.took[each].sum(), 1)) for each in (on, off)]
+    return min(launching, nodes * max(rates[1] / rates[0], 1.0) * _NODE_PRESENT_NS) if rates[0] else launching
+
+
+def _launching_ns(thread: WatchedThread) -> int:
+    """For how long (ns) a thread was inside calls that launch graphs."""
+    return sum(figures.total_ns for name, figures in thread.figures.items() if name.startswith(_GRAPH_LAUNCH))
 
 
 def _most_calls_per_ns(process: WatchedProcess, since_ns: int, now_ns: int) -> float:

@@ -31,7 +31,8 @@ _LEAST_GPU_SHARE = 0.005
 # _LEAST_BLOCKED_SHARE: smallest time in calls that block the sequence or that wait for work of other sequences, as a
 # share of the longest steady state of all sequences. _MOST_BLOCKED: largest number of such sequences that are shown.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
-# Parts of the time inside calls that block, or that wait for work of other sequences.
+# Parts of the time inside calls that block for a cause which a verdict can name, or that wait for work of other
+# sequences. Part.BLOCKED and Part.CONTEXT are not among them: no verdict names the cause of this time.
 _BLOCKED = (Part.LOADING, Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY, Part.LOCK, Part.COPY, Part.OTHER_WORK)
 # The sentence on the cost of waits names functions that wait. _LEAST_WAIT: smallest share of this cost that a named
 # function has. _MOST_WAITS: largest number of named functions.
@@ -54,7 +55,7 @@ _LEAST_OF_STEP = 0.03
 # time between calls is at least this share of all time, and the reported time at least this share of the time between
 # calls. Waits for Python's global lock are reported if they are at least this share of all time.
 _LEAST_OFF_CPU = 0.1
-# The text reports the share of kernels of few blocks in the time of all kernels if it is at least this.
+# Smallest share of kernels of few blocks in the time of all kernels at which the text reports this share.
 _LEAST_SMALL = 0.5
 # If each thread of a sequence has been in one call for at least this time (ns), the text reports the oldest of these
 # calls before the verdict.

@@ -17,8 +17,8 @@ from stallprobes.watch.division.parts import Part
 LEAST_SHARE = 0.05
 # Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
 PAUSE_NS = 5_000_000_000
-# Smallest number of context switches on the GPU of a watched process for which other processes on this GPU are
-# searched. With fewer switches, no other process shares the GPU.
+# Number of context switches on the GPU of a watched process below which time-slices of other processes are ignored:
+# NVML is not asked for these processes.
 LEAST_SWITCHES = 64
 
 

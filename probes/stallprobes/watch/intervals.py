@@ -16,7 +16,7 @@ _MOST_CODE = 2**62
 _SHORT = 2**15
 # The distinct numbers in an array are found with a lookup table if the table is small enough, else by sorting, which is
 # slower. _ENTRIES_EACH: largest number of table entries per number in the array. _MOST_ENTRIES: largest number of table
-# entries in all.
+# entries in all, in ``distinct`` only.
 _ENTRIES_EACH, _MOST_ENTRIES = 16, 1 << 23
 # Time (ns) that stands for an end that has not happened yet.
 FOREVER = 2**62

@@ -26,8 +26,9 @@ from stallprobes.watch.sentences import frame_text
 # Smallest share of a program line's cost at which one sort of its time (in waits, in calls, between calls) is
 # named.
 _LEAST_NAMED = 0.1
-# Smallest cost (share of the time) of a shown line of the program, or of a shown place in the code that waits. A place
-# with at least one call per second is shown too.
+# Smallest cost (share of the time) of a shown line of the program, of a line with a remedy, or of a shown place in the
+# code that waits. A place with at least one call per second is shown too. Also the smallest share by which the time of
+# a line's waits must exceed their price to be printed beside it.
 _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.
@@ -77,17 +78,17 @@ _OF_OTHERS = (
 )  # fmt: skip
 # Causes of a long call that lie outside the called function: those of _OF_OTHERS, and calls of other threads.
 _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
-# Remedy for waits in which the GPU only communicates.
+# Remedy for lines of a sequence that communication bounds, if no late rank is known.
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
-# Remedy for waits in which the GPU goes from one small kernel to the next.
+# Remedy for lines of a sequence whose GPU mostly goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
 # Functions that wait for all work of the context.
 _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
 # Remedy for calls of _DEVICE_WAITS that also wait for work of other threads.
 _DEVICE_REMEDY = "It waits for the work of other threads too: wait for a stream or an event of its own instead."
-# Remedy for waits in which the GPU works.
+# Remedy for lines of a GPU-bound sequence, and for waits with a small price.
 _GPU_REMEDY = "The GPU has work meanwhile: only less work for it makes the program faster."
-# Remedy for waits in which the GPU works in kernels of few blocks.
+# Remedy in place of _GPU_REMEDY if the GPU works in kernels of few blocks.
 _SMALL_REMEDY = (
     "The GPU has work meanwhile, but most of it is unused: kernels of more blocks, as by larger batches, or kernels "
     "beside each other on several streams make the program faster."

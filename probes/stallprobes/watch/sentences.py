@@ -29,6 +29,8 @@ _MANY_SWITCHES = 16
 _USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
+# Smallest share of the time by which CUPTI lengthens launches of graphs that a report names by itself.
+_LEAST_OF_GRAPHS = 0.02
 
 
 def cause_text(call: ExplainedCall) -> str:
@@ -145,15 +147,20 @@ def attaching_text(cost: AttachingCost) -> str:
     low = f"{100 * cost.after_low:.1f} to " if cost.after_low else "up to "
     text += f" Until it ends, the process stays slower by {low}{100 * cost.after_high:.1f} % (computed from its calls)"
     text += ", and each node of a graph that it instantiates by 0.6 to 2.4 µs" if cost.graphs else ""
-    return f"{text}; with --calls-only it is less." if cost.after_low else f"{text}."
+    return f"{text}; with --calls-only it is less, or nothing." if cost.after_low else f"{text}."
 
 
 def cost_text(cost: WatchCost) -> str:
     """What watching costs, in a sentence: ``Watching cost the program 2.1 to 4.3 % of its time (95 % interval).``"""
     share = f"Watching cost the program {_share_text(cost, ' to ')} of its time"
     if cost.compared:
-        return f"{share} (95 % interval, measured {cost.compared} times)."
-    return f"{share}: computed from its {'calls and records' if cost.recorded else 'calls'}, not measured."
+        share += f" (95 % interval, measured {cost.compared} times)."
+    else:
+        share += f": computed from its {'calls and records' if cost.recorded else 'calls'}, not measured."
+    if cost.graphs < _LEAST_OF_GRAPHS:
+        return share
+    graphs = f"CUPTI itself makes launches of its graphs longer: by up to {100 * cost.graphs:.1f} % of its time"
+    return f"{share} {graphs}, with any --cost."
 
 
 def short_cost_text(cost: WatchCost) -> str:

@@ -29,7 +29,7 @@ MAIN_THREAD = "MainThread"
 POOL = "ThreadPoolExecutor"
 # Period (ns) at which the system names of threads without another name are read.
 PAUSE_NS = 1_000_000_000
-# Largest number of characters of a function's name as a thread's role.
+# Largest number of characters of a thread's role: a function's name, perhaps with its file, or a library's name.
 _LONGEST_NAME = 64
 # Roles of threads by their names in the system, which keeps 15 characters: threads of PyTorch's autograd engine (the
 # number is the device's) and of its data loaders, and of a pool in Python from 3.14 on. The names are from

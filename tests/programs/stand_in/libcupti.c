@@ -237,6 +237,9 @@ static void connect(void)
         set(on_call, on_work);
 }
 
+/* Whether work was ever recorded. */
+static int recorded;
+
 int cuptiGetVersion(uint32_t *version)
 {
     *version = (uint32_t)setting("STAND_IN_VERSION", VERSION);
@@ -267,6 +270,12 @@ int cuptiUnsubscribe(void *subscription)
     for (size_t number = 0; number < STAND_IN_FUNCTIONS; number++)
         __atomic_store_n(&on[number], 0, __ATOMIC_RELAXED);
     return SUCCESS;
+}
+
+/* The driver is left: nothing may be subscribed, and no work have been recorded. */
+int cuptiFinalize(void)
+{
+    return subscriber || recorded ? INVALID_PARAMETER : SUCCESS;
 }
 
 int cuptiEnableCallback(uint32_t enabled, void *subscription, int domain, uint32_t number)
@@ -315,7 +324,7 @@ int cuptiActivityEnable(int kind)
     if (kind < 0 || kind >= KINDS || !size_of((uint32_t)kind))
         return INVALID_KIND;
     pthread_mutex_lock(&lock);
-    kinds[kind] = 1;
+    kinds[kind] = recorded = 1;
     __atomic_fetch_add(&switches, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);
     return SUCCESS;

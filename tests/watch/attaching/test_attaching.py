@@ -38,6 +38,7 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.refusals import refusal
 from stallprobes.watch.attaching.target import Target
+from stallprobes.watch.cost import attaching_cost
 from stallprobes.watch.environment import WatchOptions, asleep_variables
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
@@ -114,6 +115,18 @@ def test_it_is_woken_again_with_other_options(stand_in: StandIn, user: int) -> N
             check(contents, records=not chosen.calls_only)
             (process,) = contents.processes
             assert (process.calls_only, process.no_stacks) == (chosen.calls_only, not chosen.stacks)
+            program.launches()
+        assert program.end() == (0, "", "")
+
+
+def test_cupti_leaves_the_driver_unless_work_was_recorded(stand_in: StandIn) -> None:
+    calls_only = WatchOptions(calls_only=True, cost=1.0)
+    with RunningProgram(stand_in, "poll") as program:
+        for chosen, finalized in ((calls_only, True), (calls_only, True), (OPTIONS, False), (calls_only, False)):
+            (process,) = recorded(program, Attached(program.pid, chosen)).processes
+            assert process.finalized is finalized
+            cost = attaching_cost(process.pid, 0, 0, process)
+            assert (cost.after_high > 0) is not finalized
             program.launches()
         assert program.end() == (0, "", "")
 

@@ -68,7 +68,8 @@ def test_work_of_a_program_that_instantiates_graphs_again_and_again_is_not_recor
             assert done.returncode == 0, done.stderr
             document = json.loads(file.read_text())
             assert (document["processes"][0]["records"] > 0) is is_recorded
-            assert document["attached"][0]["graphs"]
+            # Without records, CUPTI leaves the process.
+            assert document["attached"][0]["graphs"] is is_recorded
             said = "Work of the GPU was not recorded while the program instantiated 100 graphs a second or more"
             assert (said in unbroken(done.stdout)) is not is_recorded
 

@@ -127,3 +127,28 @@ def test_threads_that_call_by_turns_sleep_for_each_other_not_for_another() -> No
         sums.add({thread: calls(CallKind.SUBMITS) for thread in samples if thread != OTHERS}, samples, 0, SECOND)
         assert sums.sleeps(since(0)).thread == pytest.approx(found)
         assert sums.sleeps(since(0)).others == pytest.approx(0.8)
+
+
+def test_what_follows_the_last_work_is_taken_off_at_the_end() -> None:
+    """A program sleeps for 1.5 s at its end, in a slice with work and in two without any."""
+    sums = CpuSums(0)
+    thread = {1: calls(CallKind.SUBMITS, (100, 200), (400, 500))}
+    samples = int64s([[at * MS, 0, min(at, 500) * MS, max(at - 500, 0) * MS] for at in range(0, 2100, 100)])
+    for begin in (0, 1000, 1500):
+        calls_of_slice = {1: thread[1].during(begin * MS, (begin + 500) * MS)} if begin else thread
+        sums.add(calls_of_slice, {1: samples}, begin * MS, (begin + 500) * MS if begin else SECOND)
+    assert sums.sleeps(since(0)).own == pytest.approx(0.75)
+    sums.end_at(400 * MS)
+    assert sums.sleeps(since(0)).own == 0
+    found = sums.off_cpu(since(0))
+    assert found is not None
+    assert found.share == pytest.approx(0, abs=1e-6)
+    # Where work goes on, nothing is.
+    other = CpuSums(0)
+    for begin in (0, 1000):
+        other.add(
+            {1: calls(CallKind.SUBMITS, (begin + 900, begin + 950))}, {1: samples}, begin * MS, begin * MS + SECOND
+        )
+    before = other.sleeps(since(0))
+    other.end_at(1900 * MS)
+    assert other.sleeps(since(0)).own == pytest.approx(before.own, abs=0.06)

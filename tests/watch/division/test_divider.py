@@ -183,9 +183,16 @@ def test_a_program_is_divided_alike_while_it_runs(calls: list[Call], times: list
     # Another thread takes turns with it.
     calls = [replace(call, thread=1 + number % 2) if turns else call for number, call in enumerate(calls)]
     calls = [Call(LAUNCH, 0, 1, 1, ((0, 1, KERNEL),)), *calls]
-    whole = divided(calls, [LENGTH])
-    assert divided(calls, [*sorted(times), LENGTH]) == whole
+    whole, by_parts = (divided(calls, [*each, LENGTH]) for each in ((), sorted(times)))
     assert whole is not None
+    assert by_parts is not None
+    assert by_parts.division == whole.division
+    assert len(by_parts.sequences) == len(whole.sequences)
+    for one, other in zip(by_parts.sequences, whole.sequences, strict=True):
+        # The least price is by groups of waits, which a reading may part.
+        assert one.price.low <= other.price.low + 1e-9
+        assert one.changed(price=other.price) == other
+        assert (one.price.share, one.price.high) == (other.price.share, other.price.high)
 
 
 @settings(max_examples=80, deadline=None)

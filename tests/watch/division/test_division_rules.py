@@ -11,7 +11,7 @@ from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR, BinnedSums, Figure, figure, since
 from stallprobes.watch.division.cpu_time import Sleeps
-from stallprobes.watch.division.gains import gains_of, with_sleeps
+from stallprobes.watch.division.gains import gains_of, with_sleeps, without_child
 from stallprobes.watch.division.instants import (
     COLUMNS,
     WAITING,
@@ -341,3 +341,18 @@ def test_no_waits_have_more_of_the_price_than_their_time() -> None:
     # More than all of their time is the price of none.
     assert [one.share for one in limited([sync, copy], 300)] == pytest.approx([130 / 300, 20 / 300], abs=1e-6)
     assert limited([], 100) == ()
+
+
+@pytest.mark.parametrize(
+    ("children", "wait"),
+    [
+        (0.5, 0.44),
+        # It hardly ever has time to wait for the program.
+        (0.95, 0.05),
+        # One that never waits does something else.
+        (1.0, 0.44),
+    ],
+)
+def test_no_cause_gains_more_than_a_child_that_prepares_its_data_has_left(children: float, wait: float) -> None:
+    gains = without_child({**NO_GAINS, Bound.WAIT: 0.44}, Sleeps(children=children))
+    assert gains[Bound.WAIT] == pytest.approx(wait)

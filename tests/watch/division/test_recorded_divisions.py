@@ -36,7 +36,7 @@ TRUTHS = {
     "through_default_stream": {"orders": Bound.WAIT},
     # Of tests/truth.
     "spin_on_memory": {"program": Bound.HOST},
-    "small_graph": {"program": Bound.WAIT},
+    "small_graph": {"program": Bound.GPU},
     "streams_ahead": {"program": Bound.GPU},
     "copies_over_kernels": {"program": Bound.COPY},
     "rare_slow_steps": {"program": Bound.WAIT},
@@ -62,9 +62,10 @@ TRUTHS = {
     "sync_each_op": {"MainThread": Bound.WAIT},
 }
 # Of programs of tests/truth, whose whole run these are: the host's and the GPU's share by their own clocks. What is not
-# here is not known: how long the GPU works in copies of pageable memory.
+# here is not known: how long the GPU works in copies of pageable memory. Of the graph, what CUPTI adds to its launches
+# is taken off, 5 points: with it, they were 0.205 and 0.802.
 SHARES = {
-    "small_graph": (0.205, 0.802),
+    "small_graph": (0.160, 0.845),
     "streams_ahead": (0.866, 0.997),
     "copies_over_kernels": (0.211, 1.0),
     "rare_slow_steps": (0.590, 0.408),

@@ -20,13 +20,14 @@ GRAPH = "cuGraphLaunch"
 WINDOW_US = 10_000
 
 
-def windows(count: int) -> WatchedProcess:
-    """A process with windows, of which those with odd numbers have records."""
+def windows(count: int, nodes: int = 0) -> WatchedProcess:
+    """A process with windows, of which those with odd numbers have records: of so many nodes of graphs."""
     rows = np.zeros(count, dtype_of(Window))
     for number, row in enumerate(rows):
         row["began_ns"] = BASE_NS + number * WINDOW_US * US
         row["ended_ns"] = row["began_ns"] + WINDOW_US * US
         row["records"] = number % 2
+        row["counted"] = number % 2 * nodes
     return process(now=count * WINDOW_US).changed(windows=RecordWindows.of(rows))
 
 
@@ -44,12 +45,16 @@ def steps(begin: int, launch: int, wait: int, host: int, function: str) -> list[
 
 
 def measured(
-    with_records: tuple[int, int, int], without: tuple[int, int, int], count: int = 4, function: str = GRAPH
+    with_records: tuple[int, int, int],
+    without: tuple[int, int, int],
+    count: int = 4,
+    function: str = GRAPH,
+    nodes: int = 0,
 ) -> Slowdown:
     sums = SlowdownSums()
     each = (steps(number * WINDOW_US, *(with_records if number % 2 else without), function) for number in range(count))
     calls = call_batch(call for window in each for call in window)
-    sums.add(windows(count), calls, BASE_NS, BASE_NS + count * WINDOW_US * US)
+    sums.add(windows(count, nodes), calls, BASE_NS, BASE_NS + count * WINDOW_US * US)
     return sums.of([THREAD])
 
 
@@ -60,6 +65,16 @@ def test_launches_of_graphs_that_take_longer_make_the_program_slower() -> None:
     assert found.slower == pytest.approx(0.2, abs=0.01)
     assert found.waits == pytest.approx((0.3, 30 / 80), abs=0.01)
     assert found.off == 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "nodes", "present"),
+    # A hundred launches in 10 ms, each with so many nodes, of 180 ns each; without CUPTI a launch takes 5 us.
+    [(GRAPH, 10_000, 0.18), (GRAPH, 40_000, 0.55), (GRAPH, 0, 0.0), (LAUNCH, 10_000, 0.0)],
+)
+def test_cupti_makes_launches_of_graphs_longer_without_records_too(function: str, nodes: int, present: float) -> None:
+    found = measured((60, 20, 20), (60, 20, 20), function=function, nodes=nodes)
+    assert found.present == pytest.approx(present, rel=0.02)
 
 
 def test_launches_of_graphs_are_known_as_such_behind_a_reading_without_calls() -> None:
@@ -119,12 +134,12 @@ def share(sums: np.ndarray[tuple[int, int], np.dtype[np.int64]], column: int) ->
 
 def test_what_made_it_slower_is_taken_off_the_time_in_which_it_submits() -> None:
     sums = bins(KERNELS=600, SUBMITTING=300, HOST=100, submits=300)
-    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 1.0, known=True))
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, off=1.0, known=True))
     assert share(found, NUMBERS[Part.KERNELS]) == pytest.approx(0.75, abs=0.002)
     assert share(found, NUMBERS[Part.SUBMITTING]) == pytest.approx(0.125, abs=0.002)
     assert share(found, WAITING) == 0
     # Where half of the time has records, half of that.
-    half = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 0.5, known=True))
+    half = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, off=0.5, known=True))
     assert share(half, NUMBERS[Part.KERNELS]) == pytest.approx(0.675, abs=0.002)
 
 
@@ -138,7 +153,7 @@ def test_a_program_that_is_slower_by_more_than_its_calls_are_longer() -> None:
 
 def test_the_least_gaps_stay() -> None:
     sums = bins(KERNELS=600, SUBMITTING=200, QUEUED=200, least_gaps=300)
-    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, None, 1.0, known=True))
+    found = without_slowdown(sums, np.array([1000]), Slowdown(0.2, 0.2, off=1.0, known=True))
     assert share(found, NUMBERS[Part.SUBMITTING]) + share(found, NUMBERS[Part.QUEUED]) >= 0.3
 
 
@@ -161,3 +176,26 @@ def test_a_wait_for_work_of_other_threads_stays_one() -> None:
 def test_nothing_changes_where_records_add_nothing() -> None:
     sums = bins(KERNELS=900, HOST=100, waiting=200)
     assert without_slowdown(sums, np.array([1000]), NO_SLOWDOWN) is sums
+
+
+def test_what_cupti_adds_to_launches_of_graphs_is_taken_off() -> None:
+    # Where the GPU has nothing meanwhile, the step becomes shorter.
+    sums = bins(KERNELS=600, BLOCKED=300, HOST=100, waiting=600, submits=300)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(present=0.2, off=0.9, known=True))
+    assert share(found, NUMBERS[Part.KERNELS]) == pytest.approx(0.75, abs=0.002)
+    assert share(found, NUMBERS[Part.BLOCKED]) == pytest.approx(0.125, abs=0.002)
+    assert share(found, WAITING) == pytest.approx(0.75, abs=0.002)
+    # Where it works, the host waits instead.
+    sums = bins(KERNELS=1000, waiting=400, submits=300)
+    found = without_slowdown(sums, np.array([1000]), Slowdown(present=0.2, off=0.9, known=True))
+    assert share(found, NUMBERS[Part.KERNELS]) == 1.0
+    assert (share(found, WAITING), share(found, SUBMITS)) == pytest.approx((0.6, 0.1), abs=0.002)
+
+
+def test_what_records_add_is_taken_off_bins_by_their_submissions() -> None:
+    """Launches of one bin take three times as long as those of the other one."""
+    sums = np.concatenate(
+        (bins(KERNELS=400, SUBMITTING=600, submits=600), bins(KERNELS=800, SUBMITTING=200, submits=200))
+    )
+    found = without_slowdown(sums, np.array([1000, 1000]), Slowdown(0.2, 0.2, off=1.0, known=True))
+    assert found[:, NUMBERS[Part.KERNELS]].tolist() == pytest.approx([400 / 0.7, 800 / 0.9], abs=2)

@@ -42,7 +42,7 @@ from stallprobes.watch.attribution.alike_calls import AlikeCalls
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
-from stallprobes.watch.cost import cost_of
+from stallprobes.watch.cost import attaching_cost, cost_of
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
 from stallprobes.watch.reading.process import CallFigures, ClockPair, SlowDriverCall, WatchedProcess
@@ -438,17 +438,34 @@ def test_what_records_can_cost_is_computed_by_calls_and_by_nodes_of_graphs() -> 
         assert cost_of(process, 4 * SECOND).high == pytest.approx(expected + calls * 350e-9 / 4, rel=1e-3)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["from the start", "attached"])
-def test_graphs_that_were_known_from_their_begin_cost_without_records_too(late: bool) -> None:
-    # 1000 calls in each window of a second, with 100 nodes each where records are on: in one of four seconds.
+@pytest.mark.parametrize(
+    ("launching_s", "nodes", "graphs"),
+    [
+        # 1000 calls in each of four seconds, with 100 nodes each where records are on.
+        (2.0, 100_000, 99_000 * 360e-9),
+        # No more than the launches take.
+        (0.04, 100_000, 0.01),
+        # Without records, all that they take.
+        (0.4, None, 0.1),
+        (0.0, 100_000, 0.0),
+    ],
+)
+def test_cupti_costs_what_it_adds_to_launches_of_graphs(launching_s: float, nodes: int | None, graphs: float) -> None:
     spans = [(1000.0 * at, 1000.0 * (at + 1), at == 1, None, 1000) for at in range(4)]
-    process, without = (
-        _process(replace(found, counted=found.counted * found.on), 0, kinds=(RecordKind.KERNEL,), late=late)
-        for found in (windows(*spans, counted=count) for count in (100_000, 1000))
+    found = windows(*spans, counted=nodes) if nodes is not None else NO_WINDOWS
+    process = _process(found if nodes is None else replace(found, counted=found.counted * found.on), 0)
+    (one,) = process.threads
+    launches = CallFigures(
+        total=Histogram.of_counts(_counts(1), 4000), total_ns=round(launching_s * SECOND), slow=0, failed=0
     )
-    nodes = cost_of(process, 4 * SECOND).high - cost_of(without, 4 * SECOND).high
-    recorded = 99_000 * 1.5e-6 / 4
-    assert nodes == pytest.approx(recorded + (0 if late else 99_000 * 250e-9 * 0.75), rel=1e-2)
+    with_launches = process.changed(threads=(replace(one, figures={"cuGraphLaunch": launches}),))
+    cost, without = (cost_of(each, 4 * SECOND) for each in (with_launches, process))
+    assert cost.graphs == pytest.approx(graphs, rel=1e-2)
+    assert cost.high - without.high == pytest.approx(graphs, rel=1e-2, abs=1e-3)
+    sentence = "CUPTI itself makes launches of its graphs longer"
+    assert (sentence in cost_text(cost)) is (graphs > 0.02)
+    after = attaching_cost(1, 0, 0, with_launches.changed(ended_ns=4 * SECOND))
+    assert after.after_high >= graphs
 
 
 def test_records_of_the_start_up_are_not_in_the_cost_since() -> None:

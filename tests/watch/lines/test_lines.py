@@ -856,6 +856,9 @@ class _TenSeconds(SampleSums):
     [
         # Thousandths of the time in each third.
         ((20, 300, 700), 20),
+        # It takes evenly more beside all others, whose share becomes small.
+        ((20, 720, 840), 20),
+        ((20, 850, 850), None),
         ((20, 20, 100), None),
         ((20, 700, 300), None),
         # At one time.

@@ -46,7 +46,8 @@ _FORWARDED = frozenset(
         signal.SIGWINCH,
     }
 )
-# Signals that suspend the program; this process then suspends itself too.
+# Signals that suspend the program. After SIGTTIN and SIGTTOU, this process hands the terminal to the program if it can;
+# otherwise, and after SIGTSTP, it suspends itself too.
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 # Signals that this process blocks while the program runs. They stay pending until the loop that waits for the
 # program takes them.

@@ -111,11 +111,11 @@ def _width(stream: TextIO, terminal: bool) -> int:
     return USUAL_WIDTH
 
 
-# Types of JSON values that contain no other value; they are written at once.
+# Types of JSON values that contain no other value; these values are written at once.
 _ATOMS = {str, int, float, bool, type(None)}
 # Types of JSON values that are not objects with named members.
 _WITHOUT_MEMBERS = {*_ATOMS, list, tuple}
-# Types of all values that Python's JSON encoder accepts by itself.
+# Types of values that Python's JSON encoder accepts by itself. A value of another type may be a Mapping or an iterator.
 _PLAIN = {*_WITHOUT_MEMBERS, dict}
 
 

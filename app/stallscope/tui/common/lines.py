@@ -31,7 +31,7 @@ Line = list[Run]
 # What a click on a line selects: (first column, end, target).
 Targets = list[tuple[int, int, Any]]
 
-# Characters of a plot, by height in eighths of a line.
+# Characters of bars, by height in eighths of a line.
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # Characters of a heat map, by number of calls.
 SHADES = " ░▒▓█"

@@ -24,17 +24,17 @@ _WIDE, _BESIDE = 120, 52
 _STEP, _WORST = 2, 10
 # Number of matrix rows that get room on the screen before the legend and the histogram get any.
 _LEAST_ROWS = 6
-# Heights (lines) for the selected cell's text beside the block of symbols. With fewer than _LEAST_CELL lines there, the
-# text is below the block. The area below the block has _TEXT lines if that leaves _CELL lines there, else _CAUSE lines.
+# Heights (lines) that the selected cell's text needs beside the block of symbols: _LEAST_CELL to stand there and not
+# below the block; _CELL for the area below the block to have _TEXT lines and not _CAUSE lines.
 _CELL, _LEAST_CELL = 16, 8
-# Heights (lines) of the area below the block of symbols, while the selected cell is beside it: _CAUSE for the
-# cell's cause and remedy, _TEXT for its whole text.
+# Heights (lines) of the area below the block of symbols, while the selected cell's text is beside the block: _CAUSE for
+# the cell's cause and remedy, _TEXT for all paragraphs about the cell.
 _CAUSE, _TEXT = 3, 8
-# Smallest height (lines) of the selected cell's plots below the block, with a plot for each measured time (call, wait,
-# …). With fewer lines, only the time with the worst verdict has a plot, in a single line. Beside the block, the plots
-# need one line less.
+# Smallest height (lines) at which the selected cell has a plot for each measured time (call, wait, …) below the block;
+# beside the block, one line less. In a lower area below the block, only the time with the worst verdict has a plot, of
+# one line; beside the block, no time has one.
 _LEAST_PLOTS = 6
-# Letters that name the columns of the block of symbols: A to Z, then a to z.
+# Letters that name the columns of the block of symbols: A to Z, a to z, then again from A.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]
 
 

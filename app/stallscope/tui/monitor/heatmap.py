@@ -29,8 +29,8 @@ Decades = tuple[int, int]
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
-# Smallest heights (lines) of the heat map's panel: _WITH_AXIS with the GPU's values and the time axis, _WITH_POWER with
-# a row for the GPU's power too.
+# Smallest heights (lines) of the heat map's panel at which it shows the GPU's values and the time axis (_WITH_AXIS; a
+# panel without the map always shows them), and a row for the GPU's power too (_WITH_POWER).
 _WITH_AXIS, _WITH_POWER = 8, 16
 # SHADES as an array: the character of each number of calls.
 _LETTERS = np.array(list(SHADES))

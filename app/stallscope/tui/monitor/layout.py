@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Heights (lines): the probe table leaves _LEAST_HISTOGRAMS lines to the histograms; a heat map of less than
-# _LEAST_HEAT_MAP lines is hidden.
+# Heights (lines): the probe table leaves _LEAST_HISTOGRAMS lines to the histograms of one victim, one line less without
+# a legend; a heat map of less than _LEAST_HEAT_MAP lines is hidden.
 _LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
 # Smallest screen width (columns) and height (lines) that show the histograms of several victims side by side.
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
@@ -17,9 +17,9 @@ _LOW = 20
 # A screen with fewer lines gets the compact layout, unless its heat map would then have fewer than _LEAST_WITH_GPU
 # lines.
 COMPACT_BELOW = 34
-# Heights (lines) of the heat map. From _LEAST_WITH_GPU lines on it shows the GPU's values and the time axis. In the
-# compact layout, about half of the lines above _ENOUGH_HEAT_MAP go to the histograms; in the usual one, the heat
-# map has at least _ENOUGH_HEAT_MAP lines if there is room.
+# Heights (lines) of the heat map. From _LEAST_WITH_GPU lines on, it shows the GPU's values and the time axis. In the
+# compact layout, the probe table leaves _ENOUGH_HEAT_MAP lines to the heat map if it can, and about half of the further
+# lines go to the histograms. In the usual layout, the heat map has at least _ENOUGH_HEAT_MAP lines if there is room.
 _LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
 # Heights (lines) in the compact layout. _LEAST_COMPACT_ROWS: smallest number of rows of victims. _COMPACT_HISTOGRAMS,
 # _COMPACT_LOG: heights of the histograms and of the log.
@@ -30,8 +30,8 @@ _HIGHER_PLOTS = 3
 # Screen height (lines) below which the layout plans a single line of the probe table for all aggressors, which then
 # stand side by side.
 _TALL = 50
-# _LOG: height (lines) of the log, for a title, a verdict with cause and remedy, the next step, another verdict. Above a
-# screen height of _LOG_GROWS_FROM lines, the log gets one more line for every eight.
+# _LOG: largest height (lines) of the log on a screen of up to _LOG_GROWS_FROM lines, for a title, a verdict with cause
+# and remedy, the next step, another verdict. On a higher screen, the log gets one more line for every eight.
 _LOG, _LOG_GROWS_FROM = 6, 48
 # Share of the heat map in the lines that the probe table and the log leave; the histograms get the rest.
 _HEAT_MAP_SHARE = 0.6

@@ -47,8 +47,8 @@ _USUAL_PHASES = 3
 # Height (lines) of a plot in the grid of victims with which the panel computes how many plots have room. Plots with
 # fewer measured times than _USUAL_PHASES may be lower.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Smallest height (lines) of the bars of one measured time at which their shape can be seen. If the bars of every
-# measured time keep this height, the baseline's figures get a line of their own.
+# Smallest height (lines) of the bars of one measured time at which their shape can be seen. The baseline's figures get
+# a line of their own if the bars of every measured time keep this height, or if a line is left over.
 _HIGH = 3
 # Smallest number of histograms that must have room in the panel, in all its rows together. If fewer have room, the
 # panel shows the histogram of a single victim, with all figures.

@@ -38,7 +38,7 @@ _WIDE_FROM, _FEWER_FROM = 108, 88
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
 # Width (columns) of a probe's figures in a compact table.
 _COMPACT_FIGURES = 30
-# Width (columns) of a probe's state, with a blank.
+# Width (columns) of a probe's state; in a compact table, with a blank after it.
 _STATE = 11
 # _BOX_END: width (columns) of focus mark, key and box before a probe's name. _SHORTEST_NAME: smallest width
 # (columns) of a name where aggressors are side by side.

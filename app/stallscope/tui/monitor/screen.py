@@ -49,7 +49,8 @@ OBSERVATIONS_PER_S, UNWATCHED_PER_S = 5.0, 1.0
 UNWATCHED_FRAMES_PER_S = 2.0
 # Redraws of the header in a second while the screen is frozen.
 FROZEN_HEADERS_PER_S = 1.0
-# Lengths (s) of the heat map's time axis that a key selects.
+# Lengths (s) of the heat map's time axis that a key selects, besides the length in the settings. The demo always has
+# the first one.
 SPANS_S = (20.0, 60.0, 300.0)
 # Keys that switch or select a probe.
 _PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)

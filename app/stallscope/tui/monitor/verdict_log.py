@@ -14,8 +14,9 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# Smallest height (lines) of the log at which it shows the pattern's expected result above current verdicts. In a lower
-# log, current verdicts get these lines. The texts of the log's guide are folded above this height, otherwise cut.
+# Smallest height (lines) of the log at which it shows, besides current verdicts, the pattern's expected result, the
+# progress of probes with too few calls, and a second line of the next step. In a lower log, current verdicts get these
+# lines. Above this height, the texts of the log's guide are folded, otherwise cut.
 _ROOMY = 7
 
 

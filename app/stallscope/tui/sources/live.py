@@ -30,8 +30,9 @@ from stallscope.tui.sources.selected_gpus import SelectedGpus
 # Time (s) without an answer from the engine (the process that runs the probes) after which the screen calls it
 # silent.
 SILENT_AFTER_S = 0.5
-# Longest wait (s), when the screen closes, for the thread that controls the engine (the process that runs the
-# probes) to end: once before the engine is killed, and once after.
+# Longest wait (s), when the screen closes, for the thread that controls the engine (the process that runs the probes)
+# to end: once before the engine is killed, and once after. The first wait is left out if the engine is silent or still
+# starts.
 _CLOSE_S = 0.5
 
 

@@ -14,7 +14,9 @@ from stallscope.tui.timeline.raster import Bools, Raster
 # Limits, as shares of a character cell's width, for drawing a call. A call that covers at least _WHOLE of the cell
 # is drawn as a full cell. An end of a call within _EDGE of the cell's border is drawn at the border.
 _WHOLE, _EDGE = 0.94, 0.03
-# Share of a character cell's width from which on the cell counts as mostly covered by calls or waits.
+# Share of a character cell's width, for two rules. A call inside the cell that covers less than this share is drawn as
+# a short call. A cell with several calls is drawn as a wait if waits cover at least this share, and more than the
+# calls.
 _HALF = 0.5
 # Smallest width (eighths of a character cell) of a drawn call that begins at the cell's left border. A call of one
 # eighth would look like a line.

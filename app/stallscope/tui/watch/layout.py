@@ -10,9 +10,10 @@ WIDE_COLUMNS = 150
 _AROUND = 3
 # Smallest height (lines) that the layout gives to the table of calls.
 _LEAST_TABLE = 4
-# A screen with fewer than _LOW lines, not counting header and keys, shows one headline and no program lines. With fewer
-# than _LOW lines left below the headlines, it has no histogram, unless it is wide. A screen with at least _ROOMY lines,
-# counting all, shows up to four headlines and all listed program lines.
+# Limits (lines) for the contents of a screen. _LOW: a screen with fewer lines, not counting header and keys, shows one
+# headline and no program lines; a screen with fewer lines left below the headlines has no histogram, unless the screen
+# is wide. _ROOMY: a screen with at least this many lines, counting all, shows up to four headlines and all listed
+# program lines.
 _LOW, _ROOMY = 18, 30
 # Largest number of program lines that a screen with fewer than _ROOMY lines shows.
 _FEW_LINES = 2

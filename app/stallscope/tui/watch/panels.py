@@ -20,7 +20,7 @@ from stallscope.report.columns import by_column, display_width, wrapped
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule
 from stallscope.tui.sources.pane_program import ShownOutput
 
-# Smallest share (0 to 1) of its time that a thread must have lost to slow calls to get a headline.
+# Smallest share (0 to 1) of a thread's time lost to slow calls at which the thread gets a headline.
 _LEAST_SHARE = 0.005
 # Width (columns) of the label at the beginning of a panel's entry; the text follows.
 _HEAD = 12

@@ -10,7 +10,7 @@ from stallprobes.engine.sim.jobs import ContextQueue, Job
 from stallprobes.engine.sim.parameters import EngineParameters
 from stallprobes.model import US
 
-# Number of threads in a block of the probes' kernels.
+# Number of threads in a block of the probes' long kernels (THREADS of the catalogue).
 _BLOCK = 256
 
 

@@ -11,7 +11,8 @@ import zlib
 from functools import cache
 from statistics import NormalDist
 
-# Number of values in the table of a latency distribution; all are equally likely, and a random number selects one.
+# Number of values in the table of a latency distribution; all are equally likely. A random number is below QUANTILES
+# and selects one of the values.
 QUANTILES = 4096
 # Number of fractional bits of the factor by which a median latency is multiplied.
 UNIT_BITS = 16

@@ -29,8 +29,9 @@ REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 # Kinds of CUPTI records that are enabled after REQUIRED. The timeline also works if CUPTI lacks some of these kinds.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached; also the longest wait for
-# the GPU's work to end before CUPTI is detached. Meanwhile the collector holds the probes: they begin no iteration.
+# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached; the collector does not
+# wait if a call has lasted this long already. Also the longest wait for the GPU's work to end before CUPTI is detached.
+# Meanwhile the collector holds the probes: they begin no iteration.
 _REST_S = 0.25
 # Delay (s) before the collector retries a failed detach of CUPTI: _FIRST_RETRY_S at first, _LONGEST_RETRY_S at most.
 # The delay doubles with each failure, since a retry can hold the probes for 2 * _REST_S.

@@ -40,7 +40,7 @@ _CONTROL_PERIOD_NS = 100_000
 _ALIGNED_PERIOD_NS = 2_000_000
 # Reasons for a lower GPU clock that make a window invalid.
 _THROTTLED = {"power cap", "hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"}
-# Period (s) at which the reasons for a lower clock are read.
+# Period (s) at which the reasons for a lower clock are read; also the wait for NVML before the first window.
 _CLOCK_INTERVAL_S = 0.05
 
 

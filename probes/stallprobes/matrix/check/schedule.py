@@ -43,8 +43,9 @@ QUICK_ADDITIONAL_SHARE = 0.1
 # aggressors.
 ROUNDS = 4
 
-# Length (s) of a measured window in a check of a real GPU: at least _SHORTEST_S, at most _LONGEST_S. The time budget
-# determines the length within these limits.
+# Length (s) of a window in a check of a real GPU, before any extension: at least _SHORTEST_S, at most _LONGEST_S. The
+# time budget determines the length within these limits. In the first repeat, which only warms up, the length is
+# _SHORTEST_S.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_SHORTEST_S in the first repeat, which only warms
 # up, and _VIRTUAL_S in all other repeats.
@@ -57,10 +58,12 @@ _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
 # with fewer calls is extended. A check with 8 calls per window detects nearly the same ratios as a check with 20 calls,
 # and has the time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S
-# on a simulated GPU.
+# Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S on
+# a simulated GPU. In the first measured repeat, the window of a victim with fewer than STARVED_CALLS calls is extended
+# to STARVED_WINDOW_NS.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
-# Duration (s) of an aggressor's iteration above which the aggressor is slow. On a simulated GPU, no aggressor is slow.
+# Duration (s) of an aggressor's iteration above which the aggressor is slow: later repeats leave it out (see
+# LEAST_REPEATS). A check of a simulated GPU leaves out no aggressor.
 _SLOW_S = 0.015
 # Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
 # a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2 blocks, baselines take a
@@ -70,8 +73,9 @@ _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Each block takes the next victims in turn: with few aggressors, some
 # victims get no warm-up.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# Factor by which a window may be extended until a slow aggressor ends an iteration: _STRETCH in real time,
-# _VIRTUAL_STRETCH on a simulated GPU.
+# Largest factor by which a window beside an aggressor with long iterations is longer than usual, so that it contains an
+# iteration: _STRETCH in real time, _VIRTUAL_STRETCH on a simulated GPU. The length is set before the window begins, by
+# the time of an iteration in the aggressor's previous block.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous value in the moving average of the time (s) that a block takes besides its windows. A block
 # is several victims, measured one after the other beside the same aggressors.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     # The engine of a simulated GPU imports this module too.
     from stallprobes.engine.session import Session
 
-# Time (s) for which a probe runs before its window begins. The first calls after a pause are slow, as caches are cold
-# and the core is idle.
+# Time (s) for which a probe runs before its window begins, and for which a block rests after its aggressors have ended.
+# The first calls after a pause are slow, as caches are cold and the core is idle.
 _LEAD_IN_S = 0.002
-# Time (s) until the first check whether switched-off probes are parked. Each further interval is longer by the factor
-# _INTERVAL_GROWTH.
+# Time (s) until the first check of a condition: that switched-off probes are parked, that the aggressors' calls have
+# returned, that the contexts are idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
 _PARK_S = 0.001
 # Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether the
 # aggressors run.

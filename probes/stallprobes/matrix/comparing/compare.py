@@ -42,7 +42,7 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WIND
 # Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance.
 # If nothing changed on the machine, about one in a hundred tested latencies has a smaller p-value.
 UNSURE_P_VALUE = 0.01
-# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
+# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. Of
 # fewer calls, no change can be significant, so an insignificant change is reported as unsure.
 ENOUGH_CALLS = 8
 # Limit of the dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),

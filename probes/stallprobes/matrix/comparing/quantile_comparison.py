@@ -31,10 +31,12 @@ P50, P99 = PERCENTILES
 RATIO = {P50: 1.39, P99: 1.3}
 # Smallest ratio of a baseline's percentile between two checks that counts as a change.
 BASELINE_RATIO = {P50: 1.2, P99: 1.3}
-# Smallest relevant difference (ns) of a percentile between two checks. In ten consecutive checks on one H200, the p99
-# of an event record was 0.4 us in some checks and 1.3 us in others.
+# Smallest relevant difference (ns) of a percentile between two checks, or between the repeats of one check when modes
+# are searched. In ten consecutive checks on one H200, the p99 of an event record was 0.4 us in some checks and 1.3 us
+# in others.
 DIFFERENCE_NS = {P50: 200, P99: 1000}
-# Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change.
+# Smallest number of calls, in at least one of two checks, with which a percentile is tested for a change. A percentile
+# of a baseline needs this number, but at least 20 calls.
 CALLS = {P50: 1, P99: 100}
 
 # Cuts for the tests of a change, by percentile. A cut is a share of the slowest calls among the calls of both checks

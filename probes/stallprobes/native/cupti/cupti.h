@@ -30,6 +30,7 @@ struct ss_cupti {
     int (*get_version)(uint32_t *version);
     int (*subscribe)(void **subscriber, ss_cupti_callback callback, void *user);
     int (*unsubscribe)(void *subscriber);
+    int (*finalize)(void);
     int (*enable_callback)(uint32_t on, void *subscriber, int domain, uint32_t number);
     int (*get_callback_name)(int domain, uint32_t number, const char **name);
     int (*set_thread_id_type)(int type);

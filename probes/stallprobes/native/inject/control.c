@@ -47,10 +47,10 @@ enum {
     PATIENCE_MS = 20,
     /* Longest wait (ms) for a libcupti that stallscope sends. */
     SENDING_MS = 10000,
-    /* GATED_MS: longest time (ms) for which the end of a recording waits for a moment without a call in flight; there
-     * may be none if two hundred threads make calls or a call hangs. UNGATED_VERSION: version of CUPTI from which on
-     * kinds are then switched off during calls; the records that this loses are not needed. CUPTI 13.0 has crashed in
-     * such a switch. */
+    /* The end of a recording switches kinds of records off at a moment without a call in flight; there may be none if
+     * two hundred threads make calls or a call hangs. GATED_MS: time (ms) after which kinds are switched off during
+     * calls too, from CUPTI 13.1 (UNGATED_VERSION) on; the records that this loses are not needed. With an older CUPTI
+     * the wait has no limit: CUPTI 13.0 has crashed in such a switch. */
     UNGATED_VERSION = 130100,
     GATED_MS = 1000,
 };

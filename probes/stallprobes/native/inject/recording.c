@@ -27,22 +27,67 @@
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 /* Time (ns) that callbacks in flight have to return before CUPTI is released. */
 enum { LAST_CALLBACKS_NS = 50000000 };
+/* The oldest CUPTI that is finalized: no older one was tried. */
+enum { FINALIZED_SINCE = 130100 };
 
 static struct ss_cupti cupti;
 static void *cupti_library;
+/* Whether the program had loaded that libcupti before, and whether work of the GPU was ever recorded. */
+static int is_shared, had_records;
 static void *subscriber;
 static uint32_t subscribed;
 /* Whether calls, and the end of the program, are followed, for the first recording and all later ones. */
 static int prepared, follows_exit;
 
-static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
+static int is_cupti(const struct dl_phdr_info *library)
 {
     const char *name = library->dlpi_name ? strrchr(library->dlpi_name, '/') : NULL;
+    return name && !strncmp(name, "/libcupti.so", strlen("/libcupti.so"));
+}
+
+static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
+{
     (void)size;
-    if (!name || strncmp(name, "/libcupti.so", strlen("/libcupti.so")))
+    if (!is_cupti(library))
         return 0;
     snprintf(path, PATH_MAX, "%s", library->dlpi_name);
     return 1;
+}
+
+/* The libcuptis that are loaded, and whether a loaded library needs one. */
+struct cupti_users {
+    int libraries, needed;
+};
+
+static int count_users(struct dl_phdr_info *library, size_t size, void *counted)
+{
+    struct cupti_users *users = counted;
+    (void)size;
+    users->libraries += is_cupti(library);
+    for (int at = 0; at < library->dlpi_phnum; at++) {
+        if (library->dlpi_phdr[at].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *entries = (const void *)(library->dlpi_addr + library->dlpi_phdr[at].p_vaddr);
+        const char *names = NULL;
+        for (const ElfW(Dyn) *entry = entries; entry->d_tag != DT_NULL; entry++)
+            if (entry->d_tag == DT_STRTAB)
+                names = (const char *)entry->d_un.d_ptr;
+        /* glibc has made it an address, but not where the section cannot be written, as that of the vDSO. */
+        if ((uintptr_t)names < library->dlpi_addr)
+            continue;
+        for (const ElfW(Dyn) *entry = entries; entry->d_tag != DT_NULL; entry++)
+            users->needed |= entry->d_tag == DT_NEEDED &&
+                             !strncmp(names + entry->d_un.d_val, "libcupti.so", strlen("libcupti.so"));
+    }
+    return 0;
+}
+
+/* Whether nothing of the program uses that libcupti: a library that needs one has another one. */
+static int is_alone(void)
+{
+    struct cupti_users users = {0};
+    dl_iterate_phdr(count_users, &users);
+    return !is_shared && users.libraries > users.needed;
 }
 
 /* The version of a libcupti, 0 if it does not answer. */
@@ -55,16 +100,21 @@ static uint32_t version_of(void *library)
     return found && !get_version(&version) ? version : 0;
 }
 
-/* libcupti: the one that the program has loaded, else the one that the settings name, else the system's. Where only the
- * one of the settings records context switches, it is loaded beside the program's: both work. */
-static void *open_cupti(void)
+/* libcupti: the one that the program has ``loaded``, else the one that the settings name, else the system's. Where only
+ * the one of the settings records context switches, it is loaded beside the program's: both work. So it is where calls
+ * alone are recorded, so that it can be finalized at the end. */
+static void *open_cupti(void **loaded)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
     char path[PATH_MAX] = "";
     void *library = NULL;
     if (dl_iterate_phdr(remember_cupti, path))
         library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (ss_settings.cupti[0] && (!library || version_of(library) < SS_SWITCHES_SINCE)) {
+    *loaded = library;
+    if (ss_settings.cupti[0] && (!library || ss_settings.calls_only || version_of(library) < SS_SWITCHES_SINCE)) {
+        void *same = dlopen(ss_settings.cupti, RTLD_NOW | RTLD_NOLOAD);
+        if (same)
+            *loaded = same;
         void *other = dlopen(ss_settings.cupti, RTLD_NOW | RTLD_LOCAL);
         if (!library || (other && version_of(other) >= SS_SWITCHES_SINCE))
             return other;
@@ -85,6 +135,7 @@ static void load_functions(void *library)
         {"cuptiGetVersion", &cupti.get_version},
         {"cuptiSubscribe", &cupti.subscribe},
         {"cuptiUnsubscribe", &cupti.unsubscribe},
+        {"cuptiFinalize", &cupti.finalize},
         {"cuptiEnableCallback", &cupti.enable_callback},
         {"cuptiGetCallbackName", &cupti.get_callback_name},
         {"cuptiSetThreadIdType", &cupti.set_thread_id_type},
@@ -123,7 +174,10 @@ static void register_for_barriers(void)
  * has its callbacks first: with them, no kind of records is switched on while a call is in flight. */
 static uint32_t connect_to_cupti(int late, int gate)
 {
-    cupti_library = open_cupti();
+    void *before = cupti_library, *loaded = NULL;
+    cupti_library = open_cupti(&loaded);
+    if (cupti_library != before)
+        is_shared = cupti_library == loaded;
     if (!cupti_library)
         return failed("dlopen", 0, SS_STATE_NO_CUPTI);
     load_functions(cupti_library);
@@ -223,13 +277,32 @@ int ss_begin_records(int gate)
     return again;
 }
 
+static void wait_for_callbacks(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
+}
+
 /* Releases CUPTI once no callback is in flight, so that the program's own profiler can subscribe. */
 static void unsubscribe(void)
 {
     ss_leave_calls();
-    nanosleep(&(struct timespec){.tv_nsec = LAST_CALLBACKS_NS}, NULL);
+    wait_for_callbacks();
     uint64_t began = ss_clock();
     cupti.unsubscribe(subscriber);
+    ss_note_hold(began);
+}
+
+/* Has CUPTI leave the driver, where it would slow launches of graphs until the process ends. After records of work, graphs
+ * cannot be launched any more behind that (CUPTI 13.5). */
+static void finalize(void)
+{
+    if (had_records || !cupti.finalize || ss_header->cupti_version < FINALIZED_SINCE || !is_alone())
+        return;
+    ss_note_step("cuptiFinalize");
+    wait_for_callbacks();
+    uint64_t began = ss_clock();
+    if (!cupti.finalize())
+        ss_store_release(ss_header->flags, ss_load(ss_header->flags) | SS_FLAG_FINALIZED);
     ss_note_hold(began);
 }
 
@@ -248,7 +321,9 @@ int ss_end_recording(int gate)
         if (__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             ss_stop_looking();
             ss_note_step("cuptiUnsubscribe");
+            had_records |= ss_header->kinds != 0;
             unsubscribe();
+            finalize();
         }
     }
     ss_store_release(ss_header->ended_ns, ss_clock());
@@ -267,6 +342,7 @@ static void yield(void)
     if (!ss_load(ss_settings.yield) || ss_load_acquire(ss_private->recording) != SS_OPEN ||
         !__atomic_compare_exchange_n(&subscribed, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
+    had_records |= ss_header->kinds != 0;
     ss_stop_activity(&cupti, SS_NO_GATE);
     unsubscribe();
     ss_header->yielded_ns = ss_clock();

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 /* Sizes (bytes) of the stacks of the library's threads. SS_CUPTI_STACK: of threads that call CUPTI, as large as in
- * Java, whose threads call CUPTI too. SS_SMALL_STACK: of all other threads. */
+ * Java, whose threads call CUPTI too. SS_SMALL_STACK: of threads that do not call CUPTI, and of decoding_thread, which
+ * calls only cuptiActivityGetNextRecord. */
 enum { SS_CUPTI_STACK = 1 << 20, SS_SMALL_STACK = 256 << 10 };
 int ss_start_thread(void *(*body)(void *), size_t stack_bytes);
 void ss_wait_for_change(uint32_t *word, uint32_t value, long ns);

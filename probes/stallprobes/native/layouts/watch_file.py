@@ -95,8 +95,9 @@ STACK_TEXT = 7664
 # Average time (ns) between two samples of a thread's call stack. The injected library samples the time inside
 # driver calls and the time between them separately.
 SAMPLE_NS = 5_000_000
-# Average time (ns) between two additional call-stack samples of a thread's waits. Short waits hardly ever get a sample
-# by SAMPLE_NS. An additional sample represents several waits and has their number.
+# Average time (ns) between two additional call-stack samples of a thread's waits: short waits hardly ever get a sample
+# by SAMPLE_NS. One wait in N gets an additional sample, where N is the number of waits in this time at the thread's
+# latest rate. The sample has the number of waits that it represents.
 WAIT_SAMPLE_NS = 50_000_000
 # Number of call-stack samples in the ring of a process's file: 80 s of one thread.
 TIME_SAMPLES = 1 << 14
@@ -233,7 +234,8 @@ class Flag(IntEnum):
 
     NO_STACKS: the user wants no stacks. NATIVE_STACKS, PYTHON_STACKS: the library can record such frames.
     FREE_THREADED: Python has no global lock, so its frames are not read. LATE: the recording began while the program
-    ran. GRAPHS: GPU work was not recorded while the program instantiated graphs again and again.
+    ran. GRAPHS: GPU work was not recorded while the program instantiated graphs again and again. FINALIZED: the
+    recording has ended and CUPTI was finalized, so that nothing of it slows the program.
     """
 
     CALLS_ONLY = 1
@@ -245,6 +247,7 @@ class Flag(IntEnum):
     FREE_THREADED = 64
     LATE = 128
     GRAPHS = 256
+    FINALIZED = 512
 
 
 class CallFlag(IntEnum):

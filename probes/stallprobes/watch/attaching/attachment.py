@@ -22,7 +22,8 @@ from stallprobes.watch.reading.lack_text import lack_sentence
 
 # The attacher borrows a thread of the process to load the library. This is the longest wait (s) until the thread has
 # returned to its system call. After a longer wait, the library does not free the memory that the attacher made in the
-# process.
+# process. A fiftieth of this time is the period of the checks, also while stallscope waits for the control
+# (_CONTROL_S).
 _BACK_S = 0.1
 # Longest wait (s) for the library's answer to a request. After it, the caller shows what attaching waits for: a first
 # subscription to CUPTI can take seconds on a busy GPU.

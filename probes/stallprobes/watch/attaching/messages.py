@@ -8,7 +8,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Largest size (bytes) of a message between stallscope and a helper process, which has the rights of another user.
+# Largest size (bytes) of a message between stallscope and a helper process, which has the rights of another user. The
+# value of an environment variable in a message has at most 1/64 of this size.
 MAX_BYTES = 1 << 17
 # Largest number of file descriptors in a message between stallscope and a helper process.
 MAX_DESCRIPTORS = 8

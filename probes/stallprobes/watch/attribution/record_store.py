@@ -39,7 +39,8 @@ BESIDE_NS = 20_000_000
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
-# Largest time (ns) that is accepted in a record, above every time of a real program; other records are dropped.
+# Largest time (ns) that is accepted in a record, above every time of a real program; other records are dropped. It also
+# stands for the start of work that does not exist.
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)

@@ -21,8 +21,8 @@ from stallprobes.watch.intervals import NONE, Int64s, distinct
 # Time (ns) from a context switch of the GPU to the start of the work that waited for the switch, measured on an
 # H200.
 SWITCH_TO_WORK_NS = 3_840
-# Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Two clock offsets count as
-# equal if they differ by at most this error.
+# Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Times, and offsets of the
+# clocks, count as equal if they differ by at most this error.
 MOST_SPREAD_NS = 8_000
 # Largest drift (parts per million) between the GPU's clock and the host's; limits for their offset grow with it
 # over time.
@@ -32,14 +32,15 @@ DRIFT_PER_MILLION = 50
 ERROR_NS = 30_000
 # Upper limit (ns) of the sum of ERROR_NS and the possible drift.
 MOST_ERROR_NS = 1_000_000
-# Smallest number of context switches of the GPU from which the offset of its clock to the host's is estimated for
-# the first time.
+# Smallest number of observations in five tests of a clock offset: of context switches; of pairs of a switch and a start
+# of work of its context; of these pairs that match a candidate offset; of starts of work that are checked against the
+# switches; and of differences of lags (times from a switch to its work).
 LEAST_SAMPLES = 16
-# Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated for the
-# first time.
+# Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated without
+# a known earlier offset.
 COMPARED = 128
-# Largest number of starts of work (the last ones) from which the offset of the GPU's clock is estimated for the first
-# time.
+# Largest number of starts of work (the last ones) from which the offset of the GPU's clock is estimated without a known
+# earlier offset.
 COMPARED_STARTS = 2_048
 # Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
 # is roughly known.
@@ -77,7 +78,7 @@ DELIVERED_NS = 500_000_000
 # estimated.
 LEAST_FITTING = 8
 # Limit (ns) with two uses. Neighbouring clock offsets that are possible form one span if they differ by at most this
-# much. If any span is then wider than this, the offset is too uncertain, and none is chosen.
+# much. If any such span is wider than this, the offset is too uncertain, and none is chosen.
 WIDEST_NS = 200_000
 # A clock offset fits a number of begins and ends of work. Offsets that fit nearly as many as the best offset are
 # possible too. The difference must be less than the larger of two limits. LEAST_WORSE: number of begins and ends.

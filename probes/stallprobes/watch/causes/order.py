@@ -17,7 +17,8 @@ CAUSES: tuple[CallCause, ...] = tuple(
 # Rules by the overhead records of a call. Only these rules also apply to calls that are not longer than the median
 # of such calls.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
-# Rules by records of GPU work and by the calls that order streams, for all slow calls.
+# Rules by records of GPU work and by the calls that order streams, for slow calls that OVERHEADS leaves without a
+# cause.
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
     *map(gpu.gpu_wait, (

@@ -55,6 +55,10 @@ _LEAST_COVERED = 0.5
 # often than threads, and the share of time in which they are busy hardly changes within a slice. The same limit is used
 # for threads outside the sequence.
 _LEAST_OF_CHILDREN = 0.2
+# Kinds of calls with which the work of a program goes on: they submit work, ask for its state, or wait for it.
+_WORKS_ON = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.WAITS), int(CallKind.COPIES))
+# Largest number of slices of time that are kept since the last call of _WORKS_ON: the last of them.
+_MOST_SLICES = 256
 
 
 class Sleeps(NamedTuple):
@@ -72,12 +76,25 @@ class Sleeps(NamedTuple):
     others: float = 0.0
 
 
+class _Slice(NamedTuple):
+    """What was added for a slice of time, and of what."""
+
+    threads: Mapping[int, ThreadCalls]
+    samples: CpuSamples
+    begin_ns: int
+    end_ns: int
+    added: tuple[int, Int64s] | None
+
+
 class CpuSums:
     """Sums of slices of time since ``origin_ns``, of those for which the CPU time of each thread is known."""
 
     def __init__(self, origin_ns: int) -> None:
         self._sums = BinnedSums(origin_ns, columns=_COLUMNS)
         self._most_threads = 0
+        # When the last call returned with which the work went on, and the slices that end later.
+        self._worked_ns = 0
+        self._later: list[_Slice] = []
 
     def add(self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int) -> None:
         """Add the time from ``begin_ns`` to ``end_ns``.
@@ -85,16 +102,46 @@ class CpuSums:
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
         has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
+        worked = [calls.spans.ends[np.isin(calls.kinds, _WORKS_ON)].max(initial=0) for calls in threads.values()]
+        if (last_ns := int(max(worked, default=0))) > self._worked_ns:
+            self._worked_ns = last_ns
+            self._later = [each for each in self._later if each.end_ns > last_ns]
+        added = self._sums_of(threads, samples, begin_ns, end_ns)
+        self._put(added)
+        if end_ns > self._worked_ns:
+            self._later = [*self._later, _Slice(threads, samples, begin_ns, end_ns, added)][-_MOST_SLICES:]
+
+    def end_at(self, worked_ns: int) -> None:
+        """Take off what came after the last work, which ended at ``worked_ns`` or with a later call: the end of a
+        program is no part of what bounds it."""
+        worked_ns = max(worked_ns, self._worked_ns)
+        for each in self._later:
+            if each.end_ns > worked_ns and each.added is not None:
+                begin_ns, sums = each.added
+                self._put((begin_ns, -sums))
+                self._put(self._sums_of(each.threads, each.samples, each.begin_ns, worked_ns))
+        self._later = []
+
+    def _put(self, added: tuple[int, Int64s] | None) -> None:
+        if added is not None:
+            begin_ns, sums = added
+            self._sums.borders(begin_ns, begin_ns + 1)
+            self._sums.add(max((begin_ns - self._sums.origin_ns) // self._sums.width_ns, 0), sums)
+
+    def _sums_of(
+        self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int
+    ) -> tuple[int, Int64s] | None:
+        """When a slice of time begins of which enough is known, and its sums (int64[1][_COLUMNS]); else None."""
         known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
         width_ns = end_ns - begin_ns
         begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
         end_ns = min([end_ns, *(int(each[-1, 0]) for each in known)])
-        if not width_ns or end_ns - begin_ns < _LEAST_COVERED * width_ns:
-            return
+        if width_ns <= 0 or end_ns - begin_ns < _LEAST_COVERED * width_ns:
+            return None
         used = [passed_ns(samples.get(thread), begin_ns, end_ns) for thread in threads]
         measured = [passed for passed in used if passed is not None]
         if not measured or len(measured) < len(used):
-            return
+            return None
         self._most_threads = max(self._most_threads, len(threads))
         working, waiting, begins, ends = 0, 0, [], []
         for calls in threads.values():
@@ -122,8 +169,6 @@ class CpuSums:
         ready_most = min(ready, between - least)
         ready_least = min(max(ready - working - waiting, 0) / len(measured), ready_most)
         others = [each for each in samples if each != CHILDREN and each not in threads][:_MOST_OTHERS]
-        self._sums.borders(begin_ns, end_ns)
-        first = (begin_ns - self._sums.origin_ns) // self._sums.width_ns
         row = [
             between,
             least,
@@ -135,7 +180,7 @@ class CpuSums:
             _busy_ns(samples.get(CHILDREN), begin_ns, end_ns),
             max(_busy_ns(samples[each], begin_ns, end_ns) for each in others) if others else 0,
         ]
-        self._sums.add(max(first, 0), np.array([row], dtype=np.int64))
+        return begin_ns, np.array([row], dtype=np.int64)
 
     def off_cpu(self, times: Times) -> Figure | None:
         """The share (0 to 1) of the time between calls in ``times`` in which no thread had a CPU.

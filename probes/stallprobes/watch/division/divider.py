@@ -102,9 +102,9 @@ _MOST_OTHERS = 64
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Longest time (ns) from the return of a call to the start of its work on an idle GPU. If the first recorded work of a
-# process starts later than that, this work was queued behind work without a record. For a process that ran before its
-# recording began, the time then counts as recorded only from this start on.
+# Longest time (ns) from the return of a call to the start of its work on an idle GPU. It is used for a process that ran
+# before its recording began. If the first recorded work starts later, it was queued behind work without a record. The
+# time of the process then counts as recorded only from the start of the first recorded work on.
 _QUEUED_NS = 100_000
 # Sequences (threads that call by turns) are listed by number of calls, but a sequence is listed before an earlier one
 # only if it has more than this many times as many calls. Otherwise the threads of a server would change places with
@@ -437,6 +437,9 @@ class ProcessDivider:
         begun["returned"][unknown] = begun["thread"][unknown] = -1
         self._done_ns = until
         self._keep(calls, operations, overheads)
+        if self._ended:
+            for sequence in self._sequences.values():
+                sequence.cpu.end_at(sequence.last_end.at_ns)
 
     def _take_new(self, begin: int, until: int, beside: Iterable[float], recorded_times: Spans) -> None:
         """Take the new rows that begin before ``until``, as far as their time is divided."""

@@ -22,10 +22,10 @@ Gains = Mapping[Bound, float]
 _COPIES = NUMBERS[Part.COPIES]
 # Columns of all time in copies: without kernels, and beside kernels.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# Share of busy time from which on the host counts as never waiting for the GPU, or the GPU as never waiting for the
-# host. Less work of this busy side always shortens the program, so all of its work counts for a gain (time that the
-# program would save without a cause). With a smaller share, work that both do at the same time mostly does not count:
-# without that work, the one would wait longer for the other.
+# Share of the time from which on the host counts as always busy (it never waits for the GPU), or the GPU (it never
+# waits for the host). All time of the busy side in a cause then counts for the cause's gain (time that the program
+# would save without the cause): of the host in sleeps and allocations, of the GPU in copies. Below this share, mainly
+# the time counts in which the other side has nothing to do meanwhile.
 _NEVER_WAITS = 0.95
 # A gain is computed in two ways: from the sums of all bins of time, and as the mean of the gains of the bins. A
 # difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
@@ -48,6 +48,9 @@ LEAST_OUTSIDE = 0.02
 # the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or
 # thread.
 _KEPT_BUSY = 0.9
+# A child process that has a CPU for more than this share of the time does not work for the program: it never waits
+# until the program has taken its data.
+_ALWAYS_BUSY = 0.98
 # Smallest mean number of waits per bin of time. Bins with fewer waits are merged, since a bin must contain whole steps:
 # a step of the program has about one wait, and in a part of a step only the host or only the GPU may work.
 _LEAST_WAITS = 8
@@ -98,6 +101,13 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
     }
 
 
+def without_child(gains: Gains, sleeps: Sleeps) -> Gains:
+    """``gains`` if a child process prepares the data, which hardly ever has time to wait for the program: no cause then
+    gains more than the time in which the child does nothing. One that works all the time does something else."""
+    busy = _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY
+    return {cause: min(gain, 1 - sleeps.children) if busy else gain for cause, gain in gains.items()}
+
+
 def frees_wait(sums: Int64s) -> bool:
     """True if frees wait for the GPU, so that other waits have no gain, by sums in bins."""
     whole = max(int(steady_ns(sums).sum()), 1)
@@ -105,9 +115,9 @@ def frees_wait(sums: Int64s) -> bool:
 
 
 def keeps_busy(sleeps: Sleeps) -> bool:
-    """True if a child process or another thread works nearly all the time, and the program sleeps for it now and
+    """True if a child process works nearly all the time, or another thread for which the program sleeps now and
     then."""
-    return (sleeps.outside > 0 and sleeps.children >= _KEPT_BUSY) or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
+    return sleeps.children >= _KEPT_BUSY or (sleeps.thread > 0 and sleeps.others >= _KEPT_BUSY)
 
 
 def steady_ns(sums: Int64s) -> Int64s:
@@ -140,7 +150,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then.
         Bound.WAIT: np.where(
-            frees < _LEAST_FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0
+            frees + late < _LEAST_FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0
         ),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,

@@ -31,7 +31,8 @@ _PARTS = len(ORDER)
 # SUBMITS: it is inside calls that submit work.
 # QUEUE_FULL: it waits since calls that submit work find the launch queue full.
 # ALLOCATES: it is inside calls that allocate or free.
-# LATE_FREES: it is inside calls that allocate or free just before a wait of their thread, while the GPU works.
+# LATE_FREES: it is inside calls that allocate or free while the GPU works, and their thread waits next, or submits and
+# then waits.
 # FREE_WAITS: LATE_FREES, plus other frees while the GPU works.
 # COPYING: it is inside blocking copies, without the work that they wait for.
 # OWN_COPIES: part of COPYING in which the GPU only copies.
@@ -334,9 +335,9 @@ class Instants(NamedTuple):
 class _CallTable(NamedTuple):
     """The calls of all threads of a sequence, and a last row for no call: ``kinds`` is -1 there.
 
-    ``long``: the call submits, and blocked. ``late``: it allocates or frees, and the thread waits next: without it,
-    that wait would be as much longer. ``started`` (ns): when its own work starts; when it returns without any.
-    ``holding``: when others may hold up the long ones of each context.
+    ``long``: the call submits, and blocked. ``late``: it allocates or frees, and the thread waits next, or submits
+    and then waits: without it, that wait would be as much longer. ``started`` (ns): when its own work starts; when it
+    returns without any. ``holding``: when others may hold up the long ones of each context.
     """
 
     begins: Int64s
@@ -360,8 +361,9 @@ class _CallTable(NamedTuple):
         long |= kinds == int(CallKind.QUEUES)
         late = _ALLOCATES[kinds]
         if late.any():
-            # The next other call of its thread. A copy that blocks would wait as long, too.
-            following = np.minimum.accumulate(np.where(late, len(kinds), np.arange(len(kinds)))[::-1])[::-1]
+            # The next call of its thread that does not only submit. A copy that blocks would wait as long, too.
+            passed = late | (kinds == int(CallKind.SUBMITS))
+            following = np.minimum.accumulate(np.where(passed, len(kinds), np.arange(len(kinds)))[::-1])[::-1]
             following = np.minimum(following, len(kinds) - 1)
             # What the thread does in between, it would do meanwhile.
             between = begins[following] - ends < ends - begins

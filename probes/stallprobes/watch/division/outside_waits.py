@@ -30,7 +30,8 @@ OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
 # long enough. _LEAST_WORK_NS: shortest time (ns) of GPU work in the gap.
 _LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
 # Error (ns) of the clocks of the records. GPU work counts as ended in a gap between calls if it ends at most this long
-# after the end of the gap.
+# after the end of the gap. The square of the error is added to the variance of the time after the work. Durations of
+# the work that vary by less than the error do not show that the host computes.
 _CLOCK_ERROR_NS = 5_000
 # Gaps between calls of the same two functions are judged together. _LEAST_GAPS: smallest number of gaps from which they
 # are judged. _LEAST_ENDED: smallest share of the gaps in which the GPU's work must end for the gaps to be waits.

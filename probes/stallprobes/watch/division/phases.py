@@ -19,12 +19,13 @@ from stallprobes.watch.intervals import Int64s
 _Floats = NDArray[np.float64]
 # Numbers of something from each of some times (ns) to before the next one.
 Counts = Callable[[Int64s], Int64s]
-# Smallest number of a program's steps in a bin of time: with fewer, bins are merged, since in a part of a step only the
-# host or only the GPU may work.
+# Smallest number of a program's steps in a bin of time. Bins with fewer steps are merged, since in a part of a step
+# only the host or only the GPU may work. A phase has a mean step from _LEAST_STEPS * _LEAST_BINS steps on.
 _LEAST_STEPS = 8
 # Largest number of phases of a sequence that are reported. If more are found, none are.
 _MOST_PHASES = 6
-# Smallest number of bins in a phase.
+# Smallest number of bins in a phase. Phases, and growth of the steps, are searched from twice this number on; the first
+# and the last step of a growth are means of this many bins.
 _LEAST_BINS = 5
 # Largest number of bins that are compared; if there are more, neighbours are merged. The search for phases takes time
 # proportional to the square of the number.

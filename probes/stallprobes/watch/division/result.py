@@ -13,8 +13,9 @@ from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Boun
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.reading.call_stack import StackFrame
 
-# Smallest share of the time of a sequence (threads that call by turns) that one cause, such as allocation or a lock,
-# must cost for a verdict that names this cause.
+# Smallest share of the time of a sequence (threads that call by turns) that one cause, such as allocation, a lock, a
+# full launch queue or waits, must cost for a verdict that names this cause. Also the smallest share of GPU work for a
+# sentence on small kernels.
 CAUSE_LIMIT = 0.15
 # Smallest shares of the time of a sequence (threads that call by turns) for two verdicts. GPU_LIMIT: share of GPU work
 # without communication, for "GPU-bound". COMMUNICATION_LIMIT: share of communication, for "communication-bound".
@@ -32,14 +33,15 @@ CLOSE = 0.05
 MOST_UNKNOWN = 0.05
 # Widest 95 % interval of two shares of time that still allows a verdict: the share in which the GPU worked, and the
 # share in which the host did not wait. A wider interval comes from few windows with records. The verdict is then
-# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT.
+# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT. The report also states how long to watch
+# for an interval of this width.
 _WIDEST = 0.4
 # An interval of at least this width says nothing, since it reaches from about 0 to about 1.
 _UNLIMITED = 0.95
 # Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
-# Kernels of different streams count as able to run at the same time if kernels of few blocks (see FEW_BLOCKS) take at
-# least this share of the time of all kernels.
+# Smallest share of kernels of few blocks (see FEW_BLOCKS) in the time of all kernels at which kernels of different
+# streams count as able to run at the same time, and at which the remedy is larger kernels.
 LEAST_FEW = 0.8
 # Error of the price of waiting (share of the time), in addition to the errors of the figures that it is computed from.
 # Programs that were run or replayed without their waits gained 0 to 3 percentage points more or less than the price

@@ -10,7 +10,15 @@ from stallprobes.records.rows import Rows
 from stallprobes.watch.division.binned_sums import BinnedSums, Figure, Times, add_at, figure, since
 from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
-from stallprobes.watch.division.gains import LEAST_OUTSIDE, frees_wait, gains_of, keeps_busy, steady_ns, with_sleeps
+from stallprobes.watch.division.gains import (
+    LEAST_OUTSIDE,
+    frees_wait,
+    gains_of,
+    keeps_busy,
+    steady_ns,
+    with_sleeps,
+    without_child,
+)
 from stallprobes.watch.division.instants import (
     APART,
     BESIDE,
@@ -194,9 +202,12 @@ class SequenceSums:
         late_ns = int(self._late.during(times).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
-        verdict, second = bounds_of(
-            parts, gains, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready
+        (verdict, second), (with_child, _) = (
+            bounds_of(parts, each, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready)
+            for each in (without_child(gains, sleeps), gains)
         )
+        if with_child is not verdict:
+            second = with_child
         spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
         may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)

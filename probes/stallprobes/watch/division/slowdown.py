@@ -52,6 +52,12 @@ _LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
 # since records also lengthen the nodes of graphs and the gaps between them. _NODES_LONGER: largest share of the nodes'
 # and gaps' time by which records lengthen them (8.5 % of 2 us, H200).
 _MOST_SLOWER, _NODES_LONGER = 1.4, 0.085
+# CUPTI lengthens each launch of a graph as long as it is in a process, with records or without. _PRESENT_NODE_NS:
+# smallest time (ns) for each node, of 0.18 to 0.36 us (graphs of 900 kernels, H200, CUPTI 13.5, ten processes).
+# _LEAST_LAUNCH_NS: so long the launch takes without CUPTI.
+_PRESENT_NODE_NS, _LEAST_LAUNCH_NS = 180, 5_000
+# Largest share of a bin of which records can make up the time.
+_MOST_OF_BIN = 0.9
 # Parts of the time in which the GPU does nothing while the host submits. The time that records add is subtracted from
 # these parts, in this order.
 _SUBMITTING = (Part.SUBMITTING, Part.QUEUED, Part.BLOCKED)
@@ -69,6 +75,7 @@ class Slowdown(NamedTuple):
     slower: float = 0.0
     waits: tuple[float, float] | None = None
     off: float = 0.0
+    present: float = 0.0
     known: bool = False
 
 
@@ -89,6 +96,8 @@ class SlowdownSums:
         self._waited: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
         self._durations: dict[tuple[bool, int], list[Int64s]] = defaultdict(list)
         self._graphs: set[int] = set()
+        # Records of the windows with records beyond one for each call: those of nodes of graphs.
+        self._nodes = 0
         self._callback_ns = 0.0
 
     def add(self, process: WatchedProcess, calls: CallBatch, steady_ns: int | None, now_ns: int) -> None:
@@ -110,6 +119,8 @@ class SlowdownSums:
             if begin < end:
                 # What passes between two windows belongs to none.
                 self._ns[bool(windows.on[at])] += end - begin
+                if windows.on[at]:
+                    self._nodes += max(int(windows.counted[at]) - int(windows.calls[at]), 0)
                 for rows, kinds in self._calls:
                     self._count(rows, kinds, bool(windows.on[at]), begin, end)
             self._done_ns = end
@@ -164,8 +175,26 @@ class SlowdownSums:
             slower,
             (sum(waits[_ON].values()), sum(waits[_OFF].values())) if known else None,
             self._ns[_OFF] / sum(self._ns.values()),
+            self._present(rates[_OFF]),
             known=True,
         )
+
+    def _present(self, rates: Mapping[int, float]) -> float:
+        """By how much CUPTI lengthens launches of graphs without records, with so many calls in a nanosecond."""
+        launches = sum(count for (_, function), count in self._counts[_ON].items() if function in self._graphs)
+        longer_ns = self._nodes / launches * _PRESENT_NODE_NS if launches else 0.0
+        return min(
+            sum(
+                rate * min(longer_ns, max(self._median_ns(_OFF, function) - _LEAST_LAUNCH_NS, 0.0))
+                for function, rate in rates.items()
+                if function in self._graphs
+            ),
+            0.9,
+        )
+
+    def _median_ns(self, on: bool, function: int) -> float:
+        kept = self._durations.get((on, function))
+        return float(np.median(np.concatenate(kept))) if kept else 0.0
 
     def _rates(self, values: Mapping[tuple[int, int], int], on: bool, threads: set[int]) -> dict[int, float]:
         """Values of ``threads`` by function, in a nanosecond."""
@@ -180,7 +209,7 @@ class SlowdownSums:
         on, off = (self._durations.get((each, function), []) for each in (_ON, _OFF))
         if min(sum(map(len, on)), sum(map(len, off))) < _LEAST_CALLS:
             return 0.0
-        longer = max(float(np.median(np.concatenate(on)) - np.median(np.concatenate(off))), 0.0)
+        longer = max(self._median_ns(_ON, function) - self._median_ns(_OFF, function), 0.0)
         return longer if function in self._graphs else min(longer, _MOST_LONGER_NS)
 
 
@@ -209,31 +238,56 @@ def without_slowdown(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
     kernels as far as these were longer. The host waits for as much as it did without records, where that is known; else
     for what its calls took longer without making the program slower.
     """
-    if not slowdown.added or not whole.any():
+    if not whole.any():
         return sums
+    if slowdown.added:
+        sums = _without_records(sums, whole, slowdown)
+    return _without_presence(sums, whole, slowdown.present) if slowdown.present else sums
+
+
+def _without_records(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
     total = sums.sum(axis=0)
     whole_ns, waiting_ns = int(whole.sum()), int(total[WAITING])
     waits = _waits_without(waiting_ns / whole_ns, slowdown)
     changed = sums.astype(np.float64)
-    left = whole * slowdown.slower
+    # Records lengthen the calls that submit.
+    by_bin = sums[:, SUBMITS] * (whole_ns / total[SUBMITS]) if total[SUBMITS] else whole
+    added, left = (np.minimum(by_bin * share, whole * _MOST_OF_BIN) for share in (slowdown.added, slowdown.slower))
     works = [*(NUMBERS[part] for part in GPU_PARTS), LEAST_GAPS]
     working = changed[:, works].sum(axis=1)
-    _take(changed, left, whole * slowdown.added)
+    _take(changed, left, added.copy())
     longer = np.minimum(left, working * _NODES_LONGER)
     changed[:, works] *= 1 - np.minimum(longer / np.maximum(working, 1), 1)[:, None]
     left -= longer
     _take(changed, left, left.copy())
     rest = changed[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
     if waits is None:
-        waits_ns = changed[:, WAITING] + np.maximum(whole * slowdown.added - (whole - rest), 0)
+        waits_ns = changed[:, WAITING] + np.maximum(added - (whole - rest), 0)
     else:
         waits_ns = changed[:, WAITING] * (waits * rest.sum() / max(waiting_ns, 1))
     # What it waits for is work, of other threads too.
     changed[:, WAITING] = np.minimum(waits_ns, np.maximum(changed[:, works].sum(axis=1), changed[:, WAITING]))
-    changed[:, SUBMITS] = np.maximum(changed[:, SUBMITS] - whole * slowdown.added, 0)
-    changed *= (whole / np.maximum(rest, 1))[:, None]
-    changed[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]
+    changed[:, SUBMITS] = np.maximum(changed[:, SUBMITS] - added, 0)
+    changed = _as_long(changed, sums, whole)
     return np.rint(sums + (changed - sums) * slowdown.off).astype(np.int64)
+
+
+def _without_presence(sums: Int64s, whole: Int64s, present: float) -> Int64s:
+    """``sums`` without what CUPTI adds to launches of graphs: where the GPU had work meanwhile, the host waits for
+    it."""
+    changed, left = sums.astype(np.float64), whole * present
+    _take(changed, left, left.copy())
+    changed[:, WAITING] += left
+    changed[:, SUBMITS] = np.maximum(changed[:, SUBMITS] - whole * present, 0)
+    return int64s(np.rint(_as_long(changed, sums, whole)))
+
+
+def _as_long(changed: NDArray[Any], sums: Int64s, whole: Int64s) -> NDArray[Any]:
+    """Changed sums whose parts make up the whole time of each bin again."""
+    rest = changed[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
+    as_long: NDArray[Any] = changed * (whole / np.maximum(rest, 1))[:, None]
+    as_long[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]
+    return as_long
 
 
 def _take(sums: NDArray[Any], left: NDArray[Any], most: NDArray[Any]) -> None:

@@ -13,7 +13,8 @@ SECOND_NS = 1_000_000_000
 # The steady state begins with this many consecutive seconds without an event of the start-up (loading of code, a new
 # context, a new kernel).
 QUIET_SECONDS = 3
-# Number of seconds at the start of a program in which the steady state may begin at each second.
+# Number of seconds at the start of a program at each of which the steady state may begin, so that each of them has sums
+# of its own.
 FIRST_SECONDS = 60
 # Seconds at which the steady state may begin: each second below FIRST_SECONDS, and few later ones, so that the sums
 # since each of these times take little memory. _MOST_SECONDS is the last of them.

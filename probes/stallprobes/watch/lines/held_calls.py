@@ -18,7 +18,7 @@ from stallprobes.watch.lines.logged_calls import LoggedCalls
 # A call that does not wait for the GPU is unusually long if it takes at least this many times the median of its
 # function in the same reading, and at least LIMITS.blocked_ns (ns).
 _UNUSUAL_FACTOR = 10
-# Smallest number of calls that a function must have in a reading of the log. With fewer, no call counts as long.
+# Smallest number of calls of a function in a reading of the log with which a call of the function can count as long.
 _LEAST_CALLS = 20
 # Smallest share of a long call that a call of another thread must cover to count as holding it up.
 _LEAST_COVERED = 0.5

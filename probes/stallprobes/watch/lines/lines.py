@@ -41,10 +41,10 @@ _MOST_INNER, _LEAST_INNER = 3, 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
 # Limits for a line that grows, by its shares of the time in the three thirds of a run. _LEAST_GROWN: smallest amount by
-# which the share in the last third exceeds the share in the first third. _EVENLY: smallest part of
-# this growth that must happen from the first to the second third, and also from the second to the last third.
-# _LEAST_SAMPLES: smallest number of samples in each third.
-_LEAST_GROWN, _EVENLY, _LEAST_SAMPLES = 0.25, 0.2, 50
+# which the share in the last third exceeds the share in the first third. _EVENLY: smallest part of this growth that
+# must happen from the first to the second third, and also from the second to the last third. _LEAST_OTHERS: the time of
+# all other lines counts as at least this share. _LEAST_SAMPLES: smallest number of samples in each third.
+_LEAST_GROWN, _EVENLY, _LEAST_OTHERS, _LEAST_SAMPLES = 0.25, 0.2, 0.02, 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 
@@ -176,12 +176,21 @@ def _with_growing_line(sequence: ProgramSequence, middle: _Read, late: _Read) ->
         last = times[2] / max(ns[2], 1)
         if line.place in (None, PACKAGES, UNKNOWN_PYTHON) or last - first < grown:
             continue
-        if _EVENLY * (last - first) <= second - first <= (1 - _EVENLY) * (last - first):
+        if _is_even(first, second, last) or _is_even(*map(_odds, (first, second, last))):
             grown, place, shares = last - first, line.place, (first, second, last)
     if place is None:
         return sequence
     first, second, last = (min(max(share, 0.0), 1.0) for share in shares)
     return sequence.changed(growing=GrowingLine(place, (first, second, last)))
+
+
+def _is_even(first: float, second: float, last: float) -> bool:
+    return _EVENLY * (last - first) <= second - first <= (1 - _EVENLY) * (last - first)
+
+
+def _odds(share: float) -> float:
+    """The time of a line for each time of all others: it grows evenly with the line, where its share nears 1."""
+    return max(share, 0.0) / max(1 - share, _LEAST_OTHERS)
 
 
 class _Read:

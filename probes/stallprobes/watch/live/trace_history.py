@@ -31,7 +31,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 
-# Largest age (ns) of calls and records that are kept for traces on the screen.
+# Largest age (ns) of calls and records that are kept for traces, unless --trace writes all of them.
 KEEP_NS = 12_000_000_000
 # Limits of the data of each process that is kept for traces. MOST_RECORDS: largest number of GPU records. MOST_CALLS:
 # largest number of driver calls.

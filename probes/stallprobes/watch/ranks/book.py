@@ -29,22 +29,24 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Two series of collectives become one communicator if their match is not ambiguous and reaches two limits.
-# LEAST_MATCHED: smallest number of comparable kernels. LEAST_SHARE: smallest share of these kernels that match.
-# _LEAST_KEPT: share of matching kernels below which the series are separated again.
+# Limits for two series of collectives. They become one communicator if their match is not ambiguous, at least
+# LEAST_MATCHED kernels are comparable, and at least the share LEAST_SHARE of these kernels match. They are separated
+# again if less than the share _LEAST_KEPT of at least LEAST_MATCHED kernels match. A rank's time of waits is known from
+# LEAST_MATCHED matched kernels on.
 LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
 # The figures of a pair of ranks are sure only if two limits are reached. SURE_SHARE: smallest share of kernels that
 # match. SURE_ROUNDS: smallest number of rounds (collectives) with a wait. LEAST_ROUNDS: smallest number of rounds with
 # a wait for which figures exist.
 SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
 # Smallest difference, in the share of matching kernels, between the best and the next best match for a series of
-# collectives. With a smaller difference, the figures of the ranks are not sure.
+# collectives. At a smaller difference, the figures of the ranks are not sure.
 _LEAST_LEAD = 0.2
 # Largest number of comparable kernels of a communicator's member that count as evidence. With more, the counts are
 # halved, so that older evidence counts less.
 _MOST_EVIDENCE = 4096
 # The count of rounds (collectives of all ranks) waits for the records of each process. It no longer waits for a process
-# whose records end more than this time (ns) before the newest records of another process.
+# whose records end more than this time (ns) before the newest records of another process. Kernels of a series without a
+# communicator are kept for this time.
 _MOST_BEHIND_NS = 15_000_000_000
 # Smallest progress (ns) of the time that the records of all members of a communicator cover. After this progress, the
 # rounds (collectives of all ranks) are counted again.

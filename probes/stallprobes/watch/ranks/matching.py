@@ -20,10 +20,11 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 # their clocks.
 CLOCK_ERROR_NS = 1_000_000
 # Largest distance (ns) between the ends of two ranks' short kernels, less the clock offset, at which the kernels can be
-# one collective. Long kernels have the limit _DISTANCE_SHARE.
+# one collective; long kernels have the limit _DISTANCE_SHARE. Also the longest time by which a rank's kernel may end
+# before another rank's kernel begins. Distances within twice this value show the same clock offset.
 _CLUSTER_NS = 50_000
 # Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
-# If _CLUSTER_NS is larger, it is the limit.
+# The limit is at least _CLUSTER_NS.
 _DISTANCE_SHARE = 0.1
 # Limits for the time by which a rank starts a collective's kernel later than another rank. If the time exceeds both,
 # the rank is late. _LEAST_LATE_NS: limit (ns). _LATE_FACTOR: limit as a multiple of the spread of the distances between

@@ -13,7 +13,8 @@ from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.attaching import RECORDING_NAME
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of process files in a folder. No program starts as many processes.
+# Largest number of process files that are read, of a folder or of attached processes. No program starts as many
+# processes.
 MOST_FILES = 4096
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"

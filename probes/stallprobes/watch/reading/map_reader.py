@@ -57,12 +57,15 @@ from stallprobes.watch.reading.process import (
 from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.words import STATES, ProcessState
 
-# Name of a process's file: PID-NUMBER.watch, or PID-NUMBER.LACK.NEEDED.AVAILABLE.watch if the process had no room for
-# its file: what lacked, and how much of it (bytes of memory) was needed and available.
+# Name of a process's file: PID-NUMBER.watch. NUMBER: number of files that were made for this PID before, since a
+# process makes another file when it executes another program (execve). A process that cannot record makes an empty file
+# PID-NUMBER.LACK.NEEDED.AVAILABLE.watch. LACK: number of what it lacks (Lack). NEEDED, AVAILABLE: bytes, both 0 where
+# the lack is no amount of memory or the amounts are not known.
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Largest number of attempts to read words of a file that its process changes meanwhile.
 ATTEMPTS = 16
-# Largest time (ns) or count that is accepted in a file. A real program has no larger value.
+# Largest time (ns) or count that is accepted in a file. A real program has no larger value. It also stands for the end
+# of a window that has not ended.
 MOST = 2**62
 # Largest count of a histogram's bucket that is accepted in a file: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
@@ -533,6 +536,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             unrecorded_ns=self._count(header["unrecorded_ns"]) or None,
             cpus=self._number(header["cpus_ppm"]) / 1e6 or None,
             leaves_graphs=bool(flags & Flag.GRAPHS),
+            finalized=bool(flags & Flag.FINALIZED),
             windows=RecordWindows.of(self._windows(self._number(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._number(header["timed"]), 1),

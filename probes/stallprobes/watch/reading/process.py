@@ -229,6 +229,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
       CLOCK_MONOTONIC); None until it ends.
     - ``cpus``: how many CPUs it used in the mean, at least 1; None where that is not known.
     - ``leaves_graphs``: work of the GPU was not recorded while it instantiated graphs again and again.
+    - ``finalized``: its recording has ended, and CUPTI has left the driver.
     - ``ranges``: the program's own names for parts of its time.
     """
 
@@ -256,6 +257,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     unrecorded_ns: int | None = None
     cpus: float | None = None
     leaves_graphs: bool = False
+    finalized: bool = False
     ranges: tuple[NamedRange, ...] = ()
 
     @property

@@ -12,8 +12,9 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time (ns) that stands for "not known yet". It is used for the end of the present span (with or without records), and
-# for the time at which all work that was submitted without records has ended.
+# Time (ns) that stands for "not known yet" or "never": the end of the present span (with or without records), the time
+# at which all work that was submitted without records has ended, and the first span without records of a process that
+# always had records.
 NEVER = int(np.iinfo(np.int64).max)
 
 

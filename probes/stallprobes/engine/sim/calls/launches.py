@@ -9,7 +9,8 @@ from stallprobes.engine.sim.device import GraphHandle, HostWord, LoadedFunction,
 from stallprobes.engine.sim.host_thread import INVALID_HANDLE, SUCCESS, HostThread, call
 from stallprobes.model import Image, Text
 
-# Number of threads in a warp: a block of a simulated kernel occupies at least as many threads of the GPU.
+# Number of threads in a warp. On the simulated GPU, a block of a kernel occupies at least this many threads, and a
+# graph exactly this many.
 _WARP = 32
 # Number of blocks that stands for "fill the GPU" (FILL_GPU of the catalogue).
 _FILL = 0
