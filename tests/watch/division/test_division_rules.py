@@ -99,7 +99,9 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         # A graph of small kernels, and one whose launches take the host as long.
         (verdict({Part.KERNELS: 66, Part.BETWEEN: 30}, 0.05, 0.96), (Bound.GAPS, Bound.GPU)),
         (verdict({Part.KERNELS: 50, Part.BETWEEN: 30}, 0.79, 0.8), (Bound.WAIT, Bound.GPU)),
-        (verdict({Part.KERNELS: 60}, 0.9, 0.6, queue_full=0.2), (Bound.GPU, None)),
+        (verdict({Part.KERNELS: 60}, 0.55, 0.6, queue_full=0.2), (Bound.GPU, Bound.WAIT)),
+        # A host that computes for long and then fills the queue: waits for room in it are none that can be avoided.
+        (verdict({Part.KERNELS: 45}, 0.68, 0.45, queue_full=0.31), (Bound.HOST, None)),
         (verdict({Part.COMMUNICATION: 31}, 0.9, 0.4), (Bound.COMMUNICATION, Bound.HOST)),
         (verdict({Part.KERNELS: 30}, 0.75, 0.3), (Bound.WAIT, None)),
         # The GPU takes longer than the host: without the waits, it is the GPU's time that remains.
@@ -156,6 +158,15 @@ def test_the_first_rule_that_holds_is_the_verdict(
 @pytest.mark.parametrize(("least", "vague"), [(0.9, False), (0.89, True)])
 def test_a_gpu_that_certainly_works_nearly_all_the_time_is_a_verdict(least: float, vague: bool) -> None:
     assert is_vague(Figure(0.7, 0.4, 1.0), Figure(1.0, least, 1.0)) is vague
+
+
+@pytest.mark.parametrize(
+    ("least", "gpu", "vague"),
+    [(0.8, 0.85, False), (0.79, 0.85, True), (0.8, 0.92, True)],
+    ids=["certain", "not", "both"],
+)
+def test_a_host_that_certainly_works_nearly_all_the_time_is_a_verdict(least: float, gpu: float, vague: bool) -> None:
+    assert is_vague(Figure(0.98, least, 1.0), Figure(gpu, 0.3, 1.0)) is vague
 
 
 def test_the_end_is_in_no_share() -> None:

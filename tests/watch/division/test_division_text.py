@@ -182,7 +182,7 @@ def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
 )
 def test_what_is_not_known_says_for_how_long_to_watch(low: float, recorded: float, how: str) -> None:
     gpu = Figure(0.5, low, 1 - low)
-    rough = sequence(gpu=gpu, recorded=recorded, verdict=Bound.UNKNOWN)
+    rough = sequence(host=gpu, gpu=gpu, recorded=recorded, verdict=Bound.UNKNOWN)
     assert verdict_text(rough, process_of(rough)) == (
         f"What bounds MainThread is not known: its work was recorded for {round(100 * recorded)} % of the time, which "
         f"is too little. Watch it {how}, or with --cost 100."

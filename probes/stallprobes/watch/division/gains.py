@@ -148,9 +148,11 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.STREAMS: np.zeros(len(sums)),
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
-        # Copies that could run beside kernels take their own time then.
+        # Copies that could run beside kernels take their own time then. A full queue remains.
         Bound.WAIT: np.where(
-            frees + late < _LEAST_FREES, 1 - np.maximum.reduce((host, gpu - apart, share(*_EVERY_COPY))), 0.0
+            frees + late < _LEAST_FREES,
+            1 - np.maximum.reduce((host + share(instants.QUEUE_FULL), gpu - apart, share(*_EVERY_COPY))),
+            0.0,
         ),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,

@@ -33,9 +33,9 @@ CLOSE = 0.05
 MOST_UNKNOWN = 0.05
 # Widest 95 % interval of two shares of time that still allows a verdict: the share in which the GPU worked, and the
 # share in which the host did not wait. A wider interval comes from few windows with records. The verdict is then
-# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT. The report also states how long to watch
-# for an interval of this width.
-_WIDEST = 0.4
+# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT, or that of the host's _CERTAIN_HOST. The
+# report also states how long to watch for an interval of this width.
+_WIDEST, _CERTAIN_HOST = 0.4, 0.8
 # An interval of at least this width says nothing, since it reaches from about 0 to about 1.
 _UNLIMITED = 0.95
 # Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
@@ -337,9 +337,11 @@ class DividedProcess(NamedTuple):
 def is_vague(host: Figure, gpu: Figure) -> bool:
     """True if the interval of one of both shares is too wide for a verdict.
 
-    If the GPU certainly works nearly all the time, the share of the host does not matter.
+    If the GPU certainly works nearly all the time, the share of the host does not matter. If the host certainly does,
+    that of the GPU does not matter, unless the GPU seems to work nearly all the time too.
     """
-    return gpu.low < GPU_LIMIT and any(figure.high - figure.low > _WIDEST for figure in (host, gpu))
+    certain = gpu.low >= GPU_LIMIT or (host.low >= _CERTAIN_HOST and gpu.share < GPU_LIMIT)
+    return not certain and any(figure.high - figure.low > _WIDEST for figure in (host, gpu))
 
 
 def hides_waits(verdict: Bound, gains: Mapping[Bound, float], possible: float) -> bool:
@@ -375,7 +377,7 @@ def bounds_of(
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
         (Bound.GAPS, gains[Bound.GAPS], CAUSE_LIMIT),
         (Bound.GPU, gpu - communicates, GPU_LIMIT),
-        (Bound.GPU, queue_full, CAUSE_LIMIT),
+        (Bound.GPU, queue_full if gains[Bound.GPU] >= gains[Bound.HOST] else 0.0, CAUSE_LIMIT),
         (Bound.IDLE, gains[Bound.IDLE], ASLEEP_LIMIT),
         (Bound.ASLEEP, asleep, ASLEEP_LIMIT),
         (Bound.CPUS, min(between * ready_low, host - gpu), CAUSE_LIMIT),
