@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -52,9 +53,13 @@ class GpuProgram:
     """A program of ``tests/programs`` that answers lines. A context manager; its end is checked by ``end``."""
 
     def __init__(self, command: list[str], user: int | None = None) -> None:
-        """``user`` is the number of its user and group; None: those of this process."""
+        """``user`` is the number of its user and group; None: those of this process.
+
+        A framework finds its own libcupti: not that of stallscope, where this is found by PYTHONPATH.
+        """
         self._process = subprocess.Popen(
             command,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -18,7 +18,7 @@ from stallprobes.watch.environment import WatchOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
-EVERYTHING = WatchOptions(cost=1.0)
+EVERYTHING, CALLS_ONLY = WatchOptions(cost=1.0), WatchOptions(calls_only=True, cost=1.0)
 TIMES, SECONDS = 3, 0.5
 # Number of attachments to programs of another user.
 FOREIGN_TIMES = 20
@@ -103,6 +103,19 @@ def test_a_framework_computes_the_same(kind: str) -> None:
             found = attach_once(program, SECONDS, EVERYTHING)
             assert found.calls > 0
             assert found.records > 0
+        program.end()
+
+
+@pytest.mark.parametrize("kind", ["loop", "generation", "graphs"])
+def test_work_is_recorded_after_calls_alone(loop: Path, kind: str) -> None:
+    """CUPTI has left the process after a recording of calls alone, unless work was recorded before."""
+    if kind != "loop":
+        pytest.importorskip("jax" if kind == "graphs" else "transformers")
+    with GpuProgram([str(loop), "loop"]) if kind == "loop" else GpuProgram.python(kind) as program:
+        for options in (CALLS_ONLY, CALLS_ONLY, EVERYTHING, CALLS_ONLY, EVERYTHING):
+            found = attach_once(program, SECONDS, options)
+            assert found.calls > 0
+            assert (found.records > 0) is not options.calls_only
         program.end()
 
 

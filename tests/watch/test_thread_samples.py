@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ import pytest
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import process, thread
-from stallprobes.watch.division.cpu_time import CHILDREN
+from stallprobes.watch.division.cpu_time import CHILDREN, COLLECTOR
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.source import FolderSource
 from stallprobes.watch.thread_samples import MOST_SAMPLES, Sampler, ThreadSamples
 
 PID, CHILD, GRANDCHILD = 100, 7, 8
+MS = 1_000_000
 
 
 def write(proc: Path, pid: int, place: str, cpu_ns: int, delay_ns: int = 0, children: tuple[int, ...] = ()) -> None:
@@ -98,6 +100,58 @@ def test_a_thread_beside_one_that_computes_in_python_waits_for_its_lock(stand_in
             wait_until(waits, "the main thread waits for the lock")
         finally:
             program.kill()
+
+
+# Prints where its interpreter is, makes cyclic garbage, and collects it for half of the time.
+COLLECTING = """\
+import ctypes, gc, sys, time
+print(ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime")), flush=True)
+kept = [[number] for number in range(200_000)]
+gc.disable()
+while True:
+    begin = time.perf_counter()
+    gc.collect()
+    if sys.argv[1] == "half":
+        time.sleep(time.perf_counter() - begin)
+"""
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")) or sys.version_info >= (3, 14),
+    reason="the collector of this Python is not known",
+)
+def test_a_python_that_collects_garbage_is_seen_to(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", COLLECTING, "half"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            runtime = int(program.stdout.readline())
+            if not readable(Path(f"/proc/{program.pid}/syscall")):
+                pytest.skip("the kernel hides the memory of other processes")
+            samples = ThreadSamples()
+            watched = process(replace(thread(program.pid), ended_ns=None)).changed(
+                pid=program.pid, interpreter=(runtime, 1 << 20)
+            )
+
+            def is_seen_both_ways() -> bool:
+                samples.look(watched, FolderSource(tmp_path))
+                rows = samples.arrays()[COLLECTOR]
+                return 10 * MS < rows[-1, 2] < rows[-1, 0] - rows[0, 0] - 10 * MS
+
+            wait_until(is_seen_both_ways, "samples with a collection, and without one")
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize(
+    "runtime", [(0, 0), (0x5000, 0x100), (0x5000, 1 << 40)], ids=["none", "not there", "too large"]
+)
+def test_a_process_without_a_known_collector_has_no_samples_of_one(tmp_path: Path, runtime: tuple[int, int]) -> None:
+    samples = ThreadSamples()
+    write(tmp_path, PID, "", 5)
+    (tmp_path / str(PID) / "mem").write_bytes(bytes(0x6000))
+    samples.look(process(thread(PID)).changed(interpreter=runtime), FolderSource(tmp_path, tmp_path))
+    assert COLLECTOR not in samples.arrays()
 
 
 def test_the_busiest_child_counts_and_so_do_children_of_children(tmp_path: Path) -> None:

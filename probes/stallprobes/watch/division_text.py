@@ -55,6 +55,8 @@ _LEAST_OF_STEP = 0.03
 # time between calls is at least this share of all time, and the reported time at least this share of the time between
 # calls. Waits for Python's global lock are reported if they are at least this share of all time.
 _LEAST_OFF_CPU = 0.1
+# Smallest share of the time in which Python collects garbage that is reported.
+_LEAST_COLLECTING = 0.05
 # Smallest share of kernels of few blocks in the time of all kernels at which the text reports this share.
 _LEAST_SMALL = 0.5
 # If each thread of a sequence has been in one call for at least this time (ns), the text reports the oldest of these
@@ -159,6 +161,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"
+    if sequence.verdict is Bound.HOST and 2 * sequence.collects >= 1 - sequence.gpu.share:
+        clause = "Python collects garbage while the GPU waits"
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (
@@ -257,11 +261,16 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
 
 
 def interpreter_text(sequence: SequenceDivision) -> str:
-    """How long a sequence waits for Python's global lock: ``It waits for Python's global lock 46 % of the time: another
-    thread has it.``; "" where it hardly does."""
+    """How long a sequence waits for Python's global lock, and how long Python collects garbage: ``It waits for Python's
+    global lock 46 % of the time: another thread has it.``; "" where it hardly does."""
     share = sequence.interpreter
     waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it."
-    return waits if share >= _LEAST_OFF_CPU else ""
+    collects = (
+        f"Python collects garbage {percent(sequence.collects)} of the time: after gc.freeze() it looks at no object "
+        "that was made before, with larger thresholds (gc.set_threshold) it collects less often."
+    )
+    texts = (waits if share >= _LEAST_OFF_CPU else "", collects if sequence.collects >= _LEAST_COLLECTING else "")
+    return " ".join(filter(None, texts))
 
 
 def awaited_text(sequence: SequenceDivision, process: ProcessFindings) -> str:

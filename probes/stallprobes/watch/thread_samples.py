@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from stallprobes.foreign_text import printable
-from stallprobes.watch.division.cpu_time import CHILDREN, OTHERS, SAMPLE_COLUMNS
+from stallprobes.watch.division.cpu_time import CHILDREN, COLLECTOR, OTHERS, SAMPLE_COLUMNS
 from stallprobes.watch.intervals import Int64s
 from stallprobes.watch.reading.cpu_supply import Workers, times_of
+from stallprobes.watch.reading.garbage_collector import find_flag, is_set
 from stallprobes.watch.reading.kernel_wait import RUNNING, awaited_address, kernel_wait
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
@@ -124,6 +125,10 @@ class ThreadSamples:
         self._has_functions = False
         # The addresses of the state of Python's interpreter, with its global lock.
         self._interpreter = range(0)
+        # The process's folder in /proc, and the address of the flag that is set while Python collects garbage: it is
+        # looked for once.
+        self._collector: tuple[Path, int] | None = None
+        self._has_looked = False
         self._lock = threading.Lock()
 
     def look(self, process: WatchedProcess, source: WatchSource, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -141,6 +146,11 @@ class ThreadSamples:
                 self._has_functions |= _function(folder) != b"0"
             for thread, folder in folders[_MOST_THREADS:]:
                 self._add(thread, folder, clock())
+            if folders and length and not self._has_looked:
+                self._has_looked, whole = True, folders[0][1].parents[1]
+                flag = find_flag(whole, self._interpreter)
+                self._collector = None if flag is None else (whole, flag)
+            self._look_at_collector(clock())
             if children or CHILDREN in self._samples:
                 self._look_at_children(children, clock())
             if folders and (now_ns := clock()) - self._others_ns >= _OTHERS_PERIOD_NS:
@@ -154,6 +164,7 @@ class ThreadSamples:
             for thread, folder in self._often if self._has_functions else ():
                 name = _function(folder).decode("utf-8", "replace")
                 self._add(thread, folder, clock(), self._place(name, folder))
+            self._look_at_collector(clock())
 
     def arrays(self) -> dict[int, Int64s]:
         """The samples by thread, as ``CpuSamples`` describes them."""
@@ -185,6 +196,13 @@ class ThreadSamples:
         """The number of what a thread waits for in a function of the kernel; -1 for something else."""
         place = _place(function)
         return _INTERPRETER_LOCK if place == _OTHER_THREAD and awaited_address(folder) in self._interpreter else place
+
+    def _look_at_collector(self, now_ns: int) -> None:
+        """Add whether Python collects garbage: as it does now, it did since the last sample."""
+        collects = is_set(*self._collector) if self._collector is not None else None
+        if collects is not None:
+            last = self._samples[COLLECTOR].last[0] if COLLECTOR in self._samples else now_ns
+            self._add_busy(COLLECTOR, now_ns - last if collects else 0, now_ns)
 
     def _look_at_children(self, children: list[Path], now_ns: int) -> None:
         """Add how long the busiest child process was busy since the last sample; children of children are some too."""

@@ -115,6 +115,21 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     assert interpreter_text(sequence(interpreter=0.05)) == ""
 
 
+def test_garbage_collection_is_said_with_what_makes_it_less() -> None:
+    text = interpreter_text(sequence(collects=0.24))
+    assert text == (
+        "Python collects garbage 24 % of the time: after gc.freeze() it looks at no object that was made before, with "
+        "larger thresholds (gc.set_threshold) it collects less often."
+    )
+    assert interpreter_text(sequence(collects=0.04)) == ""
+    idle = sequence(gpu=Figure(0.6, 0.6, 0.6), verdict=Bound.HOST, collects=0.24)
+    assert verdict_text(idle, process_of(idle)) == (
+        "MainThread is host-bound: Python collects garbage while the GPU waits."
+    )
+    less = idle.changed(collects=0.1)
+    assert verdict_text(less, process_of(less)) == "MainThread is host-bound: the GPU waits for the host."
+
+
 def test_child_processes_are_named_where_it_waits_for_them() -> None:
     children = (
         Workers(name="pt_data_worker", most=4, busy=0.98),

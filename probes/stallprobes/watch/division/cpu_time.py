@@ -20,8 +20,9 @@ CpuSamples = Mapping[int, Int64s]
 # Number of columns of a thread's samples. The comment on CpuSamples lists the columns.
 SAMPLE_COLUMNS = 8
 # Keys in CpuSamples in place of a thread id. CHILDREN: samples of child processes. OTHERS: samples of threads that make
-# no calls. Their CPU time is the CPU time of the busiest process or thread.
-CHILDREN, OTHERS = 0, -1
+# no calls. Their CPU time is the CPU time of the busiest process or thread. COLLECTOR: samples of Python's garbage
+# collector; its CPU time is the time in which it collects.
+CHILDREN, OTHERS, COLLECTOR = 0, -1, -2
 # Empty samples of threads: it is not known when a thread was on a CPU.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU by polling or asleep. Whether the thread has a CPU in such a call is not known.
@@ -31,12 +32,13 @@ _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(Ca
 # CPU. _READY_LEAST and _READY_MOST: smallest and largest part of _BETWEEN in which threads were ready to run but had no
 # CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in the order of
 # CpuSamples. _CHILDREN: CPU time of the busiest child process. _OTHERS: CPU time of the busiest thread outside the
-# sequence. _COLUMNS: number of columns.
-_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLUMNS = (
+# sequence. _COLLECTS: time in which Python collects garbage. _COLUMNS: number of columns.
+_BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLLECTS, _COLUMNS = (
     *range(7),
     11,
     12,
     13,
+    14,
 )
 # The thread with the most CPU time outside the sequence is searched among this number of threads: the first threads.
 _MOST_OTHERS = 64
@@ -64,7 +66,7 @@ _MOST_SLICES = 256
 class Sleeps(NamedTuple):
     """Shares of the time in which all threads of a sequence slept: for a time that they set, for the end of a child
     process, for data from outside the process, for another thread, and for the lock of Python's interpreter; and the
-    shares in which the busiest child worked, and the busiest other thread of the process.
+    shares in which the busiest child worked, the busiest other thread of the process, and Python's garbage collector.
     """
 
     own: float = 0.0
@@ -74,6 +76,7 @@ class Sleeps(NamedTuple):
     interpreter: float = 0.0
     children: float = 0.0
     others: float = 0.0
+    collects: float = 0.0
 
 
 class _Slice(NamedTuple):
@@ -168,7 +171,7 @@ class CpuSums:
         # A thread may be ready inside a call too, and several of them at once.
         ready_most = min(ready, between - least)
         ready_least = min(max(ready - working - waiting, 0) / len(measured), ready_most)
-        others = [each for each in samples if each != CHILDREN and each not in threads][:_MOST_OTHERS]
+        others = [each for each in samples if each not in (CHILDREN, COLLECTOR) and each not in threads][:_MOST_OTHERS]
         row = [
             between,
             least,
@@ -179,6 +182,7 @@ class CpuSums:
             *sleeps,
             _busy_ns(samples.get(CHILDREN), begin_ns, end_ns),
             max(_busy_ns(samples[each], begin_ns, end_ns) for each in others) if others else 0,
+            _busy_ns(samples.get(COLLECTOR), begin_ns, end_ns),
         ]
         return begin_ns, np.array([row], dtype=np.int64)
 
@@ -220,7 +224,7 @@ class CpuSums:
         if between and most - least <= _WIDEST * between and self._most_threads == 1:
             low, high = max(between - most - ready_most, 0), max(between - least - ready_least, 0)
             factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALE), _MOST_SCALE)
-        slept = [*(factor * ns for ns in slept), *(float(ns) for ns in sums[[_CHILDREN, _OTHERS]])]
+        slept = [*(factor * ns for ns in slept), *(float(ns) for ns in sums[[_CHILDREN, _OTHERS, _COLLECTS]])]
         return Sleeps(*(ns / max(whole, 1) for ns in slept))
 
 

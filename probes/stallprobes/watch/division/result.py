@@ -245,6 +245,13 @@ class SequenceDivision(BoundTime, kw_only=True):
             "too where that is not known: without call stacks, or where the kernel hides the system calls of threads."
         ),
     ] = 0.0
+    collects: Annotated[
+        Share,
+        about(
+            "Share of the time in which Python collected garbage, by samples of its memory; 0 too where that is not "
+            "known: before CPython 3.11 and from 3.14 on, or where the memory cannot be read."
+        ),
+    ] = 0.0
     recorded: Annotated[
         Share, about("Share of the time that is covered, less than 1 too where a sample of it is divided.")
     ] = 0.0

@@ -238,6 +238,7 @@ class SequenceSums:
             engine_known=engine_known,
             may_wait=may_wait,
             interpreter=min(sleeps.interpreter, 1.0),
+            collects=min(sleeps.collects, 1.0),
             late_ns=late_ns,
             few_blocks=use.few_blocks,
             awaited=self._awaited(times, max(int(whole.sum()), 1)),
