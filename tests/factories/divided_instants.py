@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stallprobes.native.layouts.driver_calls import CallKind, HostTask
-from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, SequenceTimes, Spans
+from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, MOST_BEHIND, SequenceTimes, Spans
 from stallprobes.watch.division.parts import Part
 
 _CAUSES = {
@@ -118,12 +118,14 @@ def _started(times: SequenceTimes, one: Call) -> int:
 
 def _waits_next(times: SequenceTimes, one: Call) -> bool:
     """Whether the thread's next call that does not allocate, free or submit waits, or is a copy that blocks, soon."""
-    later = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
-    later = [each for each in later if _CAUSES.get(each.kind) not in _ALLOCATION and each.kind is not CallKind.SUBMITS]
+    behind = [each for each in _calls(times) if each.thread == one.thread and each.begin >= one.end]
+    later = [each for each in behind if _CAUSES.get(each.kind) not in _ALLOCATION and each.kind is not CallKind.SUBMITS]
     following = min(later, key=lambda each: each.begin, default=None)
     if following is None or following.kind not in (CallKind.WAITS, CallKind.COPIES):
         return False
-    return following.begin - one.end < one.end - one.begin
+    submits = any(each.kind is CallKind.SUBMITS and each.begin < following.begin for each in behind)
+    limit = (one.end - one.begin) * (MOST_BEHIND if submits else 1)
+    return following.begin - one.end < limit
 
 
 def _of_running(running: list[Operation], away: bool) -> Part:

@@ -136,7 +136,7 @@ def test_a_python_that_collects_garbage_is_seen_to(tmp_path: Path) -> None:
             def is_seen_both_ways() -> bool:
                 samples.look(watched, FolderSource(tmp_path))
                 rows = samples.arrays()[COLLECTOR]
-                return 10 * MS < rows[-1, 2] < rows[-1, 0] - rows[0, 0] - 10 * MS
+                return bool(10 * MS < rows[-1, 2] < rows[-1, 0] - rows[0, 0] - 10 * MS)
 
             wait_until(is_seen_both_ways, "samples with a collection, and without one")
         finally:

@@ -7,7 +7,7 @@ import pytest
 
 from stallprobes.native.layouts.driver_calls import CallKind
 from stallprobes.watch.division.binned_sums import Figure, since
-from stallprobes.watch.division.cpu_time import CHILDREN, OTHERS, CpuSums, Sleeps
+from stallprobes.watch.division.cpu_time import CHILDREN, COLLECTOR, OTHERS, CpuSums, Sleeps
 from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.intervals import Int64s, int64s
 
@@ -79,10 +79,10 @@ def test_a_sequence_sleeps_while_all_of_its_threads_do_outside_calls() -> None:
     }
     samples[CHILDREN] = int64s(np.array([(0, 0, 0), (1, 0, 0.7)]) * SECOND)
     sums.add({thread: calls(CallKind.SUBMITS, (0, 100)) for thread in (1, 2)}, samples, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0.5, 0, 0, 0, 0, 0.7, 0))
+    assert sums.sleeps(since(0)) == pytest.approx((0.5, 0, 0, 0, 0, 0.7, 0, 0))
     sums = CpuSums(0)
     sums.add({1: calls(CallKind.WAITS, (400, 600))}, samples, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0, 0, 0.5, 0, 0, 0.7, 0.5))
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, 0.5, 0, 0, 0.7, 0.5, 0))
     assert CpuSums(0).sleeps(since(0)) == Sleeps()
 
 
@@ -103,7 +103,16 @@ def test_samples_of_sleep_are_corrected_by_the_time_without_a_cpu(cpu: float, sl
     sums = CpuSums(0)
     rows = [(0, 0, 0, 0, 0, 0, 0), (1, 0, cpu, 0, 0, 0.5, 0)]
     sums.add({1: calls(CallKind.SUBMITS)}, {1: int64s(np.array(rows) * SECOND)}, 0, SECOND)
-    assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0, 0, 0))
+    assert sums.sleeps(since(0)) == pytest.approx((0, 0, slept, 0, 0, 0, 0, 0))
+
+
+def test_the_time_in_which_python_collects_is_that_of_its_samples() -> None:
+    sums = CpuSums(0)
+    samples = {1: cpu((0, 0), (1, 1)), COLLECTOR: cpu((0, 0), (0.5, 0.2), (1, 0.3))}
+    sums.add({1: calls(CallKind.SUBMITS, (0, 100))}, samples, 0, SECOND)
+    found = sums.sleeps(since(0))
+    # It is no thread of the program.
+    assert (found.collects, found.others) == pytest.approx((0.3, 0))
 
 
 def test_a_sequence_whose_threads_wait_for_one_that_waits_for_data_waits_for_these() -> None:

@@ -76,6 +76,9 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
+# Largest time from a call that frees to a wait behind launches, as a share of the time of the call, at which the wait
+# would be as much longer without the call.
+MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
 # Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
@@ -362,12 +365,15 @@ class _CallTable(NamedTuple):
         late = _ALLOCATES[kinds]
         if late.any():
             # The next call of its thread that does not only submit. A copy that blocks would wait as long, too.
-            passed = late | (kinds == int(CallKind.SUBMITS))
+            submits = kinds == int(CallKind.SUBMITS)
+            passed = late | submits
             following = np.minimum.accumulate(np.where(passed, len(kinds), np.arange(len(kinds)))[::-1])[::-1]
             following = np.minimum(following, len(kinds) - 1)
-            # What the thread does in between, it would do meanwhile.
-            between = begins[following] - ends < ends - begins
-            late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & between
+            # What the thread does in between, it would do meanwhile: behind launches, that must be little.
+            between, own = begins[following] - ends, ends - begins
+            launches = np.cumsum(submits)
+            soon = between < np.where(launches[following] > launches, MOST_BEHIND * own, own)
+            late &= np.isin(kinds[following], _WAITS) & (owners[following] == owners) & soon
         contexts = np.concatenate([*(calls.contexts for calls in threads), [0]])
         blocked = distinct(contexts[long]).tolist() if len(times.holding.begins) else ()
         holding = {context: times.holding.up(context) for context in blocked}
