@@ -29,11 +29,15 @@ enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 enum { LAST_CALLBACKS_NS = 50000000 };
 /* The oldest CUPTI that is finalized: no older one was tried. */
 enum { FINALIZED_SINCE = 130100 };
+/* The longest (ns) that the program's exit waits until CUPTI is finalized, which takes 3 to 24 ms. */
+enum { FINALIZED_NS = 100000000 };
 
 static struct ss_cupti cupti;
 static void *cupti_library;
 /* Whether the program had loaded that libcupti before, and whether work of the GPU was ever recorded. */
 static int is_shared, had_records;
+/* Whether CUPTI is being finalized. */
+static uint32_t finalizes;
 static void *subscriber;
 static uint32_t subscribed;
 /* Whether calls, and the end of the program, are followed, for the first recording and all later ones. */
@@ -220,6 +224,11 @@ static uint32_t connect_to_cupti(int late, int gate)
 static void at_exit(void)
 {
     ss_begin_exit();
+    /* CUPTI is not to leave a driver that ends. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    uint64_t limit = ss_clock() + FINALIZED_NS;
+    while (__atomic_load_n(&finalizes, __ATOMIC_SEQ_CST) && ss_clock() < limit)
+        nanosleep(&(struct timespec){.tv_nsec = FINALIZED_NS / 100}, NULL);
     if (ss_load_acquire(ss_private->recording) != SS_OPEN)
         return;
     ss_stop_looking();
@@ -292,18 +301,20 @@ static void unsubscribe(void)
     ss_note_hold(began);
 }
 
-/* Has CUPTI leave the driver, where it would slow launches of graphs until the process ends. After records of work, graphs
- * cannot be launched any more behind that (CUPTI 13.5). */
+/* Has CUPTI leave the driver, where it would slow launches of graphs until the process ends. After records of work,
+ * graphs cannot be launched any more behind that (CUPTI 13.5). */
 static void finalize(void)
 {
     if (had_records || !cupti.finalize || ss_header->cupti_version < FINALIZED_SINCE || !is_alone())
         return;
     ss_note_step("cuptiFinalize");
     wait_for_callbacks();
+    __atomic_store_n(&finalizes, 1, __ATOMIC_SEQ_CST);
     uint64_t began = ss_clock();
-    if (!cupti.finalize())
+    if (!ss_is_exiting() && !cupti.finalize())
         ss_store_release(ss_header->flags, ss_load(ss_header->flags) | SS_FLAG_FINALIZED);
     ss_note_hold(began);
+    __atomic_store_n(&finalizes, 0, __ATOMIC_SEQ_CST);
 }
 
 /* Ends the recording; 1 if a call in flight prevents it, where there is a ``gate``. CUPTI is free then, for the program's
