@@ -131,6 +131,22 @@ def test_cupti_leaves_the_driver_unless_work_was_recorded(stand_in: StandIn) -> 
         assert program.end() == (0, "", "")
 
 
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same", "another one"])
+def test_cupti_stays_where_the_program_uses_that_library(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
+) -> None:
+    library = stand_in.folder / "libcupti.so.13"
+    monkeypatch.setenv(CUPTI_VARIABLE, str(library))
+    other = tmp_path / library.name
+    shutil.copy(library, other)
+    settings = {"LD_PRELOAD": str(library if is_same else other)}
+    with RunningProgram(stand_in, "poll", settings=settings) as program:
+        attached = Attached(program.pid, WatchOptions(calls_only=True, cost=1.0))
+        (process,) = recorded(program, attached).processes
+        assert process.finalized is not is_same
+        assert program.end() == (0, "", "")
+
+
 @pytest.mark.parametrize(
     "options", [WatchOptions(calls_only=True, cost=1.0), OPTIONS], ids=["calls only", "with records"]
 )
