@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of returned calls per STARVED_WINDOW_NS below which a victim is starved, if more than twice as many were due.
+# Number of iterations per STARVED_WINDOW_NS below which a victim is starved, if over twice this number were due.
 STARVED_CALLS = 3
 # Length (ns) that a window needs for the verdict that a victim is starved.
 STARVED_WINDOW_NS = 500_000_000

@@ -40,7 +40,7 @@ _STYLES = ("faint", "heat", "hot", "bad")
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 # Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
-# Shortest time (s) between two shifts of the heat map to the left: each shift sends the whole map to the terminal.
+# Mean time (s) between shifts of the heat map to the left if a column is shorter: each shift sends the whole map.
 _MOVES_S = 0.8
 # Largest room (columns), above a probe's part of the heat map, that shows only the probe's key. A larger room shows the
 # key and the name, cut to the room.

@@ -39,11 +39,11 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims for choosing the cells that get additional repeats in a check, all at p50. First aim: half of the phases (call,
-# wait, ...) detect a change by a factor of 1.5. Second aim: nine of ten phases detect a change by a factor of 3. Third
-# aim: spare time is used. ``enough`` is a bit lower than these factors, as the checks of a comparison differ. On a
-# noisy H200 (bench_detectable.py), a smaller weight of the second aim missed the second aim, and a larger weight missed
-# the first aim.
+# Aims (enough, hopeless, weight) for choosing the cells that get additional repeats in a check, all at p50. First: half
+# of the phases (call, wait, ...) detect a change by a factor of 1.5; ``hopeless`` is near, so that worse phases gain
+# nothing by it. Second: nine of ten phases detect a factor of 3. Third: spare time is used. ``enough`` is a bit lower
+# than these factors, as the checks of a comparison differ. On a noisy H200 (bench_detectable.py), a smaller weight of
+# the second aim missed the second aim, and a larger weight missed the first aim.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

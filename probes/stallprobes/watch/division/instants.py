@@ -34,7 +34,7 @@ _PARTS = len(ORDER)
 # LATE_FREES: it is inside calls that allocate or free while the GPU works, and their thread waits next, or submits and
 # then waits.
 # FREE_WAITS: LATE_FREES, plus other frees while the GPU works.
-# COPYING: it is inside blocking copies, without the work that they wait for.
+# COPYING: it is inside blocking copies that do not wait for earlier work.
 # OWN_COPIES: part of COPYING in which the GPU only copies.
 # AWAITED_COPIES: part of WAITING in which the GPU only copies.
 # APART: the GPU only copies, and kernels could run beside the copies if the host did not wait.
