@@ -139,6 +139,9 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     # A copy that blocks takes time of the host and of the GPU.
     copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
+    waits = 1 - np.maximum.reduce((host + share(instants.QUEUE_FULL), gpu - apart, share(*_EVERY_COPY)))
+    # A free before each wait keeps the host from running ahead of the GPU by more than its step.
+    waits = np.where(late < _LEAST_FREES, waits, np.minimum(waits, 1 - share(instants.LONGER)))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
         Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
@@ -149,11 +152,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then. A full queue remains.
-        Bound.WAIT: np.where(
-            frees + late < _LEAST_FREES,
-            1 - np.maximum.reduce((host + share(instants.QUEUE_FULL), gpu - apart, share(*_EVERY_COPY))),
-            0.0,
-        ),
+        Bound.WAIT: np.where(frees < _LEAST_FREES, waits, 0.0),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }
