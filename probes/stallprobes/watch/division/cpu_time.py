@@ -57,8 +57,11 @@ _LEAST_COVERED = 0.5
 # often than threads, and the share of time in which they are busy hardly changes within a slice. The same limit is used
 # for threads outside the sequence.
 _LEAST_OF_CHILDREN = 0.2
-# Kinds of calls with which the work of a program goes on: they submit work, ask for its state, or wait for it.
-_WORKS_ON = (int(CallKind.SUBMITS), int(CallKind.QUEUES), int(CallKind.WAITS), int(CallKind.COPIES))
+# Flags by number of CallKind: with a call of this kind the work of a program goes on. It submits work, asks for its
+# state, or waits for it.
+_WORKS_ON = np.array(
+    [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
+)
 # Largest number of slices of time that are kept since the last call of _WORKS_ON: the last of them.
 _MOST_SLICES = 256
 
@@ -105,8 +108,7 @@ class CpuSums:
         Calls that do not wait are assumed to have a CPU. Calls that wait have one or not, depending on how the program
         has the driver wait; the CPU time between calls therefore has a lower and an upper bound.
         """
-        worked = [calls.spans.ends[np.isin(calls.kinds, _WORKS_ON)].max(initial=0) for calls in threads.values()]
-        if (last_ns := int(max(worked, default=0))) > self._worked_ns:
+        if (last_ns := max(map(_worked_ns, threads.values()), default=0)) > self._worked_ns:
             self._worked_ns = last_ns
             self._later = [each for each in self._later if each.end_ns > last_ns]
         added = self._sums_of(threads, samples, begin_ns, end_ns)
@@ -226,6 +228,12 @@ class CpuSums:
             factor = min(max(min(max(total, low), high) / total, 1 / _MOST_SCALE), _MOST_SCALE)
         slept = [*(factor * ns for ns in slept), *(float(ns) for ns in sums[[_CHILDREN, _OTHERS, _COLLECTS]])]
         return Sleeps(*(ns / max(whole, 1) for ns in slept))
+
+
+def _worked_ns(calls: ThreadCalls) -> int:
+    """When the last call of a thread returned with which its work went on; 0 without one."""
+    works = _WORKS_ON[calls.kinds[::-1]]
+    return int(calls.spans.ends[len(works) - 1 - int(works.argmax())]) if works.any() else 0
 
 
 def passed_ns(samples: Int64s | None, begin_ns: int, end_ns: int) -> tuple[float, float] | None:
