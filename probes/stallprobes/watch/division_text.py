@@ -161,7 +161,7 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"
-    if sequence.verdict is Bound.HOST and 2 * sequence.collects >= 1 - sequence.gpu.share:
+    if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"

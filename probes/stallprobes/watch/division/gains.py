@@ -102,10 +102,13 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
 
 
 def without_child(gains: Gains, sleeps: Sleeps) -> Gains:
-    """``gains`` if a child process prepares the data, which hardly ever has time to wait for the program: no cause then
-    gains more than the time in which the child does nothing. One that works all the time does something else."""
-    busy = _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY
-    return {cause: min(gain, 1 - sleeps.children) if busy else gain for cause, gain in gains.items()}
+    """``gains`` if a child process prepares the data, which hardly ever has time to wait for the program: no cause but
+    the child then gains more than the time in which the child does nothing. One that works all the time does something
+    else."""
+    if not _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY:
+        return gains
+    own = (Bound.INPUT, Bound.CHILD)
+    return {cause: gain if cause in own else min(gain, 1 - sleeps.children) for cause, gain in gains.items()}
 
 
 def frees_wait(sums: Int64s) -> bool:
