@@ -273,6 +273,21 @@ def _condition(pilot: Pilot[None]) -> TimelineCondition:
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_a_timeline_that_is_closed_is_drawn_no_more(shared: SharedMonitor) -> None:
+    async with opened(shared) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, TimelineScreen)
+        assert screen.can_draw
+        await pilot.press("escape")
+        await until(pilot, lambda: not is_open(pilot, TimelineScreen))
+        # Its timer may fire once more, when its panels have gone.
+        screen.mark_changed()
+        screen.tick()
+        assert not screen.can_draw
+        await pilot.press("g", "r", "escape")
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_key_starts_and_ends_the_recording(shared: SharedMonitor) -> None:
     async with opened(shared) as pilot:
         await until(pilot, lambda: "● live" in shown(pilot) and "host calls" in shown(pilot))

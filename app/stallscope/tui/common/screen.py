@@ -242,8 +242,10 @@ class ActionScreen(TopScreen, Screen[None]):
 
     @property
     def can_draw(self) -> bool:
-        """True if the terminal has taken the last frame: a terminal that does not read gets no other one."""
-        return bool(getattr(self.app, "terminal_takes_output", lambda: True)())
+        """True if the screen can be seen, and the terminal has taken the last frame: a terminal that does not read gets
+        no other one. A screen that is being closed may have lost its panels."""
+        takes_output = getattr(self.app, "terminal_takes_output", lambda: True)
+        return self.is_mounted and self.is_current and bool(takes_output())
 
     def tick(self) -> None:
         """Update the state, and draw what changed."""
@@ -489,7 +491,7 @@ class MovingScreen(ActionScreen, Generic[Moving, Shown]):
 
     def draw_frame(self, now_s: float) -> None:
         """Draw the panels that are due, or all after a change."""
-        if not self.can_draw or not self.is_mounted or not (self.app.screen is self or self.app.screen.is_modal):
+        if not self.can_draw or not (self.app.screen is self or self.app.screen.is_modal):
             return
         if self.changed:
             self.table_pace.restart(now_s)

@@ -137,7 +137,7 @@ class MatrixScreen(ActionScreen):
                 self.ask(Ask(question.sentence, question.confirm_label), lambda _: question.action())
         now_s = time.monotonic()
         running = state.run is not None and self._run_pace.due(now_s)
-        if self.can_draw and self.is_mounted and (self.changed or state is not self._drawn or running):
+        if self.can_draw and (self.changed or state is not self._drawn or running):
             self.draw()
 
     def draw(self) -> None:

@@ -88,7 +88,7 @@ class ProcessesScreen(ActionScreen):
         if failure != self._failure:
             self._failure = failure
             self.mark_changed()
-        if self.changed and self.can_draw and self.is_mounted and (self.app.screen is self or self.app.screen.is_modal):
+        if self.changed and self.can_draw and (self.app.screen is self or self.app.screen.is_modal):
             self.draw()
 
     def draw(self) -> None:

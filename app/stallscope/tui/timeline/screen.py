@@ -147,7 +147,7 @@ class TimelineScreen(ActionScreen):
             if changed:
                 self._move(cursor)
         moving = self.traces.moving
-        if self.can_draw and self.is_mounted and (self.changed or moving) and now_s >= self._next_draw_s:
+        if self.can_draw and (self.changed or moving) and now_s >= self._next_draw_s:
             begun_s = time.thread_time()
             self.draw()
             took_s, before_s = time.thread_time() - begun_s, self._last_draw_s
