@@ -70,7 +70,7 @@ class WatchCost(Document, kw_only=True):
     followed: Annotated[Share, about("The share of time in which launches and other frequent calls were followed.")]
     budget: Annotated[Share, about("What watching may cost (--cost); 1: no limit.")]
     graphs: Annotated[
-        Share, about("What of high is in launches of graphs, as long as CUPTI is in the process, whatever is recorded.")
+        Share, about("The part of high that CUPTI adds to launches of graphs, with records and without.")
     ] = 0.0
 
 
@@ -158,10 +158,11 @@ def _possible_cost(process: WatchedProcess, since_ns: int, now_ns: int) -> float
 
 
 def _graphs_cost(process: WatchedProcess, now_ns: int) -> float:
-    """The most that CUPTI adds to launches of graphs, as a share (0 to 1) of the time of the thread that launches most.
+    """The largest time that CUPTI adds to launches of graphs, as a share (0 to 1) of the time of the thread that
+    launches most.
 
-    It is no more than these launches take. Where work was recorded, it is computed from the nodes too: a call has as
-    many as it has records but one. A comparison of windows does not show it, since it is in all of them.
+    It is at most the time inside these launches. If work was recorded, the number of nodes limits it too: records minus
+    calls. A comparison of windows does not show it, since CUPTI adds it in all windows.
     """
     windows = process.windows
     passed = ((thread, (thread.ended_ns or now_ns) - thread.started_ns) for thread in process.threads)
@@ -170,7 +171,7 @@ def _graphs_cost(process: WatchedProcess, now_ns: int) -> float:
     if not launching or not on.any():
         return launching
     nodes = max(int(windows.counted[on].sum()) - int(windows.calls[on].sum()), 0) / int(windows.took[on].sum())
-    # Without records, it launches as many times as often as it makes calls.
+    # Without records, the rate of launches changes as the rate of calls does.
     off = (windows.took > 0) & ~windows.on
     rates = [float(windows.calls[each].sum() / max(windows.took[each].sum(), 1)) for each in (on, off)]
     return min(launching, nodes * max(rates[1] / rates[0], 1.0) * _NODE_PRESENT_NS) if rates[0] else launching

@@ -198,7 +198,7 @@ class ThreadSamples:
         return _INTERPRETER_LOCK if place == _OTHER_THREAD and awaited_address(folder) in self._interpreter else place
 
     def _look_at_collector(self, now_ns: int) -> None:
-        """Add whether Python collects garbage: as it does now, it did since the last sample."""
+        """Add a sample of the garbage collector: the time since the last sample counts as its state is now."""
         collects = is_set(*self._collector) if self._collector is not None else None
         if collects is not None:
             last = self._samples[COLLECTOR].last[0] if COLLECTOR in self._samples else now_ns

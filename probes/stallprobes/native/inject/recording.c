@@ -58,7 +58,7 @@ static int remember_cupti(struct dl_phdr_info *library, size_t size, void *path)
     return 1;
 }
 
-/* The libcuptis that are loaded, and whether a loaded library needs one. */
+/* Number of loaded libcuptis, and whether a loaded library needs a libcupti. */
 struct cupti_users {
     int libraries, needed;
 };
@@ -76,7 +76,7 @@ static int count_users(struct dl_phdr_info *library, size_t size, void *counted)
         for (const ElfW(Dyn) *entry = entries; entry->d_tag != DT_NULL; entry++)
             if (entry->d_tag == DT_STRTAB)
                 names = (const char *)entry->d_un.d_ptr;
-        /* glibc has made it an address, but not where the section cannot be written, as that of the vDSO. */
+        /* An offset, not an address, if glibc could not write the section (vDSO). */
         if ((uintptr_t)names < library->dlpi_addr)
             continue;
         for (const ElfW(Dyn) *entry = entries; entry->d_tag != DT_NULL; entry++)
@@ -86,7 +86,7 @@ static int count_users(struct dl_phdr_info *library, size_t size, void *counted)
     return 0;
 }
 
-/* Whether nothing of the program uses that libcupti: a library that needs one has another one. */
+/* Whether no library of the program uses the libcupti of the recording. */
 static int is_alone(void)
 {
     struct cupti_users users = {0};
@@ -105,8 +105,8 @@ static uint32_t version_of(void *library)
 }
 
 /* libcupti: the one that the program has ``loaded``, else the one that the settings name, else the system's. Where only
- * the one of the settings records context switches, it is loaded beside the program's: both work. So it is where calls
- * alone are recorded, so that it can be finalized at the end. */
+ * the one of the settings records context switches, it is loaded beside the program's: both work. If only
+ * calls are recorded, that of the settings is loaded too, so that it can be finalized at the end. */
 static void *open_cupti(void **loaded)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
@@ -224,7 +224,7 @@ static uint32_t connect_to_cupti(int late, int gate)
 static void at_exit(void)
 {
     ss_begin_exit();
-    /* CUPTI is not to leave a driver that ends. */
+    /* CUPTI must not be finalized while the driver ends. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     uint64_t limit = ss_clock() + FINALIZED_NS;
     while (__atomic_load_n(&finalizes, __ATOMIC_SEQ_CST) && ss_clock() < limit)
@@ -301,8 +301,8 @@ static void unsubscribe(void)
     ss_note_hold(began);
 }
 
-/* Has CUPTI leave the driver, where it would slow launches of graphs until the process ends. After records of work,
- * graphs cannot be launched any more behind that (CUPTI 13.5). */
+/* Finalizes CUPTI, which else slows launches of graphs until the process ends. If work was recorded before, launches of
+ * graphs fail after that (CUPTI 13.5). */
 static void finalize(void)
 {
     if (had_records || !cupti.finalize || ss_header->cupti_version < FINALIZED_SINCE || !is_alone())

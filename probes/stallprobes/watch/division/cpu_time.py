@@ -57,13 +57,12 @@ _LEAST_COVERED = 0.5
 # often than threads, and the share of time in which they are busy hardly changes within a slice. The same limit is used
 # for threads outside the sequence.
 _LEAST_OF_CHILDREN = 0.2
-# Flags by number of CallKind: with a call of this kind the work of a program goes on. It submits work, asks for its
-# state, or waits for it.
-_WORKS_ON = np.array(
+# Flags by number of CallKind: True if a call of this kind submits GPU work, asks for its state, or waits for it.
+_IS_WORK_CALL = np.array(
     [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
 )
-# Largest number of slices of time that are kept since the last call of _WORKS_ON: the last of them.
-_MOST_SLICES = 256
+# Largest number of slices of time that are kept: the latest slices after the last work call (_IS_WORK_CALL).
+_MOST_SLICES = 64
 
 
 class Sleeps(NamedTuple):
@@ -83,7 +82,7 @@ class Sleeps(NamedTuple):
 
 
 class _Slice(NamedTuple):
-    """What was added for a slice of time, and of what."""
+    """A slice of time: its calls, its CPU samples, and the begin and sums that were added for it (None: nothing)."""
 
     threads: Mapping[int, ThreadCalls]
     samples: CpuSamples
@@ -98,7 +97,7 @@ class CpuSums:
     def __init__(self, origin_ns: int) -> None:
         self._sums = BinnedSums(origin_ns, columns=_COLUMNS)
         self._most_threads = 0
-        # When the last call returned with which the work went on, and the slices that end later.
+        # End (ns) of the last work call, and the slices that end after it.
         self._worked_ns = 0
         self._later: list[_Slice] = []
 
@@ -114,11 +113,14 @@ class CpuSums:
         added = self._sums_of(threads, samples, begin_ns, end_ns)
         self._put(added)
         if end_ns > self._worked_ns:
-            self._later = [*self._later, _Slice(threads, samples, begin_ns, end_ns, added)][-_MOST_SLICES:]
+            kept = _Slice(threads, _within(samples, begin_ns, end_ns), begin_ns, end_ns, added)
+            self._later = [*self._later, kept][-_MOST_SLICES:]
 
     def end_at(self, worked_ns: int) -> None:
-        """Take off what came after the last work, which ended at ``worked_ns`` or with a later call: the end of a
-        program is no part of what bounds it."""
+        """Subtract the time after the last work, since the exit of a program does not bound it.
+
+        The last work ends at ``worked_ns``, or with the last work call if that returned later.
+        """
         worked_ns = max(worked_ns, self._worked_ns)
         for each in self._later:
             if each.end_ns > worked_ns and each.added is not None:
@@ -136,7 +138,8 @@ class CpuSums:
     def _sums_of(
         self, threads: Mapping[int, ThreadCalls], samples: CpuSamples, begin_ns: int, end_ns: int
     ) -> tuple[int, Int64s] | None:
-        """When a slice of time begins of which enough is known, and its sums (int64[1][_COLUMNS]); else None."""
+        """The begin (ns) of a slice of time and its sums (int64[1][_COLUMNS]); None if samples cover too little of
+        it."""
         known = [samples[thread] for thread in threads if len(samples.get(thread, ())) > 1]
         width_ns = end_ns - begin_ns
         begin_ns = max([begin_ns, *(int(each[0, 0]) for each in known)])
@@ -230,9 +233,18 @@ class CpuSums:
         return Sleeps(*(ns / max(whole, 1) for ns in slept))
 
 
+def _within(samples: CpuSamples, begin_ns: int, end_ns: int) -> CpuSamples:
+    """Copies of the samples that cover a slice of time."""
+    kept = {}
+    for key, rows in samples.items():
+        first = max(int(rows[:, 0].searchsorted(begin_ns, "right")) - 1, 0)
+        kept[key] = rows[first : int(rows[:, 0].searchsorted(end_ns, "left")) + 1].copy()
+    return kept
+
+
 def _worked_ns(calls: ThreadCalls) -> int:
-    """When the last call of a thread returned with which its work went on; 0 without one."""
-    works = _WORKS_ON[calls.kinds[::-1]]
+    """The end (ns) of the last work call of a thread; 0 if it made none."""
+    works = _IS_WORK_CALL[calls.kinds[::-1]]
     return int(calls.spans.ends[len(works) - 1 - int(works.argmax())]) if works.any() else 0
 
 

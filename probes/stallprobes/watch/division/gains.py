@@ -48,8 +48,8 @@ LEAST_OUTSIDE = 0.02
 # the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or
 # thread.
 _KEPT_BUSY = 0.9
-# A child process that has a CPU for more than this share of the time does not work for the program: it never waits
-# until the program has taken its data.
+# Largest share of the time in which a child process that prepares data has a CPU: it also waits until the program has
+# taken its data.
 _ALWAYS_BUSY = 0.98
 # Smallest mean number of waits per bin of time. Bins with fewer waits are merged, since a bin must contain whole steps:
 # a step of the program has about one wait, and in a part of a step only the host or only the GPU may work.
@@ -102,9 +102,8 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
 
 
 def without_child(gains: Gains, sleeps: Sleeps) -> Gains:
-    """``gains`` if a child process prepares the data, which hardly ever has time to wait for the program: no cause but
-    the child then gains more than the time in which the child does nothing. One that works all the time does something
-    else."""
+    """``gains`` if a busy child process prepares the data of the program: no cause but the child gains more than the
+    time in which the child does nothing. A child that works all the time does not prepare data."""
     if not _KEPT_BUSY <= sleeps.children <= _ALWAYS_BUSY:
         return gains
     own = (Bound.INPUT, Bound.CHILD)
@@ -143,7 +142,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
     waits = 1 - np.maximum.reduce((host + share(instants.QUEUE_FULL), gpu - apart, share(*_EVERY_COPY)))
-    # A free before each wait keeps the host from running ahead of the GPU by more than its step.
+    # If the program frees memory before each wait, the host cannot run ahead of the GPU by more than one step.
     waits = np.where(late < _LEAST_FREES, waits, np.minimum(waits, 1 - share(instants.LONGER)))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),

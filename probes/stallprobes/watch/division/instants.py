@@ -76,8 +76,8 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
-# Largest time from a call that frees to a wait behind launches, as a share of the time of the call, at which the wait
-# would be as much longer without the call.
+# A call that frees memory is a late free (LATE_FREES) if launches and then a wait follow soon. This is the largest time
+# from the end of the call to the begin of the wait, as a share of the call's duration.
 MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
@@ -369,7 +369,7 @@ class _CallTable(NamedTuple):
             passed = late | submits
             following = np.minimum.accumulate(np.where(passed, len(kinds), np.arange(len(kinds)))[::-1])[::-1]
             following = np.minimum(following, len(kinds) - 1)
-            # What the thread does in between, it would do meanwhile: behind launches, that must be little.
+            # Without the call, the thread would do its work between the call and the wait beside the GPU's work.
             between, own = begins[following] - ends, ends - begins
             launches = np.cumsum(submits)
             soon = between < np.where(launches[following] > launches, MOST_BEHIND * own, own)

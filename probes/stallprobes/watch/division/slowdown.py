@@ -52,11 +52,11 @@ _LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
 # since records also lengthen the nodes of graphs and the gaps between them. _NODES_LONGER: largest share of the nodes'
 # and gaps' time by which records lengthen them (8.5 % of 2 us, H200).
 _MOST_SLOWER, _NODES_LONGER = 1.4, 0.085
-# CUPTI lengthens each launch of a graph as long as it is in a process, with records or without. _PRESENT_NODE_NS:
-# smallest time (ns) for each node, of 0.18 to 0.36 us (graphs of 900 kernels, H200, CUPTI 13.5, ten processes).
-# _LEAST_LAUNCH_NS: so long the launch takes without CUPTI.
+# As long as CUPTI is in a process, it lengthens each launch of a graph, with records and without. _PRESENT_NODE_NS:
+# smallest time (ns) that CUPTI adds for each node. Measured: 180 to 360 ns (graphs of 900 kernels, H200, CUPTI 13.5,
+# ten processes). _LEAST_LAUNCH_NS: duration (ns) of a launch without CUPTI.
 _PRESENT_NODE_NS, _LEAST_LAUNCH_NS = 180, 5_000
-# Largest share of a bin of which records can make up the time.
+# Largest share of the time of a bin that records can add.
 _MOST_OF_BIN = 0.9
 # Parts of the time in which the GPU does nothing while the host submits. The time that records add is subtracted from
 # these parts, in this order.
@@ -96,7 +96,7 @@ class SlowdownSums:
         self._waited: dict[bool, dict[tuple[int, int], int]] = {_ON: defaultdict(int), _OFF: defaultdict(int)}
         self._durations: dict[tuple[bool, int], list[Int64s]] = defaultdict(list)
         self._graphs: set[int] = set()
-        # Records of the windows with records beyond one for each call: those of nodes of graphs.
+        # Number of records of nodes of graphs in windows with records: records minus calls.
         self._nodes = 0
         self._callback_ns = 0.0
 
@@ -180,7 +180,7 @@ class SlowdownSums:
         )
 
     def _present(self, rates: Mapping[int, float]) -> float:
-        """By how much CUPTI lengthens launches of graphs without records, with so many calls in a nanosecond."""
+        """The share of the time that CUPTI adds to launches of graphs; ``rates`` are calls per ns without records."""
         launches = sum(count for (_, function), count in self._counts[_ON].items() if function in self._graphs)
         longer_ns = self._nodes / launches * _PRESENT_NODE_NS if launches else 0.0
         return min(
@@ -273,8 +273,8 @@ def _without_records(sums: Int64s, whole: Int64s, slowdown: Slowdown) -> Int64s:
 
 
 def _without_presence(sums: Int64s, whole: Int64s, present: float) -> Int64s:
-    """``sums`` without what CUPTI adds to launches of graphs: where the GPU had work meanwhile, the host waits for
-    it."""
+    """``sums`` without the time that CUPTI adds to launches of graphs. Where the GPU works during a launch, the host
+    waits for the GPU instead."""
     changed, left = sums.astype(np.float64), whole * present
     _take(changed, left, left.copy())
     changed[:, WAITING] += left
@@ -283,7 +283,7 @@ def _without_presence(sums: Int64s, whole: Int64s, present: float) -> Int64s:
 
 
 def _as_long(changed: NDArray[Any], sums: Int64s, whole: Int64s) -> NDArray[Any]:
-    """Changed sums whose parts make up the whole time of each bin again."""
+    """Changed sums, scaled so that the parts of each bin have its whole time again."""
     rest = changed[:, : len(ORDER)].sum(axis=1) - sums[:, NUMBERS[Part.END]]
     as_long: NDArray[Any] = changed * (whole / np.maximum(rest, 1))[:, None]
     as_long[:, NUMBERS[Part.END]] = sums[:, NUMBERS[Part.END]]

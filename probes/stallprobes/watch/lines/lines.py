@@ -189,7 +189,8 @@ def _is_even(first: float, second: float, last: float) -> bool:
 
 
 def _odds(share: float) -> float:
-    """The time of a line for each time of all others: it grows evenly with the line, where its share nears 1."""
+    """The time of a line divided by the time of all other lines. It grows evenly even if the share of the line is close
+    to 1."""
     return max(share, 0.0) / max(1 - share, _LEAST_OTHERS)
 
 
