@@ -303,7 +303,7 @@ class WatchCommand(MeasuringCommand):
     type=options.number(int, 1, 4_194_304, "the number of a process"),
     metavar="PID",
     help="Start nothing: attach to the process PID, which runs, and detach at the end (q, ctrl+c, SIGTERM). Its calls "
-    "stay up to 1.3 µs longer after that, and launches of graphs up to 0.36 µs a node; with --calls-only not at all.",
+    "stay up to 1.3 µs longer after that, and launches of graphs up to 0.36 µs a node; with --calls-only mostly not.",
 )
 @click.option(
     "--seconds",
