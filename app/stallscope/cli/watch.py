@@ -329,7 +329,8 @@ def command(context: click.Context, /, **values: Any) -> None:
     the pane, and the command "reset" restores the terminal.
 
     With --pid the program runs already: a thread of it that sleeps loads the library, within milliseconds. At the end
-    everything is switched off; the library stays in it, asleep, and the program's own profiler works again.
+    everything is switched off; the library stays in it, asleep, and the program's own profiler works again: where
+    another process shared its GPU, only if the program's libcupti is 13.1 or later.
 
     Exits as the program does, and with 128 + N if signal N ended it; with 125 if watch itself fails, 126 if the program
     cannot be executed, 127 if it is not found. With --pid, exits with 0, or with 125 if it cannot be attached; without

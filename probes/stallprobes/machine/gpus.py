@@ -10,7 +10,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,6 +249,28 @@ def processes_on(module: Any, handle: Any) -> tuple[GpuProcess, ...]:
         )
         for process in processes
     )
+
+
+def processes_by_gpu(module: Any) -> Iterator[tuple[GpuProcess, ...]]:
+    """The processes with a compute context on each GPU whose processes NVML lists."""
+    try:
+        count = module.nvmlDeviceGetCount()
+    except module.NVMLError:
+        return
+    for index in range(count):
+        try:
+            yield processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
+        except module.NVMLError:
+            continue
+
+
+def shares_gpu(pid: int) -> bool:
+    """True if NVML lists another process on a GPU of the process ``pid``; False where NVML cannot be used."""
+    try:
+        gpus = [{process.pid for process in gpu} for gpu in processes_by_gpu(nvml.load())]
+    except NvmlUnavailable:
+        return False
+    return any(pid in pids and len(pids) > 1 for pids in gpus)
 
 
 def _process_name(pid: int) -> str:

@@ -63,7 +63,8 @@ def variables(
 ) -> dict[str, str]:
     """The variables to add to the environment ``present`` of a program.
 
-    ``cupti`` is the libcupti to load where the program has loaded none, or one that records no context switches. Raises
+    ``cupti`` is the libcupti to load where the program has loaded none, or, unless the library yields to the program's
+    profiler, one that records no context switches. Raises
     WatchError if another tool is injected, or if the library cannot be loaded from its folder.
     """
     other = present.get(INJECTION_VARIABLE)
@@ -115,7 +116,7 @@ def asleep_variables(library: Path, options: WatchOptions, present: Mapping[str,
 def find_cupti(driver_version: int) -> Path | None:
     """The newest libcupti for a driver (13000: of CUDA 13.0) on this machine; None without one.
 
-    Programs use it that have loaded none, or one that records no context switches.
+    Programs use it that have loaded none. See ``variables`` and ``Control.record`` for those that have an older one.
     """
     try:
         libraries = matching(driver_version, found_libraries())
@@ -125,6 +126,11 @@ def find_cupti(driver_version: int) -> Path | None:
         # An environment with PyTorch has its libcupti 13.0 too.
         libraries.sort(key=lambda cupti: ask_version(cupti.path) or 0, reverse=True)
     return Path(libraries[0].path)
+
+
+def is_cupti_named() -> bool:
+    """True if the user names a libcupti."""
+    return bool(os.environ.get(layout.CUPTI_VARIABLE))
 
 
 def named_cupti() -> Path | None:

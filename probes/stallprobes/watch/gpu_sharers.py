@@ -8,7 +8,7 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.foreign_text import printable
 from stallprobes.machine import nvml
-from stallprobes.machine.gpus import processes_on
+from stallprobes.machine.gpus import processes_by_gpu
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
@@ -40,7 +40,8 @@ class GpuSharers:
         except NvmlUnavailable:
             self._due_ns = 2**62
             return
-        for present in _by_gpu(self._module):
+        for gpu in processes_by_gpu(self._module):
+            present = {process.pid: process.name for process in gpu}
             # In a container, NVML may list the process ids of the host: then a process is not in its own list.
             for pid in present.keys() & set(pids):
                 others = {other: name for other, name in present.items() if other != pid}
@@ -81,17 +82,3 @@ def _devices(process: ProcessFindings) -> set[int]:
 
 def _gpu(process: ProcessFindings, device: int, known: bool) -> str:
     return process.gpus[device] if known and device < len(process.gpus) else str(device)
-
-
-def _by_gpu(module: Any) -> Iterable[dict[int, str]]:
-    """The names of the processes on each GPU by their ids."""
-    try:
-        count = module.nvmlDeviceGetCount()
-    except module.NVMLError:
-        return
-    for index in range(count):
-        try:
-            processes = processes_on(module, module.nvmlDeviceGetHandleByIndex(index))
-        except module.NVMLError:
-            continue
-        yield {process.pid: process.name for process in processes}

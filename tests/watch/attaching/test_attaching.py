@@ -24,7 +24,7 @@ from factories.attaching import (
     use_built,
     use_programs,
 )
-from factories.stand_in import OPTIONS, SLOW_LIBRARY, StandIn
+from factories.stand_in import OPTIONS, SLOW_LIBRARY, StandIn, build_cupti
 from factories.waiting import wait_until
 from factories.watched_folders import FolderContents
 from stallprobes.errors import WatchError
@@ -144,6 +144,31 @@ def test_cupti_stays_where_the_program_uses_that_library(
         attached = Attached(program.pid, WatchOptions(calls_only=True, cost=1.0))
         (process,) = recorded(program, attached).processes
         assert process.finalized is not is_same
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "beside another process"])
+@pytest.mark.parametrize("version", [130_000, 130_500])
+def test_the_programs_own_libcupti_records_unless_another_process_has_time_slices(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, is_shared: bool
+) -> None:
+    """The program's profiler gets no records after those of another libcupti."""
+    own = tmp_path / "libcupti.so.13"
+    build_cupti(own, version)
+    open_to_all(tmp_path)
+    library = stand_in.folder / own.name
+    monkeypatch.setattr(attachment, "named_cupti", lambda: library)
+    monkeypatch.setattr(attachment, "shares_gpu", lambda _: is_shared)
+    with RunningProgram(stand_in, "poll", settings={"LD_PRELOAD": str(own)}) as program:
+        (process,) = recorded(program, Attached(program.pid)).processes
+        used = library if is_shared and version == 130_000 else own
+        assert process.cupti_path == str(used)
+        assert process.records > 0
+        # What recorded work stays for later recordings.
+        monkeypatch.setattr(attachment, "shares_gpu", lambda _: not is_shared)
+        for options in (WatchOptions(calls_only=True, cost=1.0), OPTIONS):
+            (process,) = recorded(program, Attached(program.pid, options)).processes
+            assert process.cupti_path == str(used)
         assert program.end() == (0, "", "")
 
 

@@ -288,6 +288,19 @@ def test_one_that_records_context_switches_is_loaded_beside_the_programs_older_o
     assert process.cupti_path == str(other if used == 130_500 else own)
 
 
+@pytest.mark.parametrize("calls_only", [False, True])
+def test_none_is_loaded_beside_the_programs_where_its_profiler_gets_cupti(
+    stand_in: StandIn, tmp_path: Path, calls_only: bool
+) -> None:
+    stand_in = StandIn(shutil.copytree(stand_in.folder, tmp_path / "stand_in"))
+    other, own = tmp_path / "libcupti.so.13", stand_in.folder / "libcupti.so.13"
+    build_cupti(own, 130_000)
+    build_cupti(other, 130_500)
+    options = WatchOptions(yield_to_profiler=True, calls_only=calls_only)
+    (process,) = stand_in.run(tmp_path / "out", program="profiler", cupti=other, options=options).processes
+    assert (process.cupti_path, process.state) == (str(own), ProcessState.YIELDED)
+
+
 def test_the_program_keeps_its_output_and_its_descriptors(stand_in: StandIn, tmp_path: Path) -> None:
     assert stand_in.run(tmp_path / "output", "output").output == "only this\n"
     # The library holds none: the program's first own descriptor is the lowest one, and a new histogram is possible.

@@ -106,6 +106,7 @@ static void take_settings(void)
     ss_store(ss_settings.cost_ppm, ss_control->cost_ppm);
     ss_store(ss_settings.calls_only, !!(ss_control->flags & SS_FLAG_CALLS_ONLY));
     ss_store(ss_settings.yield, !!(ss_control->flags & SS_FLAG_YIELD));
+    ss_store(ss_settings.beside, !!(ss_control->flags & SS_FLAG_BESIDE));
     ss_store(ss_settings.no_stacks, !!(ss_control->flags & SS_FLAG_NO_STACKS));
 }
 

@@ -36,6 +36,7 @@ static int read_settings(void)
         ss_settings.cost_ppm = SS_DEFAULT_COST_PPM;
     ss_settings.calls_only = calls_only && !strcmp(calls_only, "1");
     ss_settings.yield = yield && !strcmp(yield, "1");
+    ss_settings.beside = !ss_settings.yield;
     ss_settings.no_stacks = no_stacks && !strcmp(no_stacks, "1");
     return 0;
 }

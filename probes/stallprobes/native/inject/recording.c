@@ -104,9 +104,11 @@ static uint32_t version_of(void *library)
     return found && !get_version(&version) ? version : 0;
 }
 
-/* libcupti: the one that the program has ``loaded``, else the one that the settings name, else the system's. Where only
- * the one of the settings records context switches, it is loaded beside the program's: both work. If only
- * calls are recorded, that of the settings is loaded too, so that it can be finalized at the end. */
+/* libcupti: the one that the program has ``loaded``, else the one that the settings name, else the system's. Where the
+ * program's is too old, or may have another one beside it and records no context switches, that of the settings is
+ * loaded beside it. If only calls are recorded, that of the settings is loaded too, so that it can be finalized at the
+ * end; not where the library yields to the program's profiler, which cannot subscribe beside it. After records by the
+ * settings' libcupti, the program's gets none until the process ends (CUPTI 13.5, 13.0). */
 static void *open_cupti(void **loaded)
 {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
@@ -115,7 +117,9 @@ static void *open_cupti(void **loaded)
     if (dl_iterate_phdr(remember_cupti, path))
         library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     *loaded = library;
-    if (ss_settings.cupti[0] && (!library || ss_settings.calls_only || version_of(library) < SS_SWITCHES_SINCE)) {
+    uint32_t oldest = ss_settings.beside ? SS_SWITCHES_SINCE : SS_OLDEST_VERSION;
+    int finalizes_own = ss_settings.calls_only && !ss_settings.yield;
+    if (ss_settings.cupti[0] && (!library || finalizes_own || version_of(library) < oldest)) {
         void *same = dlopen(ss_settings.cupti, RTLD_NOW | RTLD_NOLOAD);
         if (same)
             *loaded = same;
@@ -179,7 +183,9 @@ static void register_for_barriers(void)
 static uint32_t connect_to_cupti(int late, int gate)
 {
     void *before = cupti_library, *loaded = NULL;
-    cupti_library = open_cupti(&loaded);
+    /* Another libcupti gets no records after those of the first. */
+    if (!had_records)
+        cupti_library = open_cupti(&loaded);
     if (cupti_library != before)
         is_shared = cupti_library == loaded;
     if (!cupti_library)

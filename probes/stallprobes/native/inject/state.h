@@ -38,6 +38,8 @@ struct ss_settings {
     uint64_t cost_ppm;
     int calls_only;
     int yield;
+    /* Whether a libcupti is loaded beside an older one of the program, whose own profiler then records nothing. */
+    int beside;
     int no_stacks;
 };
 

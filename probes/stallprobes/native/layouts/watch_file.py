@@ -235,7 +235,8 @@ class Flag(IntEnum):
     NO_STACKS: the user wants no stacks. NATIVE_STACKS, PYTHON_STACKS: the library can record such frames.
     FREE_THREADED: Python has no global lock, so its frames are not read. LATE: the recording began while the program
     ran. GRAPHS: GPU work was not recorded while the program instantiated graphs again and again. FINALIZED: the
-    recording has ended and CUPTI was finalized, so that nothing of it slows the program.
+    recording has ended and CUPTI was finalized, so that nothing of it slows the program. BESIDE: a libcupti that
+    records context switches may be loaded beside an older one of the program.
     """
 
     CALLS_ONLY = 1
@@ -248,6 +249,7 @@ class Flag(IntEnum):
     LATE = 128
     GRAPHS = 256
     FINALIZED = 512
+    BESIDE = 1024
 
 
 class CallFlag(IntEnum):

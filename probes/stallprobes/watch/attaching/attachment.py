@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stallprobes.errors import WatchError
+from stallprobes.machine.gpus import shares_gpu
 from stallprobes.native.layouts.attaching import ControlState
 from stallprobes.native.layouts.watch_file import WatchState
 from stallprobes.watch.attaching.access import TargetAccess
@@ -17,7 +18,7 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.loading import ATTACHER_S, Loaded
 from stallprobes.watch.attaching.refusals import ended_meanwhile, refusal
 from stallprobes.watch.attaching.target import Target, replaced_sentence
-from stallprobes.watch.environment import WatchOptions, named_cupti
+from stallprobes.watch.environment import WatchOptions, is_cupti_named, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
 # The attacher borrows a thread of the process to load the library. This is the longest wait (s) until the thread has
@@ -147,6 +148,7 @@ def attach(target: Target, options: WatchOptions, access: TargetAccess) -> Attac
 
 def _attached(target: Target, options: WatchOptions, access: TargetAccess) -> Attachment:
     began_ns = time.monotonic_ns()
+    beside = is_cupti_named() or shares_gpu(target.pid)
     control, loaded = Control.of(target), Loaded(0, 0, (0, 0))
     if control is None:
         with ProcessImage.of(target.pid) as image:
@@ -157,7 +159,7 @@ def _attached(target: Target, options: WatchOptions, access: TargetAccess) -> At
             raise WatchError(f"{target.title} is watched by another stallscope: end that first.")
         region = loaded.region if loaded.thread and _is_back(target, loaded.thread) else (0, 0)
         cupti, sends = _cupti(target)
-        control.record(options, cupti, region, sends)
+        control.record(options, cupti, region, sends, beside)
         control.wait(ANSWER_S + (_SENDING_S if sends else 0), target)
         if control.is_done and (failure := _failure(target, control)):
             raise WatchError(failure)

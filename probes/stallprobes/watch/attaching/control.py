@@ -169,11 +169,13 @@ class Control:
         cupti: Path | None,
         stub: tuple[int, int] = (0, 0),
         sends_cupti: bool = False,
+        beside: bool = False,
     ) -> None:
         """Ask for a recording. Raises WatchError where the path of ``cupti`` is too long.
 
         ``stub`` is the memory that the attacher left, its address and size. ``sends_cupti``: the process does not see
-        the file ``cupti``, which is sent while ``wait`` waits.
+        the file ``cupti``, which is sent while ``wait`` waits. ``beside``: ``cupti`` may be loaded beside an older
+        libcupti of the process.
         """
         self._sent = cupti if sends_cupti else None
         library = os.fsencode("" if cupti is None or sends_cupti else cupti)
@@ -182,6 +184,7 @@ class Control:
         words = self._words
         flags = Flag.CALLS_ONLY if options.calls_only else 0
         flags |= Flag.YIELD if options.yield_to_profiler else 0
+        flags |= Flag.BESIDE if beside else 0
         flags |= 0 if options.stacks else Flag.NO_STACKS
         words.wish, words.flags = 1, int(flags)
         words.slow_ns, words.cost_ppm = options.slow_ns, round(options.cost * EVERYTHING_PPM)
