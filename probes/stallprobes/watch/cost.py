@@ -62,7 +62,13 @@ class WatchCost(Document, kw_only=True):
     """
 
     low: Share
-    high: Annotated[Share, about("With low the 95 % interval; without comparisons the range in which it can be.")]
+    high: Annotated[
+        Share,
+        about(
+            "With low the range in which it can be. With comparisons, low is the lower end of their 95 % interval, and "
+            "high adds the time inside callbacks, which work of the GPU may hide."
+        ),
+    ]
     compared: Annotated[
         Unsigned, about("Comparisons of windows with records and without; 0: computed from calls and records instead.")
     ]
@@ -82,11 +88,12 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
     since_ns = process.started.monotonic_ns
     if windows.first_off_ns < now_ns and (compared or not process.late):
         since_ns = max(since_ns, windows.first_off_ns)
-    low, high = calls_cost(process, since_ns, now_ns, compared)
+    # Work of the GPU may hide what is not compared: the time inside callbacks.
+    low, high = 0.0, calls_cost(process, since_ns, now_ns, compared)[1]
     if compared:
         share = windows.share_followed if windows.quiet.any() else windows.share_on
         least, most = (share(now_ns, since_ns) * end for end in _median_interval(slowdowns))
-        low, high = low + max(least, 0.0), high + max(most, 0.0)
+        low, high = max(least, 0.0), high + max(most, 0.0)
     else:
         # They cannot take more than the time in which they are on.
         high += min(_possible_cost(process, since_ns, now_ns), windows.share_on(now_ns, since_ns))
