@@ -337,6 +337,7 @@ int cuCtxSynchronize(void)
 int cuModuleLoadData(void **module, const void *image)
 {
     ENTER(cuModuleLoadData, struct { void **module; const void *image; } parameters = {module, image});
+    wait_for(end_of_device(present_device));
     struct stand_in_place begun = {now(), 0, (uint32_t)present_device, (uint32_t)present_device + 1, 0, 0, 0};
     hold_driver(LOAD);
     *module = &correlations;
@@ -351,6 +352,7 @@ int cuModuleLoadData(void **module, const void *image)
 int cuModuleUnload(void *module)
 {
     ENTER(cuModuleUnload, struct { void *module; } parameters = {module});
+    wait_for(end_of_device(present_device));
     hold_driver(MALLOC);
     LEAVE(cuModuleUnload, 0);
 }
@@ -471,6 +473,7 @@ int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 int cuMemFreeHost(void *address)
 {
     ENTER(cuMemFreeHost, struct { void *address; } parameters = {address});
+    wait_for(end_of_device(present_device));
     pthread_mutex_lock(&state);
     for (int at = 0; at < MOST_PINNED; at++)
         if (pinned[at].begin == address)

@@ -77,8 +77,8 @@ static const char PTX[] =
 #define KINDS(f)                                                                                                        \
     f(HOST, host) f(SLEEP, sleep) f(PAUSE, pause) f(COMPILE, compile) f(LAUNCH, launch) f(GRAPH, graph) f(COPY, copy)  \
     f(RECORD, record) f(AWAIT, await) f(SYNC, sync) f(SYNC_EVENT, sync_event) f(SYNC_DEVICE, sync_device)              \
-    f(POLL, poll) f(SPIN, spin) f(ALLOCATE, allocate) f(FREE, free) f(PIN, pin) f(LOAD, load) f(LOCK, lock)            \
-    f(UNLOCK, unlock) f(PUT, put) f(GET, get) f(SEND, send) f(RECEIVE, receive) f(CALLBACK, callback) f(STEP, step)    \
+    f(POLL, poll) f(SPIN, spin) f(ALLOCATE, allocate) f(FREE, free) f(PIN, pin) f(UNPIN, unpin) f(LOAD, load)          \
+    f(LOCK, lock) f(UNLOCK, unlock) f(PUT, put) f(GET, get) f(SEND, send) f(RECEIVE, receive) f(CALLBACK, callback) f(STEP, step)    \
     f(LOOP, loop) f(END, end)
 enum {
 #define NUMBER(kind, word) kind,
@@ -116,6 +116,7 @@ struct actor {
     uint64_t calibrations, state, memory, run_delay[2];
     pid_t process, thread;
     char *pinned, *pageable;
+    void *host_memory;
     uint64_t device_memory;
 };
 
@@ -323,7 +324,8 @@ static void execute(struct actor *actor, struct operation *operation, struct ent
         break;
     case ALLOCATE: DO(cuMemAlloc_v2(&actor->memory, (size_t)number[0] * 1024)); break;
     case FREE: DO(cuMemFree_v2(actor->memory)); break;
-    case PIN: DO(cuMemHostAlloc(&other, (size_t)number[0] * 1024, 1)), DO(cuMemFreeHost(other)); break;
+    case PIN: DO(cuMemHostAlloc(&actor->host_memory, (size_t)number[0] * 1024, 1)); break;
+    case UNPIN: DO(cuMemFreeHost(actor->host_memory)); break;
     case LOAD: DO(cuModuleLoadData(&other, PTX)), DO(cuModuleUnload(other)); break;
     case LOCK: pthread_mutex_lock(&locks[number[0]]); break;
     case UNLOCK: pthread_mutex_unlock(&locks[number[0]]); break;

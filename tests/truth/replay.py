@@ -26,11 +26,11 @@ PIPE = 4
 _HOST_CAUSES = {
     ("host", MAIN): "host", ("host", FEEDS): "input", ("sleep", MAIN): "own sleep", ("pause", CLIENT): "idle",
     ("compile", MAIN): "compiling", ("pin", MAIN): "allocation", ("allocate", MAIN): "allocation",
-    ("free", MAIN): "allocation", ("load", MAIN): "loading", ("launch", MAIN): "submission",
-    ("graph", MAIN): "submission",
+    ("free", MAIN): "allocation", ("unpin", MAIN): "allocation", ("load", MAIN): "loading",
+    ("launch", MAIN): "submission", ("graph", MAIN): "submission",
 }  # fmt: skip
 # Kinds of operations that hold the driver's lock. Launches and operations of these kinds wait for the lock.
-_HOLDS_DRIVER = frozenset({"allocate", "pin", "load"})
+_HOLDS_DRIVER = frozenset({"allocate", "pin", "unpin", "load"})
 # Shortest duration (ns) of an operation. With 0, an actor that repeats instant operations would stop the clock.
 _INSTANT = 1
 
@@ -251,6 +251,12 @@ class Replay:
     def _do_free(self, number: int, row: Row, now: float) -> float:
         waits = 0.0 if "allocation" in self._removed else self._end_of_gpu(0)
         return max(now, waits) + self._own(number, row)
+
+    def _do_unpin(self, number: int, row: Row, now: float) -> float:
+        return self._compute(number, row, max(now, 0.0 if "allocation" in self._removed else self._end_of_gpu(0)))
+
+    def _do_load(self, number: int, row: Row, now: float) -> float:
+        return self._compute(number, row, max(now, 0.0 if "loading" in self._removed else self._end_of_gpu(0)))
 
     def _end_of_gpu(self, gpu: int) -> float:
         return max((stream.tail for (of, _), stream in self._streams.items() if of == gpu), default=0.0)

@@ -219,7 +219,7 @@ def _pageable_copies(chance: Random) -> Actor:
 @shape
 def _allocation(chance: Random) -> Actor:
     count = chance.randint(1, 12)
-    storm = (op("loop", count), op("pin", between(chance, 1024, 16384)), op("end"))
+    storm = (op("loop", count), op("pin", between(chance, 1024, 16384)), op("unpin"), op("end"))
     held = (op("allocate", between(chance, 1024, 65536)), launch(between(chance, 200, 4000)), op("free"))
     return main(*chance.choice([storm, ()]), op("host", between(chance, 100, 3000)), *held, STEP)
 
@@ -364,7 +364,7 @@ def _blocks(chance: Random, length: float) -> tuple[Operation, ...]:
         (READ_BACK, op("host", length)),
         (op("sleep", length),),
         (op("allocate", 4096), launch(length), op("free")),
-        (op("pin", length / 300 * 1024),),
+        (op("pin", length / 300 * 1024), op("unpin")),
         (launch(length, stream=3), op("record", 3, 3), op("await", 3, 0), launch(length / 2)),
         (op("lock", 1), op("host", length), op("unlock", 1)),
         (launch(length / 2), op("callback", 3), op("get", 3)),
@@ -414,7 +414,7 @@ def without(made: Schedule, cause: str) -> Schedule | None:
 _REMOVED = {
     "host": (("host",), MAIN), "own sleep": (("sleep",), MAIN), "compiling": (("compile",), MAIN),
     "loading": (("load",), MAIN), "input": (("host",), FEEDS), "copies": (("copy",), MAIN),
-    "kernels": (("launch", "graph"), MAIN), "allocation": (("allocate", "free", "pin"), MAIN),
+    "kernels": (("launch", "graph"), MAIN), "allocation": (("allocate", "free", "pin", "unpin"), MAIN),
     "locks": (("lock", "unlock"), MAIN),
 }  # fmt: skip
 

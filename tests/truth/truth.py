@@ -118,12 +118,17 @@ class Truth:
 
 
 def bounds_of(gains: Mapping[str, float], idle: float = 0.0, submits: float = 0.0) -> tuple[str, ...]:
-    """The causes that are right as a verdict, by their gains: specific ones first. The host may be called by what it
-    does for ``submits`` of its time."""
-    best = max(gains.get(cause, 0.0) for cause in SPECIFIC)
-    group = SPECIFIC if best >= SPECIFIC_GAIN else SIDES
-    best = max(gains.get(cause, 0.0) for cause in group)
-    right = tuple(cause for cause in group if gains.get(cause, 0.0) >= best - CLOSE_GAIN)
+    """The causes that are right as a verdict, by their gains: specific ones first, and where none of these gains
+    SPECIFIC_GAIN, the sides, with specific ones that gain more than any side. The host may be called by what it does
+    for ``submits`` of its time."""
+    specific, side = (max(gains.get(cause, 0.0) for cause in group) for group in (SPECIFIC, SIDES))
+    groups = [SPECIFIC] if specific >= SPECIFIC_GAIN else [SIDES, SPECIFIC] if specific > side else [SIDES]
+    right = tuple(
+        cause
+        for group in groups
+        for cause in group
+        if gains.get(cause, 0.0) >= max(gains.get(other, 0.0) for other in group) - CLOSE_GAIN
+    )
     if "host" in right and submits >= _SUBMITS and "submission" not in right:
         right = *right, "submission"
     return (IDLE,) if idle >= _IDLE_FIRST else right
@@ -253,8 +258,10 @@ def _recorded(schedule: Schedule, trace: Trace) -> tuple[list[tuple[list[_Entry]
             entry.awaited_ns = ends.get((operation[1], operation[0]), 0)
         elif kind == "sync_event":
             entry.awaited_ns = events.get(operation[0], 0)
-        elif kind in ("sync_device", "free"):
-            entry.awaited_ns = max((end for (gpu, _), end in ends.items() if gpu == operation[0]), default=0)
+        elif kind in ("sync_device", "free", "unpin", "load"):
+            # On H200s, cuMemFreeHost, cuModuleLoadData and cuModuleUnload waited for kernels of all streams too.
+            gpu = 0 if kind in ("unpin", "load") else operation[0]
+            entry.awaited_ns = max((end for (at_gpu, _), end in ends.items() if at_gpu == gpu), default=0)
         elif kind == "spin":
             entry.awaited_ns = max(ends.values(), default=0)
         elif kind == "step" and not at:
@@ -352,7 +359,7 @@ def _row(entry: _Entry, own: _Own, gap_ns: int) -> Row:
         return Row(operation, own_ns, gap_ns, after - copied, copied if operation[2] else own.gpu_ns)
     if kind in WAITS or kind in _HANDS_OVER:
         return Row(operation, min(after, MAX_WAKE_UP_NS), gap_ns, max(after - MAX_WAKE_UP_NS, 0))
-    if kind == "free":
+    if kind in ("free", "unpin", "load"):
         return Row(operation, after, gap_ns)
     return Row(operation, took, gap_ns)
 
