@@ -14,6 +14,7 @@ from stallprobes.watch.division.parts import COMMUNICATION_PARTS, Bound, Part
 from stallprobes.watch.division.pending import FEW_BLOCKS
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
+    GPU_LIMIT,
     MOST_UNKNOWN,
     PhaseDivision,
     ProcessDivision,
@@ -163,6 +164,11 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits for Python's global lock"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
+    if sequence.verdict is Bound.GPU and sequence.gpu.share < GPU_LIMIT:
+        longer = sequence.gpu.share >= sequence.host.share
+        clause = (
+            "its GPU work takes longer than the host's" if longer else "calls that free memory wait for its GPU work"
+        )
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (

@@ -14,6 +14,8 @@ from stallprobes.watch.division.cpu_time import Sleeps
 from stallprobes.watch.division.gains import gains_of, with_sleeps, without_child
 from stallprobes.watch.division.instants import (
     COLUMNS,
+    SAVED_FREES,
+    SAVED_WAITS,
     WAITING,
     Instants,
     Spans,
@@ -37,7 +39,8 @@ def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -
     shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
     gains, _ = gains_of(sums(shares, 1 - host, **of), 0)
     sleeps = Sleeps(*(of.get(name, 0.0) for name in Sleeps._fields))
-    gains = with_sleeps({**gains, Bound.STREAMS: of.get("streams", 0.0)}, sleeps, host, gpu, shares[Part.HOST] / 1000)
+    gains, between = {**gains, Bound.STREAMS: of.get("streams", 0.0)}, shares[Part.HOST] / 1000
+    gains = with_sleeps(gains, sleeps, host, gpu, between, of.get("woken", 0.0))
     return bounds_of(shares, gains, host, gpu, *shares_of, off_cpu=off_cpu, ready=ready)
 
 
@@ -48,6 +51,7 @@ def sums(parts: Mapping[Part, int], waiting: float, **of: float) -> Int64s:
     for column, name in enumerate(FLAGS, WAITING):
         row[0, column] = round(1000 * of.get(name, 0))
     row[0, WAITING] = round(1000 * waiting)
+    row[0, [SAVED_WAITS, SAVED_FREES]] = round(1000 * of.get("saved_waits", 0)), round(1000 * of.get("saved_frees", 1))
     return row
 
 
@@ -128,6 +132,9 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         # A loop that another thread feeds, and one that sleeps for a lock, but waits for more.
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, others=0.9), (Bound.THREAD, None)),
         (verdict({Part.KERNELS: 54}, 0.55, 0.54, thread=0.2, others=0.4), (Bound.WAIT, Bound.THREAD)),
+        # A verdict that barely holds names the one that holds without it before others that nearly hold.
+        (verdict({Part.KERNELS: 14}, 0.86, 0.14, thread=0.16, others=0.9), (Bound.THREAD, Bound.HOST)),
+        (verdict({Part.KERNELS: 14}, 0.84, 0.14, thread=0.17, others=0.9), (Bound.THREAD, Bound.WAIT)),
         # One that sleeps for the lock of the interpreter, whichever thread has it.
         (verdict({Part.KERNELS: 5}, 1.0, 0.05, interpreter=0.9, off_cpu=0.9), (Bound.THREAD, None)),
         # Kernels that wait for those of other streams, while the GPU works all the time.
@@ -135,6 +142,8 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         # One whose thread only hands over what a child process prepares, and one whose other threads do nothing.
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, children=0.9), (Bound.INPUT, None)),
         (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3), (Bound.HOST, None)),
+        # One that the GPU may have woken, by a host function.
+        (verdict({Part.KERNELS: 61}, 0.98, 0.2, thread=0.3, children=0.9, woken=0.3), (Bound.HOST, None)),
         # Threads that have too few CPUs.
         (
             verdict({Part.KERNELS: 20}, 0.95, 0.2, thread=0.4, others=0.9, off_cpu=0.95, ready=0.4),

@@ -1,4 +1,4 @@
-"""The longer of the host's and the GPU's time by groups of waits, since a program runs only some steps ahead."""
+"""Gains by groups of calls: the longer of host and GPU time, and replays without waits and without frees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     instants_of,
 )
-from stallprobes.watch.division.short_gains import longer_times
+from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, saved_without_waits
 from stallprobes.watch.intervals import int64s
 
 STEP, WORKS = 100, 60
@@ -57,3 +57,67 @@ def test_all_of_the_time_is_in_a_group() -> None:
     begins, longer = longer_times(steps(9, 0), instants_of(steps(9, 0), 0, 9 * STEP))
     assert begins[0] == 0
     assert len(begins) == len(longer) == 2
+
+
+# Times (ns) of the step of ``frees``.
+SHORT, LONG, HOST, TRANSFER = 10, 30, 40, 1
+
+
+def frees(count: int, waits: bool = True) -> SequenceTimes:
+    """Steps with a short kernel, a free that waits for it, a long kernel that is waited for, and time of the host."""
+    calls, work = list[tuple[int, int, CallKind]](), list[tuple[int, int, int]]()
+    now = 0
+    for _ in range(count):
+        calls.append((now, now + SHORT, CallKind.FREES))
+        work.append((now, now + SHORT, now))
+        now += SHORT + TRANSFER
+        work.append((now, now + LONG, now))
+        if waits:
+            calls.append((now, now + LONG, CallKind.WAITS))
+        now += LONG + HOST
+    begins, ends, kinds = (int64s(column) for column in zip(*calls, strict=True))
+    starts, finishes, returned = (int64s(column) for column in zip(*work, strict=True))
+    ones = np.ones(len(calls), dtype=np.int64)
+    of_work = np.ones(len(work), dtype=np.int64)
+    return SequenceTimes(
+        threads={1: ThreadCalls(spans=Spans(begins, ends), kinds=kinds, contexts=ones, holds=ones * 0)},
+        work=Operations(
+            starts=starts, ends=finishes, kinds=of_work * KERNEL, engine=of_work > 0, returned=returned,
+            threads=of_work, streams=of_work,
+        ),
+        recorded=Spans(int64s([0]), int64s([2**62])),
+    )  # fmt: skip
+
+
+def saved(times: SequenceTimes, steps: int, by: str) -> float:
+    """The time saved in each step."""
+    instants = instants_of(times, 0, steps * (SHORT + TRANSFER + LONG + HOST))
+    if by == "waits":
+        found = saved_without_waits(times, instants, longer_times(times, instants))
+    else:
+        found = saved_without_frees(times, instants)
+    return int(found[1].sum()) / steps
+
+
+def test_without_waits_frees_still_wait_for_what_is_left_of_the_work() -> None:
+    # The host's 40 run beside the long kernel's 30; the free still waits for the short kernel.
+    assert abs(saved(frees(40), 40, "waits") - LONG) <= 2
+
+
+def test_without_frees_a_wait_still_waits_for_all_work() -> None:
+    # The long kernel is submitted earlier, and starts behind the short one.
+    assert saved(frees(40), 40, "frees") <= TRANSFER + 1
+
+
+def test_frees_without_waits_behind_them_may_save_all_their_time() -> None:
+    assert abs(saved(frees(40, waits=False), 40, "frees") - SHORT) <= 1
+
+
+def test_without_frees_the_gain_of_waits_is_that_of_groups_of_waits() -> None:
+    times = steps(32, 0)
+    instants = instants_of(times, 0, 32 * STEP)
+    begins, longer = longer_times(times, instants)
+    found = saved_without_waits(times, instants, (begins, longer))
+    assert found[0].tolist() == begins.tolist()
+    assert int(found[1].sum()) == 32 * STEP - int(longer.sum())
+    assert not len(saved_without_frees(times, instants)[0])

@@ -31,8 +31,8 @@ _NEVER_WAITS = 0.95
 # difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
 # that the program has phases, and the mean is used.
 _MOST_SCATTER = 0.05
-# If frees that wait for the GPU take at least this share of the time, other waits have no gain: without the other
-# waits, the frees would wait longer instead.
+# If frees that wait for the GPU take at least this share of the time, other waits gain at most SAVED_WAITS: without the
+# other waits, the frees would wait longer instead.
 _LEAST_FREES = 0.1
 # A child process counts as preparing the data of a sequence (threads that call by turns) if the child's time on a CPU
 # is at least this share of the time for which the sequence sleeps for data. Another thread counts as the cause of
@@ -74,16 +74,20 @@ def gains_of(sums: Int64s, waits: int) -> tuple[Gains, Gains]:
     return phases, of_bins
 
 
-def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: float) -> Gains:
+def with_sleeps(
+    gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: float, woken: float = 0.0
+) -> dict[Bound, float]:
     """``gains`` with those of sleeps, by the shares of time in which the host did not wait, in which the GPU worked,
     and in which it did nothing while the host was between calls.
 
     A child process is what prepares the data if it works for half of the time for which the sequence waits for data,
     also by a thread that hands them over. It limits every gain but its own. Another thread is what the sequence waits
-    for if it works for half of that time.
+    for if it works for half of that time. ``woken`` is the share of the time asleep outside calls after which the GPU
+    may have woken the sequence: it is no sleep for another thread.
     """
-    others = sleeps.others >= _LEAST_BUSY * sleeps.thread
-    data = sleeps.outside + (0.0 if others else sleeps.thread)
+    thread = max(sleeps.thread - woken, 0.0)
+    others = sleeps.others >= _LEAST_BUSY * thread
+    data = sleeps.outside + (0.0 if others else thread)
     prepares = data >= LEAST_OUTSIDE and sleeps.children >= _LEAST_BUSY * data
     limit = 1 - sleeps.children if prepares else 1.0
 
@@ -96,9 +100,15 @@ def with_sleeps(gains: Gains, sleeps: Sleeps, host: float, gpu: float, between: 
         Bound.CHILD: gain(sleeps.child),
         Bound.INPUT: gain(data) if prepares else 0.0,
         # The lock of the interpreter is another thread's in any case.
-        Bound.THREAD: min(gain((sleeps.thread if others else 0.0) + sleeps.interpreter), limit),
+        Bound.THREAD: min(gain((thread if others else 0.0) + sleeps.interpreter), limit),
         Bound.IDLE: 0.0 if prepares else sleeps.outside,
     }
+
+
+def computing_gain(sleeps: Sleeps, host: float, gpu: float) -> float:
+    """The gain of the time in which the host neither sleeps nor waits for the GPU, by the shares of both."""
+    computing = max(host - sleeps.own - sleeps.child - sleeps.outside - sleeps.thread - sleeps.interpreter, 0.0)
+    return max(min(computing, 1 - max(gpu, host - computing)), 0.0)
 
 
 def without_child(gains: Gains, sleeps: Sleeps) -> Gains:
@@ -146,7 +156,9 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     waits = np.where(late < _LEAST_FREES, waits, np.minimum(waits, 1 - share(instants.LONGER)))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
-        Bound.ALLOCATION: np.minimum(allocates, 1 - np.maximum(gpu, host - allocates)),
+        Bound.ALLOCATION: np.minimum.reduce(
+            (allocates, 1 - np.maximum(gpu, host - allocates), share(instants.SAVED_FREES))
+        ),
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
         # That is in the work of streams, not in these sums.
@@ -154,7 +166,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then. A full queue remains.
-        Bound.WAIT: np.where(frees < _LEAST_FREES, waits, 0.0),
+        Bound.WAIT: np.where(frees < _LEAST_FREES, waits, np.minimum(waits, share(instants.SAVED_WAITS))),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }

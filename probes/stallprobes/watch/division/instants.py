@@ -42,13 +42,14 @@ _PARTS = len(ORDER)
 WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
     range(_PARTS, _PARTS + 11)
 )
-# Two more columns of the sums (times in ns). LEAST_GAPS: the shortest time that the GPU itself needs between
+# Four more columns of the sums (times in ns). LEAST_GAPS: the shortest time that the GPU itself needs between
 # operations, in gaps that the host causes by late submissions. LONGER: for each group of waits the longer of host time
-# and GPU time, summed over the groups.
-LEAST_GAPS, LONGER = _PARTS + 11, _PARTS + 12
+# and GPU time, summed over the groups. SAVED_WAITS: time that the sequence would save without waits, if its frees still
+# wait for the GPU. SAVED_FREES: time that it would save without calls that allocate or free, if its waits remain.
+LEAST_GAPS, LONGER, SAVED_WAITS, SAVED_FREES = range(_PARTS + 11, _PARTS + 15)
 # Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,
-# LEAST_GAPS and LONGER.
-COLUMNS = _PARTS + 13
+# and the four from LEAST_GAPS to SAVED_FREES.
+COLUMNS = _PARTS + 15
 
 # Part of the time for each kind of GPU work. If work of several kinds runs at once, the first kind in this table
 # decides.
@@ -82,7 +83,7 @@ MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
 # Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
-_ALLOCATES = np.array(
+ALLOCATES_BY_KIND = np.array(
     [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
 )
 
@@ -362,7 +363,7 @@ class _CallTable(NamedTuple):
         long = (kinds == int(CallKind.SUBMITS)) & (ends - begins >= times.limits.blocked_ns)
         owners = np.repeat(int64s([*times.threads, -1]), [*(len(calls.kinds) for calls in threads), 1])
         long |= kinds == int(CallKind.QUEUES)
-        late = _ALLOCATES[kinds]
+        late = ALLOCATES_BY_KIND[kinds]
         if late.any():
             # The next call of its thread that does not only submit. A copy that blocks would wait as long, too.
             submits = kinds == int(CallKind.SUBMITS)
@@ -462,7 +463,7 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
         late = calls.late[active]
         frees = counts & works & ((kinds == int(CallKind.FREES)) | late)
         free_waits, late_frees = frees.any(axis=0), (frees & late).any(axis=0)
-        allocates = counts & _ALLOCATES[kinds].any(axis=0)
+        allocates = counts & ALLOCATES_BY_KIND[kinds].any(axis=0)
         copying = counts & ((kinds == int(CallKind.COPIES)) & ~waits).any(axis=0)
     only_copies = parts == NUMBERS[Part.COPIES]
     beside = only_copies & apart.contain_ascending(begins) if only_copies.any() else only_copies

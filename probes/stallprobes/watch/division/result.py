@@ -407,7 +407,7 @@ def bounds_of(
     close.sort(key=lambda bound: -gains[bound] if bound in _COMPARED else 0)
     # A verdict that barely holds names the one that holds without it.
     if margin < CLOSE and otherwise not in known:
-        close.append(otherwise)
+        close.insert(sum(bound in close for bound, _ in holding), otherwise)
     return verdict, close[0] if close else None
 
 

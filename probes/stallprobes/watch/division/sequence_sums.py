@@ -12,6 +12,7 @@ from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import (
     LEAST_OUTSIDE,
+    computing_gain,
     frees_wait,
     gains_of,
     keeps_busy,
@@ -23,10 +24,13 @@ from stallprobes.watch.division.instants import (
     APART,
     BESIDE,
     COLUMNS,
+    FREE_WAITS,
     LEAST_GAPS,
     LONGER,
     NO_END,
     QUEUE_FULL,
+    SAVED_FREES,
+    SAVED_WAITS,
     SUBMITS,
     WAITING,
     CoveredTime,
@@ -36,11 +40,12 @@ from stallprobes.watch.division.instants import (
     sums_of,
 )
 from stallprobes.watch.division.least_gaps import LeastGaps
-from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Bound, Part
+from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
 from stallprobes.watch.division.phases import phases_of
 from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
+    CLOSE,
     LEAST_AWAITED,
     PRICE_ERROR,
     AwaitedThread,
@@ -50,7 +55,7 @@ from stallprobes.watch.division.result import (
     is_vague,
     price_of,
 )
-from stallprobes.watch.division.short_gains import longer_times
+from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, saved_without_waits
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
@@ -110,7 +115,10 @@ class SequenceSums:
         if len(columns):
             gaps = self._gaps.of(times, begin, until)
             add_at(sums, np.minimum(gaps.starts, until - 1), gaps.times, LEAST_GAPS)
-            add_at(sums, *longer_times(times, instants), LONGER)
+            longer = longer_times(times, instants)
+            add_at(sums, *longer, LONGER)
+            add_at(sums, *saved_without_waits(times, instants, longer), SAVED_WAITS)
+            add_at(sums, *saved_without_frees(times, instants), SAVED_FREES)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(wait_weights(times, begin, until), begin, until)
@@ -177,7 +185,12 @@ class SequenceSums:
         between, copying = (parts.get(part, 0) / max(int(whole.sum()), 1) for part in (Part.HOST, Part.COPY))
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
         sleeps, use = self.cpu.sleeps(times), self._streams.use(times)
-        gains = with_sleeps(gains, sleeps, host.share, gpu.share, between)
+        spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
+        gains = with_sleeps(gains, sleeps, host.share, gpu.share, between, asleep)
+        # If frees did not wait for the GPU, a wait outside calls would instead.
+        alone_ns = sum(parts.get(part, 0) for part in ALLOCATION_PARTS)
+        certain = max(gains[Bound.ALLOCATION] - asleep, alone_ns / max(int(whole.sum()), 1))
+        gains[Bound.ALLOCATION] = min(gains[Bound.ALLOCATION], certain)
         # Who prepares what it sleeps for may limit it.
         limited_by_others = sleeps.outside + sleeps.thread + sleeps.interpreter >= LEAST_OUTSIDE or keeps_busy(sleeps)
         in_groups = max(1 - int(sums[:, LONGER].sum()) / max(int(whole.sum()), 1), 0.0)
@@ -189,8 +202,9 @@ class SequenceSums:
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
         steady = max(int(whole.sum()), 1)
         alone_share = max(gpu.share * use.busiest, use.busiest_ns / steady)
-        room = max(1 - max(host.share, alone_share), 0.0) if use.could_overlap else 0.0
-        overlapping = room if most > 0 and not frees_wait(sums) else 0.0
+        busy = host.share - int(sums[:, FREE_WAITS].sum()) / steady
+        room = max(1 - max(busy, alone_share), 0.0) if use.could_overlap else 0.0
+        overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees_wait(sums) else 0.0
         # As far as they need not wait for each other, and nothing else keeps them from it.
         ordered = min(use.ordered_ns / steady, room) if use.could_overlap else 0.0
         gains = {**gains, Bound.STREAMS: ordered if ordered > overlapping else 0.0}
@@ -208,13 +222,21 @@ class SequenceSums:
         )
         if with_child is not verdict:
             second = with_child
-        spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
+        # A sleep may gain less than it seems to: while the GPU works, a wait takes its place.
+        if (
+            second is None
+            and verdict in (Bound.OWN_SLEEP, Bound.THREAD)
+            and computing_gain(sleeps, host.share, gpu.share) >= CAUSE_LIMIT
+        ):
+            second = Bound.HOST
         may_wait = min(spins, self.cpu.most_busy(times)) + min(asleep, self.cpu.most_asleep(times))
         possible = 1 - max(host.share - may_wait, beside.share)
         if is_vague(host, gpu):
             verdict, second = Bound.UNKNOWN, None
         elif (may_wait >= CAUSE_LIMIT and hides_waits(verdict, gains, possible)) or (
-            overlapping >= CAUSE_LIMIT and second is None and verdict is not Bound.WAIT
+            verdict is not Bound.WAIT
+            and overlapping >= CAUSE_LIMIT - CLOSE
+            and (second is None or overlapping > gains.get(second, 1.0))
         ):
             second = Bound.WAIT
         if may_wait:

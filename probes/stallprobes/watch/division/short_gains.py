@@ -1,6 +1,8 @@
-"""Gain without waits by groups of them: a program can run only some steps ahead of the GPU.
+"""Gains by groups of calls: what a program saves without some calls between those that remain.
 
-Where the host computes for long now and then, the GPU cannot work through it with what was submitted before.
+A program can run only some steps ahead of the GPU: where the host computes for long now and then, the GPU cannot work
+through it with what was submitted before. Between two calls that wait for all work, host and GPU are replayed: the host
+without what is removed, the GPU as soon as its work is submitted and that before is done.
 """
 
 from __future__ import annotations
@@ -8,7 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.watch.division.instants import APART, BESIDE, WAITING, Instants, SequenceTimes
+from stallprobes.watch.division.instants import (
+    ALLOCATES_BY_KIND,
+    APART,
+    BESIDE,
+    WAITING,
+    Flags,
+    Instants,
+    SequenceTimes,
+    Spans,
+)
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until
 
@@ -17,15 +28,17 @@ from stallprobes.watch.intervals import NONE, Int64s, count_until
 _WAITS_OF_GROUP = 8
 # Flags by number of CallKind: a call of this kind waits for the GPU.
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
+# Flags by number of CallKind: a call of this kind frees memory, and waits for all work of the GPU before.
+_FREES = np.array([kind is CallKind.FREES for kind in CallKind])
+# Smallest number of groups in a slice of time for a replay: the first and the last group are cut.
+_LEAST_GROUPS = 4
 # Flags by number of the part of the time: the GPU has work in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 
 def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
     """The longer of the host's and the GPU's time in each group of waits: when it begins, and the time (ns)."""
-    returned = np.concatenate([NONE, *(calls.spans.ends[_WAITS[calls.kinds]] for calls in times.threads.values())])
-    if len(times.threads) > 1:
-        returned.sort(kind="stable")
+    returned = _returned(times, _WAITS)
     begins, lengths, parts = instants.begins, instants.ends - instants.begins, instants.parts
     groups = count_until(returned[_WAITS_OF_GROUP - 1 :: _WAITS_OF_GROUP], begins)
     first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))[: len(groups)]
@@ -39,3 +52,84 @@ def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int6
     if copies.any():
         longer = np.maximum(longer, np.add.reduceat(lengths * copies, first))
     return begins[first], longer
+
+
+def saved_without_waits(
+    times: SequenceTimes, instants: Instants, longer: tuple[Int64s, Int64s]
+) -> tuple[Int64s, Int64s]:
+    """The time (ns) saved without waits in groups of frees, which remain: when each group begins, and the time.
+
+    In a slice with few frees, the groups are those of ``longer``.
+    """
+    frees = _returned(times, _FREES)
+    lengths = instants.ends - instants.begins
+    waiting: Flags = instants.flags[0]
+    if len(frees) < _LEAST_GROUPS:
+        begins, ns = longer
+        return begins, np.maximum(np.add.reduceat(lengths, np.searchsorted(instants.begins, begins)) - ns, 0)
+    works = _WORKS[instants.parts]
+    return _saved(times, instants, frees, waiting | (works & _inside(times, instants, _FREES)))
+
+
+def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+    """The time (ns) saved without calls that allocate or free in groups of waits: when each begins, and the time.
+
+    In a slice with few waits, that is all time inside these calls.
+    """
+    allocates = _inside(times, instants, ALLOCATES_BY_KIND)
+    if not allocates.any():
+        return NONE, NONE
+    waits = _returned(times, _WAITS)
+    if len(waits) < _LEAST_GROUPS:
+        return instants.begins[allocates], (instants.ends - instants.begins)[allocates]
+    return _saved(times, instants, waits, instants.flags[0] | allocates)
+
+
+def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
+    """When the calls of some kinds returned, in order."""
+    returned = np.concatenate([NONE, *(calls.spans.ends[kinds[calls.kinds]] for calls in times.threads.values())])
+    if len(times.threads) > 1:
+        returned.sort(kind="stable")
+    return returned
+
+
+def _inside(times: SequenceTimes, instants: Instants, kinds: Flags) -> Flags:
+    """Flags of the instants inside a call of some kinds."""
+    inside = np.zeros(len(instants.begins), dtype=np.bool_)
+    for calls in times.threads.values():
+        chosen = kinds[calls.kinds]
+        if chosen.any():
+            spans = Spans(calls.spans.begins[chosen], calls.spans.ends[chosen])
+            inside |= spans.contain_ascending(instants.begins)
+    return inside
+
+
+def _saved(times: SequenceTimes, instants: Instants, borders: Int64s, removed: Flags) -> tuple[Int64s, Int64s]:
+    """The time (ns) that each group of instants between ``borders`` takes less if the host skips those ``removed``."""
+    begins, lengths = instants.begins, instants.ends - instants.begins
+    groups = count_until(borders, begins)
+    first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))[: len(groups)]
+    host, gpu = (np.append(0, np.cumsum(lengths * chosen)) for chosen in (~removed, _WORKS[instants.parts]))
+    ends = np.append(first[1:], len(begins))
+    replayed = np.maximum(host[ends] - host[first], gpu[ends] - gpu[first])
+    # The operations that start in a group, and when the host has submitted each, by its time in the group.
+    work = times.work
+    chosen = (work.starts >= begins[0]) & (work.starts < instants.ends[-1]) & (work.returned >= 0)
+    starts, submitted = work.starts[chosen], work.returned[chosen]
+    if len(starts):
+        places = np.searchsorted(begins[first], starts, "right") - 1
+        edges = np.column_stack((begins, instants.ends)).ravel()
+        before_host, before_gpu = (
+            np.interp(at, edges, np.column_stack((sums[:-1], sums[1:])).ravel())
+            for at, sums in ((submitted, host), (starts, gpu))
+        )
+        waited = np.maximum(before_host - host[first][places], 0) + gpu[ends][places] - before_gpu
+        replayed = np.maximum(replayed, _longest(waited.astype(np.int64), places, len(first)))
+    return begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
+
+
+def _longest(values: Int64s, groups: Int64s, count: int) -> Int64s:
+    """The largest of the ``values`` of each group, 0 without any."""
+    longest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(longest, groups, values)
+    return longest
