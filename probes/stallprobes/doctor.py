@@ -22,7 +22,7 @@ from stallprobes.native.sources import LIBRARIES
 from stallprobes.records import libcupti
 from stallprobes.records.timeline import TimelineUnavailable
 
-# Oldest supported CUDA version of the driver: 12.0.
+# Oldest supported CUDA version of the driver, in the driver's encoding: 12000 is version 12.0.
 OLDEST_CUDA = 12000
 # Packages that stallscope needs; the doctor names their versions.
 PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click", "msgspec")

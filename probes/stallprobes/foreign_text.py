@@ -14,9 +14,10 @@ from functools import cache
 # Character that replaces each character that cannot be printed.
 REPLACEMENT = "\ufffd"
 
-# Character class (content of [...] in a regular expression) of the characters that are replaced: the Unicode categories
-# Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and Zp; default-ignorable characters,
-# fillers and variation selectors; and emoji modifiers, whose width depends on the terminal.
+# Character class (content of [...] in a regular expression) of the characters that are replaced. First group: the
+# Unicode categories Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and Zp. Second group:
+# default-ignorable characters, fillers and variation selectors. Third group: emoji modifiers, whose width depends on
+# the terminal.
 _CLASS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -26,7 +27,8 @@ _CLASS = (
 # Character class (content of [...] in a regular expression) of printable characters that make up nearly every text:
 # Latin, Greek, Cyrillic, arrows, lines and blocks.
 _FREQUENT = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
-# Quick checks whether a text can stay as it is. _COMMON matches one line, _COMMON_LINES also newlines and tabs.
+# Patterns for quick checks whether a text can stay unchanged. _COMMON: pattern of one line. _COMMON_LINES: pattern that
+# also matches newlines and tabs.
 _COMMON, _COMMON_LINES = re.compile(f"[{_FREQUENT}]*"), re.compile(f"[\n\t{_FREQUENT}]*")
 
 

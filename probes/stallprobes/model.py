@@ -15,10 +15,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
+# Number of bytes of a kibibyte.
 KIB = 1024
+# Number of bytes of a mebibyte.
 MIB = 1024 * 1024
-# Lengths (ns) of a microsecond (US) and a millisecond (MS).
+# Length (ns) of a microsecond.
 US = 1_000
+# Length (ns) of a millisecond.
 MS = 1_000_000
 
 
@@ -160,7 +163,11 @@ class Space(StrEnum):
 
 
 class StreamKind(StrEnum):
-    """Synchronization of a stream with the legacy default stream of its context."""
+    """Synchronization of a stream with the legacy default stream of its context.
+
+    ``NON_BLOCKING``: no synchronization. ``BLOCKING``: implicit synchronization. ``NULL``: the legacy default stream
+    itself.
+    """
 
     NON_BLOCKING = "non-blocking"
     BLOCKING = "blocking"
@@ -184,7 +191,7 @@ PRIMARY = Context("primary")
 SECONDARY = Context("secondary")
 # Third context in which probes run, on the GPU of PRIMARY.
 THIRD = Context("third")
-# Green context in which probes run: it has a part of the SMs of PRIMARY.
+# Green context in which probes run. The context has a part of the SMs of PRIMARY.
 GREEN = Context("green")
 # The primary context of the session's second GPU.
 PEER = Context("primary", 1)

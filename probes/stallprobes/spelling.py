@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Smallest length (characters) of an unknown name for which a known name that begins with it is suggested.
+# Smallest length (characters) of an unknown name for which known names that begin with the unknown name are suggested.
 _SHORTEST_BEGINNING = 2
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options (besides options for files) that may be given only once: each selects a single GPU or process, so that
-# one of two values would be ignored.
+# Options that a command accepts only once, like every option for a file. Reason: each of these options selects a single
+# GPU or process, and the command would ignore one of two values.
 _GIVEN_ONCE = ("--gpu", "--pid")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Exit code of an interrupted command: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 # Environment variables that limit the number of threads of NumPy's linear algebra library. If the user has set none of
-# them, stallscope sets the limit to 1 thread.
+# these variables, stallscope sets the limit to 1 thread.
 _BLAS_THREADS = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}
 
 

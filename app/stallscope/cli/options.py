@@ -24,7 +24,7 @@ SIM = "--sim"
 DEFAULT_PROFILE = "h200"
 # Seed of the simulation, without --sim-seed.
 DEFAULT_SEED = 1
-# Largest seed: it fits into 64 bits with a sign.
+# Largest seed. Reason: a seed must fit into 64 bits with a sign.
 MAX_SEED = 2**63 - 1
 
 # Smallest value (s) of --seconds. A shorter measurement cannot have the verdict "starved", which means fewer than 3

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from stallprobes.matrix.matrix import Matrix
     from stallprobes.matrix.reference import ReferenceComparison
 
-# File descriptors of stdout and stderr: a file to which one of them is redirected must not be replaced.
+# File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
 # Options that name a file that is written.
 SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
-# First bytes of a file that --prometheus wrote. A file that begins so may be replaced without --force, because the
-# Prometheus collector reads the latest metrics from one file.
+# First bytes of a file that --prometheus wrote. A file with these first bytes may be replaced without --force. Reason:
+# the Prometheus collector reads the latest metrics from one file.
 _PROMETHEUS_START = b"# HELP stallscope_"
 
 

@@ -120,18 +120,18 @@ class _Rule(NamedTuple):
     see_help: bool = True
 
 
-# Options with which watch starts no program; they exclude each other.
+# Options with which watch starts no program. Each of these options excludes the others.
 _MODES = ("--print-env", "--attach", "--pid")
-# Options of the report. They are refused if the command reports on no program, as with --print-env.
+# Options of the report. A command that reports on no program refuses these options, as with --print-env.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
-# Options of the recording in the watched process. They are refused if the command starts no recording, as with
+# Options of the recording in the watched process. A command that starts no recording refuses these options, as with
 # --attach.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
-# Options for a program that watch starts. They are refused with --attach and --print-env, which start no program. With
-# --pid, only OUTPUT is refused: --headless is valid there too.
+# Options for a program that watch starts. With --attach and --print-env, watch starts no program and refuses these
+# options. With --pid, watch refuses only OUTPUT.
 _STARTED = ("--headless", OUTPUT)
-# Options for a process that runs already. They are valid with --pid, and on the screen that lists processes (without
-# PROGRAM).
+# Options for a process that runs already. These options are valid with --pid, and on the screen that lists processes
+# (without PROGRAM).
 _RUNNING = ("--seconds", "--children")
 # Rules for the arguments; the first broken rule is reported.
 _RULES = (

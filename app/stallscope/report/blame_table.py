@@ -19,7 +19,8 @@ _NO_BAR = "▏"
 _ORDER = (BlameOutcome.STALL, BlameOutcome.MASKED, BlameOutcome.UNDECIDED)
 # Shorter words for some conclusions of a blame experiment, for a narrow table.
 _BRIEF = {Conclusion.CAUSE: "necessary, suff.", Conclusion.NECESSARY: "necessary"}
-# Smallest width (columns) to which the table of blame cuts a name; with less room it tries a narrower layout.
+# Smallest width (columns) to which the table of blame cuts a name. If a layout leaves less room for names, the table
+# tries the next narrower layout.
 _LEAST_NAME = 12
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from stallprobes.catalog import Cause, Entry, Hardware
     from stallprobes.engine.sim.profile import Profile
 
-# A pattern's title stands beside its name in the list if at least this width (columns) is left there, else below
-# it.
+# Smallest width (columns) for a pattern's title in the line of the pattern's name. With less width, the title stands
+# below the name.
 _LEAST_BESIDE_NAMES = 30
 # Words for the kinds of a pattern's variants.
 VARIANT_KINDS = {Kind.STALL: "the stall", Kind.CONTROL: "a control", Kind.REMEDY: "a remedy"}

@@ -8,10 +8,11 @@ import unicodedata
 
 from stallprobes.foreign_text import is_printable
 
-# Text whose characters take one terminal column each, such as nearly all text of reports and panels. In other text,
-# the width of each character is looked up.
+# Pattern of a text whose characters take one terminal column each. Nearly all text of reports and panels matches. In
+# other text, the width of each character is looked up.
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
-# Vowels and final consonants of Hangul, which are drawn into the syllable before them.
+# Vowels and final consonants of Hangul. A terminal draws these characters into the preceding syllable, without a column
+# of their own.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
 # Piece of a name. A line break is allowed between two pieces: before @ and /, and after - + : and _.
 _PIECES = re.compile(r"[@/]?[^-+:_@/]*[-+:_]?")

@@ -15,8 +15,8 @@ from stallscope.report.text import TextWriter
 if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import CellChange, Comparison
 
-# Largest number of unsure cells that a comparison lists; the other unsure cells are only counted. A cell (one victim
-# beside one aggressor) is unsure if it looks changed without enough evidence.
+# Largest number of unsure cells that a comparison lists; the other unsure cells are only counted. An unsure cell (one
+# victim beside one aggressor) looks changed without enough evidence.
 _MOST_UNSURE = 12
 
 

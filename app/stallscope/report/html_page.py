@@ -41,8 +41,8 @@ _HISTOGRAM_LEGEND = (
     "All histograms have the same logarithmic time axis. Heights are square roots of the share of calls, so that rare "
     "slow calls stay visible."
 )
-# CSS classes that darken a stalled cell (one victim beside one aggressor), each with the smallest ratio to the
-# baseline at which a cell gets it; the largest ratio comes first.
+# CSS classes that darken a stalled cell (one victim beside one aggressor). The number before a class is the smallest
+# ratio to the baseline for the class. The largest ratio comes first.
 _SHADES = ((300, "most"), (30, "much"))
 # Number of causes that the HTML report shows unfolded; the reader unfolds the others.
 _CAUSES_IN_VIEW = 8

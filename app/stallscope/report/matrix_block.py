@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from stallprobes.matrix.matrix import Cell, Matrix
 
-# Symbols of a stalled cell (one victim beside one aggressor), each with the smallest ratio to the baseline at which
-# a cell gets it; the largest ratio comes first.
+# Symbols of a stalled cell (one victim beside one aggressor). The number before a symbol is the smallest ratio to the
+# baseline for the symbol. The largest ratio comes first.
 _STALLS = ((1000.0, "█"), (100.0, "▓"), (10.0, "▒"), (0.0, "░"))
 # Symbols of cells that are not stalled, by the kind of their verdict or the reason why they were not measured. A
 # kind that is not in this table gets its own letter or the first letter of its word.

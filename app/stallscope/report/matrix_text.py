@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 # Number of victims of one aggressor for which the findings give full figures; other victims get one short figure.
 _VICTIMS_IN_FULL = 2
-# A short report lists at most this number of cells (one victim beside one aggressor each) that are stalled here but not
-# in the reference, and at most this number of cells that are stalled only in the reference.
+# Largest number of cells in each of two lists of a short report (a cell: one victim beside one aggressor). The first
+# list has cells that are stalled here but not in the reference. The second list has cells that are stalled only in the
+# reference.
 _UNUSUAL_CELLS = 6
 # Largest width (columns) of an aggressor's name at the left of the matrix; a longer name has several lines.
 _NAME_WIDTH = 22
@@ -42,12 +43,11 @@ _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 # Number of blanks between two columns of the matrix.
 _GAP = 2
-# Largest number of lines of a short report. To keep this limit, the report leaves out causes, but it shows at least
-# _LEAST_CAUSES causes.
+# Largest number of lines of a short report. A longer report leaves out causes, but keeps at least _LEAST_CAUSES causes.
 _MOST_LINES = 75
 # Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3
-# A remedy stands in the line of its cause if at least this width (columns) is left there, else below it.
+# Smallest width (columns) for a remedy in the line of its cause. With less width, the remedy stands below the cause.
 _REMEDY_WIDTH = 60
 # Name of the matrix row with the baselines of the victims.
 _BASELINE = "baseline, µs"

@@ -123,7 +123,7 @@ def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence
         out.table(_NARROW_COLUMNS, below)
 
 
-# Last columns of the table of latencies; its wide and its narrow form share them.
+# Last columns of the table of latencies, in its wide and in its narrow form.
 _LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
 # Columns of the table of latencies on a narrow terminal, where each phase has a line of its own.
 _NARROW_COLUMNS = (

@@ -14,9 +14,12 @@ from stallscope.report.columns import display_width, name_parts, name_pieces, wr
 
 # Number of blanks between two columns of a table.
 GAP = 2
-# Smallest width (columns) to which a column of text is folded: the width of its longest word, but at least _LEAST
-# and at most _LEAST_OF_WORD.
-_LEAST, _LEAST_OF_WORD = 12, 24
+# Smallest width (columns) to which a column of short words is folded. A column with a longer word is folded to the
+# width of its longest word, at most _LEAST_OF_WORD.
+_LEAST = 12
+# Smallest width (columns) to which a column is folded if its longest word is wider than this width. The word itself is
+# then folded.
+_LEAST_OF_WORD = 24
 
 # Text and its style.
 Run = tuple[str, str]

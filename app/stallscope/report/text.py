@@ -13,10 +13,10 @@ from stallscope.report.table import Run, Table, TableColumn, TableRow
 
 # Largest width (columns) of a paragraph: longer lines are hard to read.
 PARAGRAPH_WIDTH = 120
-# Smallest width (columns) for which reports are laid out; a narrower terminal wraps their lines itself.
+# Smallest width (columns) for which reports are laid out. A narrower terminal wraps the lines of the report.
 NARROWEST = 40
-# Width (columns) of a report to a file, to a pipe or to a terminal of unknown width, unless COLUMNS is set, and of the
-# demo's results on the clipboard. Nearly every terminal has this width.
+# Width (columns) of a report to a file, a pipe or a terminal of unknown width, unless COLUMNS is set. The demo's
+# results on the clipboard have this width too. Reason: nearly every terminal is at least this wide.
 USUAL_WIDTH = 80
 # Number of spaces before the rest of a folded line of code.
 CODE_FOLD = 4

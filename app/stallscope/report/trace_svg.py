@@ -20,11 +20,11 @@ NARROWEST = 800
 # Sizes (pixels) in a trace's SVG image. _MARGIN: width of the image's margin. _ROW, _BAR, _LINE: heights of a row, of a
 # bar in a row, and of a line of text.
 _MARGIN, _ROW, _BAR, _LINE = 16, 22, 14, 18
-# Width (pixels) of a letter in the font of a trace's SVG image. The places of labels, and the room for labels, are
-# computed with it.
+# Width (pixels) of a letter in the font of a trace's SVG image. The places of labels and the room for labels follow
+# from this width.
 _LETTER = 7.23
-# Largest width (pixels) of a letter, for folding text and for the background of text: some renderers draw letters wider
-# than _LETTER.
+# Largest width (pixels) of a letter, for folding text and for the background of text. Reason: some renderers draw
+# letters wider than _LETTER.
 _WIDEST_LETTER = 7.7
 # Smallest distance (pixels) between two ticks of the axis in a trace's SVG image.
 _TICK_EVERY = 90

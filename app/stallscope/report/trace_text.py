@@ -22,12 +22,12 @@ from stallscope.report.text import NARROWEST, TextWriter
 
 # Default number of a trace's slowest calls that its text lists.
 _SLOWEST = 5
-# The labels of a trace's rows take at most this share of the text's width.
+# Largest share (0 to 1) of the text's width that the labels of a trace's rows take.
 _LABELS = 0.34
 # Smallest distance (columns) between two ticks of a trace's time axis.
 _TICK_EVERY = 10
-# The events of the selected call are a table (time, event, details) if at least this width (columns) is left for
-# the details, otherwise a list.
+# Smallest width (columns) for details at which the events of the selected call are a table (time, event, details). With
+# less width, the events are a list.
 _DETAIL = 24
 
 

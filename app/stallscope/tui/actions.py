@@ -14,8 +14,8 @@ AGGRESSOR_KEYS = "1234567890"
 VICTIM_KEYS = "abcdfiz"
 # Key that selects the host control: the probe of the host's noise, without CUDA.
 HOST_KEY = "h"
-# Method by pair of actions: the first action of the pair calls it with -1 (a step back), the second with 1 (a step
-# forward).
+# Method by pair of actions. The first action of a pair calls the method with -1 (a step back), the second action with 1
+# (a step forward).
 _STEPS = {
     ("back", "forward"): "seek",
     ("focus_up", "focus_down"): "focus_row",
@@ -69,8 +69,8 @@ _CALLS = {
     "quit": "leave",
     "theme": "app.next_theme",
 }
-# Actions that run at once: they need no data of their screen. Actions that open a screen run at once too. All other
-# actions wait until the screen has its data.
+# Actions that run at once, because the actions need no data of their screen. Actions that open a screen run at once
+# too. All other actions wait until the screen has its data.
 _AT_ONCE = frozenset(
     {
         *("theme", "help", "quit", "screenshot", "restart", "go_back", "next_view", "previous_view"),
@@ -80,8 +80,8 @@ _AT_ONCE = frozenset(
     }
 )
 
-# Texts of actions in the help in place of their titles: the title is too short to explain the action, or the line is
-# for the two actions of a pair.
+# Texts of actions in the help in place of their titles. Reason: the title is too short to explain the action, or the
+# line is for the two actions of a pair.
 _WORDS = {
     "all_off": "all off, all on",
     "remedy": "measure a remedy",
@@ -459,7 +459,7 @@ PROCESSES_ACTIONS = (
     _added("processes_quit", "q", "quit", "Quit.", 2),
 )
 
-# Names of the monitor's actions that the demo has too, besides _RESTART and _EVERYWHERE.
+# Names of the monitor's actions that the demo has too, in addition to _RESTART and _EVERYWHERE.
 _DEMO_SHARED = ("explain", "focus_up", "focus_down", "follow", "copy")
 DEMO_ACTIONS = (
     *_in(
@@ -487,7 +487,7 @@ SCREENS: Mapping[str, tuple[Action, ...]] = {
     "demo": DEMO_ACTIONS,
 }
 # Title of each screen in the help, in the list of views on the screen's first line, and in messages that name a view.
-# The demo is no view, so its title is only in the help.
+# The demo is no view, and its title is only in the help.
 TITLES: Mapping[str, str] = {
     "monitor": "Live",
     "patterns": "Patterns",

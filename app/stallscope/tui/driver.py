@@ -23,24 +23,25 @@ from stallscope.tui.terminal_input import InputDecoder, InputQueue
 _READ_BYTES = 4096
 # Longest wait (s) for terminal input, after which the reading thread checks whether the app has ended.
 _POLL_S = 0.1
-# Pause (s) between two reads while input arrives faster than the screen can handle it: other threads need the CPU.
+# Pause (s) between two reads while input arrives faster than the screen can handle the input. Reason: other threads
+# need the CPU.
 _FLOOD_STEP_S = 0.005
 # Notice after input was dropped.
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Input events go on to the app only while the app, its screen and the focused widget have fewer than this number of
-# unhandled messages. Other events stay in the input queue, from which they can be dropped when input arrives
-# too fast.
+# Number of unhandled messages of the app, its screen and the focused widget from which input events are held back.
+# Held-back events stay in the input queue. Reason: if input arrives too fast, only events in the input queue can be
+# dropped.
 _MOST_DELIVERED = 8
 # Period (s) at which events go from the input queue to the app's message queue.
 _DELIVERY_S = 0.002
-# Largest number of writes that wait for a slow terminal. It is below MAX_QUEUED_WRITES, at which Textual's writer would
-# block the event loop.
+# Largest number of writes that wait for a slow terminal; further writes are dropped. Reason: with MAX_QUEUED_WRITES
+# waiting writes, Textual's writer would block the event loop.
 _MOST_WRITES = MAX_QUEUED_WRITES - 4
 # Control sequences that switch mouse, paste and focus reports off and line wrap on, and restore the terminal's screen
 # and cursor.
 _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
-# Time (s) to sleep after this process has stopped itself by a signal: the kernel may deliver the signal to another
-# thread, a moment after the call that sent it.
+# Time (s) to sleep after this process has stopped itself by a signal. Reason: the kernel may deliver the signal to
+# another thread, shortly after the call that sent the signal.
 _STOP_S = 0.05
 # Period (s) of the checks for signals and for the return of the suspended screen to the foreground.
 _SIGNALS_S = 0.1

@@ -21,16 +21,17 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Mouse moves are excluded, since they are many and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Period (s) of two checks: whether the widget to which a key was sent still exists, since a removed widget never
-# answers; and whether a screen that loads still holds back keys.
+# Period (s) of two checks. One check looks whether the widget that got a key still exists, since a removed widget never
+# answers. The other check looks whether a screen that loads still holds back keys.
 _LOST_S = 0.02
-# Longest time (s) that later keys wait for the action of a key; then they are handled although the action still runs.
+# Longest wait (s) of later keys for the action of an earlier key. After this time, the app handles the later keys
+# although the action still runs.
 _LONGEST_S = 0.5
-# Longest time (s) for which a screen may hold back keys while it loads. A saved check loads in half a second; an answer
-# that takes much longer may never come.
+# Longest time (s) for which a loading screen may hold back keys. Reason: a saved check loads in half a second, and an
+# answer that takes much longer may never come.
 _LONGEST_HELD_S = 2.0
-# Number of a KeyHandled message that belongs to no key: the app then checks whether it must still hold back keys.
-# The numbers of keys begin at 1.
+# Number of a KeyHandled message that belongs to no key. At this message, the app checks whether keys must still be held
+# back. The numbers of keys begin at 1.
 _LOOK = 0
 
 

@@ -16,9 +16,11 @@ from textual.filter import LineFilter
 
 from stallprobes.foreign_text import is_printable, printable
 
-# _BLACK, _WHITE: indices of black and white in the palette of 16 colors; _WHITE also stands for the terminal's default
-# color. _STEPS: number of steps in which a color is shifted to black or white until its contrast suffices.
-_BLACK, _WHITE, _STEPS = 0, 15, 16
+# _BLACK, _WHITE: indices of black and white in the palette of 16 colors. _WHITE also stands for the terminal's default
+# color.
+_BLACK, _WHITE = 0, 15
+# Number of steps from a color to black or white. The color is shifted step by step until its contrast suffices.
+_STEPS = 16
 # Smallest contrast ratio of text to its background. Dark grey on black (2.8) stays as it is. Light grey on white (2.3)
 # becomes darker, because terminals show a lighter grey than Rich assumes.
 _LEAST_CONTRAST = 2.5

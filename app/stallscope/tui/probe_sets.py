@@ -26,9 +26,11 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of probes on the screen.
 MOST_PROBES = 16
-# Smallest and largest size (bytes) of a copy that keys can choose.
+# SMALLEST_SIZE: smallest size (bytes) of a copy that keys can choose. LARGEST_SIZE: largest size (bytes) of a copy that
+# keys can choose.
 SMALLEST_SIZE, LARGEST_SIZE = 4 * KIB, 256 * MIB
-# Shortest and longest period (ns) of a probe that keys can choose.
+# SHORTEST_PERIOD_NS: shortest period (ns) of a probe that keys can choose. LONGEST_PERIOD_NS: longest period (ns) of a
+# probe that keys can choose.
 SHORTEST_PERIOD_NS, LONGEST_PERIOD_NS = 50_000, 1_000 * MS
 
 

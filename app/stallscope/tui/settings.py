@@ -43,8 +43,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 # Largest size (bytes) of a file of settings; the documented file has about 10 KiB.
 _MOST_BYTES = 256 * 1024
-# Largest number of characters of a setting's name or value in an error message, and of an unknown name in the search
-# for a similar one.
+# Largest number of characters of a setting's name or value in an error message. The search for a similar name uses the
+# same number of characters of an unknown name.
 _LONGEST_VALUE = 60
 # Modifiers of a key by Textual's names.
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")

@@ -24,12 +24,14 @@ SIGNALS = (
     signal.SIGPWR,
     signal.SIGXCPU,
 )
-# Signals that end the screen even if they are ignored: nobody could end it otherwise once its terminal is gone.
+# Signals that end the screen even if the process was started with these signals ignored. Reason: without these signals,
+# nobody could end a screen whose terminal is gone.
 _NEVER_IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# A program that signal n ended has the exit code SIGNAL_BASE + n, as in shells.
+# Number that is added to a signal's number for the exit code. A program that signal n ended has the exit code
+# SIGNAL_BASE + n, as in shells.
 SIGNAL_BASE = 128
-# Longest time (s), by signal, that the screen may take to end in order; then it is ended by force. After SIGHUP the
-# terminal is gone, so that the last writes to it can hang.
+# Longest time (s), by signal, that the screen may take to end in order. After this time, the screen is ended by force.
+# The time is shorter for SIGHUP: the terminal is gone, and the last writes to the terminal can hang.
 LIMITS_S = dict.fromkeys(SIGNALS, 1.5) | {signal.SIGHUP: 0.9}
 
 

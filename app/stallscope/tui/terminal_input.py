@@ -15,7 +15,8 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 from textual.messages import InBandWindowResize
 
-# Time (s) without input other than typed text after which a paste without an end sequence counts as ended.
+# Time (s) without pasted bytes after which a paste without an end sequence counts as ended. Typed text (see
+# _PASTE_BYTES) does not extend the time.
 PASTE_S = 1.0
 # Smallest number of bytes in one read that count as a part of a paste. Fewer bytes without an escape character count as
 # typed text.
@@ -24,10 +25,11 @@ _PASTE_BYTES = 16
 _PASTE_END = "\x1b[201~"
 # Largest coordinate (column or line) that is accepted in a mouse event; no terminal is larger.
 _LARGEST_COORDINATE = 10_000
-# Surrogate characters: a key event with one is dropped, because they cannot be written to a terminal.
+# Surrogate characters. A key event with a surrogate character is dropped, because surrogate characters cannot be
+# written to a terminal.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Number of waiting input events above which all of them are dropped as a flood. A person types fewer ahead, and a path
-# that a terminal pastes as keys is shorter.
+# Number of waiting input events above which all waiting events are dropped as a flood. Reason: a person types fewer
+# events ahead, and a path that a terminal pastes as keys has fewer events.
 MOST_WAITING = 512
 
 

@@ -105,8 +105,8 @@ _AFTER_WAIT = Cause(
     "inside the call, on the host.",
     remedy="Shorten the wait: it has a verdict of its own.",
 )
-# Names of the two contexts that run in the same time-slices of the GPU, because the green context has SMs of the
-# primary context. When a delay's cause is searched, they count as one context.
+# Names of the two contexts that run in the same time-slices of the GPU. When a delay's cause is searched, the two
+# contexts count as one. Reason: the green context has SMs of the primary context.
 _ONE_TIME_SLICE = frozenset({PRIMARY.name, GREEN.name})
 
 

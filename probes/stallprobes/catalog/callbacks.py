@@ -20,7 +20,8 @@ from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role, Stream, Word
 
-# Duration (ns) of the work of a step that a long host function, or the thread itself, does.
+# Duration (ns) of the work in one iteration. Depending on the probe, a long host function or the thread itself does the
+# work.
 LONG_NS = 10 * MS
 # Time (ns) for which the aggressor mutex-holder holds the mutex that the host function of callback-mutex takes.
 HOLD_NS = 5 * MS

@@ -49,12 +49,12 @@ PROT_READ_WRITE = 3
 # Argument ``flags`` (MAP_PRIVATE | MAP_ANONYMOUS on Linux) of mmap, which probes of copies call to get new pageable
 # memory.
 MAP_PRIVATE_ANONYMOUS = 0x22
-# Code of CUDA_ERROR_NOT_READY, which the query of unfinished work returns; probes accept it.
+# Code of CUDA_ERROR_NOT_READY. A query of unfinished work returns this code, which probes do not count as a failure.
 ERROR_NOT_READY = 600
 # Duration (ns) of the kernel that stands for a reduction, whose result is read back.
 REDUCTION_NS = 5 * MS
-# Size (bytes) of a copied scalar: the result of a reduction, which a program reads back and by which it decides how to
-# continue; the argument of a reduction; and the data of the gated copy in streams.py.
+# Size (bytes) of a copied scalar: result or argument of a reduction, or data of the gated copy in streams.py. A program
+# reads back the result of a reduction to decide how to continue.
 SCALAR_BYTES = 4
 
 # Hardware that the read-back of a scalar may use.

@@ -27,7 +27,8 @@ from stallprobes.model import (
 
 # Period (ns) at which most victims (probes whose calls are measured) begin an iteration.
 VICTIM_PERIOD_NS = 1 * MS
-# Position of a probe in the table of the default check, if its entry gives none: after all others.
+# Position in the table of the default check for a probe whose entry gives no position. The value is larger than every
+# given position, which places the probe after all others.
 LAST = 1_000_000
 # Name of a stream that no other probe uses. In a probe's name, a stream follows "/".
 OWN = "own"
@@ -114,8 +115,9 @@ HARDWARE_LABELS = {
 }
 
 
-# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes the data of these
-# copies, so they wait, like kernels, until the GPU changes over to their context. Copy engines need no change-over.
+# Largest H2D copy (bytes) that the driver sends in the command stream. The graphics engine writes the data of a small
+# copy, and may have to change over to the copy's context first. Larger copies use a copy engine, which needs no
+# change-over.
 _INLINE_BYTES = 65_536
 
 

@@ -48,7 +48,7 @@ SPIN_NS = 50 * MS
 KEEP_ALIVE_NS = 20 * US
 # Period (ns) at which the aggressor keep-alive launches its short kernel, so that the GPU is never idle for long.
 KEEP_ALIVE_PERIOD_NS = 10 * MS
-# Number of launches with which an aggressor fills the launch queue of a stream; the queue holds about 1000.
+# Number of launches with which an aggressor fills the launch queue of a stream. The queue holds about 1000 launches.
 QUEUE_DEPTH = 1_100
 
 _TWO_PROCESSES = Cause(

@@ -20,16 +20,16 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
-# Period (ns) of the bursts of launches. The period is not a multiple of a victim's period: with a multiple, either all
-# bursts or none would meet a victim's calls.
+# Period (ns) of the bursts of launches. The period is not a multiple of a victim's period. Reason: with a multiple,
+# either all bursts or none would meet a victim's calls.
 BURST_PERIOD_NS = 40_900 * US
-# Number of launches in a burst (on each stream, if the burst uses several), or of event records, or of the nodes of a
-# graph in place of a burst.
+# Number of launches in a burst on one stream. A burst of event records has the same number of records. A graph in place
+# of a burst has the same number of nodes.
 BURST = 64
 # Number of streams on which the aggressor with many streams launches.
 STREAMS = 16
-# Number of launches in a series. The first launch of a series follows a pause and finds cold caches. In a shorter
-# series, more than a tenth of all launches would find cold caches.
+# Number of launches in a series. Only the first launch of a series follows a pause and finds cold caches. Reason for
+# the value: in a shorter series, more than a tenth of all launches would find cold caches.
 SERIES = 10
 
 

@@ -21,9 +21,11 @@ from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, W
 
 # Duration (ns) of the kernel whose end the aggressors poll.
 KERNEL_NS = 4 * MS
-# Pause (ns) between two polls of the aggressor that leaves its CPU to other threads meanwhile.
+# Pause (ns) between two polls of the aggressor event-backoff. During the pause, the aggressor leaves its CPU to other
+# threads.
 BACK_OFF_NS = 100 * US
-# Longest time (ns) for which one iteration polls its kernel. A kernel that is delayed longer takes several iterations.
+# Longest time (ns) for which one iteration polls its kernel. After this time, the iteration ends without an error. A
+# longer delay of the kernel lasts for several iterations.
 POLL_TIMEOUT_NS = 100 * MS
 
 

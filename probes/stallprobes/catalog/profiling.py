@@ -16,13 +16,14 @@ from stallprobes.model import MS, Needs, Op, Program, Role, Word
 KINDS = (1, 2, 4, 10)
 # Flag of cuptiActivityFlushAll (CUPTI_ACTIVITY_FLAG_FLUSH_FORCED): CUPTI also returns incomplete buffers.
 _FORCED = 1
-# Arguments of the native helper discard_records: with _COMPLETED, it discards the records in buffers that CUPTI has
-# returned; with _ALL, it discards all records.
-_COMPLETED, _ALL = 0, 1
+# Argument of the native helper discard_records: discard the records in buffers that CUPTI has returned.
+_COMPLETED = 0
+# Argument of the native helper discard_records: discard all records.
+_ALL = 1
 
-# Duration (ns) of one iteration of a profiling aggressor. The duration is shorter than the time that an engine has to
-# stop. An iteration ends later than the 250 ms after which a check counts an aggressor without progress as not running.
-# The aggressor therefore sleeps inside calls: a call in flight counts as progress.
+# Duration (ns) of one iteration of a profiling aggressor. The duration must be shorter than the time that an engine has
+# to stop. The duration may exceed a check's limit without progress (250 ms): the aggressor sleeps in calls, which count
+# as progress.
 ITERATION_NS = 400 * MS
 # Length (ns) of each profile of the aggressor profiler-sessions, and of the pause after each profile.
 SESSION_NS = 20 * MS
@@ -32,15 +33,16 @@ SESSIONS = ITERATION_NS // (2 * SESSION_NS)
 PROFILE_NS = 5 * MS
 # Longest wait (ns) of a profiling aggressor for the CUPTI mutex. A few other profilers may hold the mutex first.
 _OTHERS_NS = 2_000 * MS
-# Pause (ns) of a profiling aggressor after it has released the CUPTI mutex. A thread that waits for the mutex polls at
-# shorter intervals, so it can take the mutex in the pause.
+# Pause (ns) of a profiling aggressor after the release of the CUPTI mutex. In the pause, a waiting thread can take the
+# mutex. Reason for the length: a waiting thread polls the mutex at shorter intervals.
 _PAUSE_NS = 1 * MS
 
-# Mutex for CUPTI, whose state is common to the whole process: only the thread that holds it profiles.
+# Memory word of the mutex for CUPTI. Only the thread that holds the mutex profiles. Reason: CUPTI's state is common to
+# the whole process.
 _MUTEX = Word("CUPTI", shared=True)
 
 
-# Operations that end a profile: they disable its kinds of records and flush all records.
+# Operations that end a profile: disabling the profile's kinds of records, and flushing all records.
 _STOP = (
     *(Op("cupti:cuptiActivityDisable", (kind,), label="cuptiActivityDisable") for kind in KINDS),
     Op("cupti:cuptiActivityFlushAll", (_FORCED,), label="cuptiActivityFlushAll"),

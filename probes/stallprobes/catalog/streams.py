@@ -35,8 +35,8 @@ from stallprobes.model import (
 
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 STREAM_NON_BLOCKING = 1
-# Longest wait (ns) of a host function for its gate or mutex, and of the aggressor mutex-holder for its mutex. After it,
-# both go on without the gate or mutex, so that a deadlock ends.
+# Longest wait (ns) of a host function for its gate or mutex, and of the aggressor mutex-holder for its mutex. After
+# this wait, the host function or the aggressor continues without the gate or mutex. Reason: a deadlock must end.
 WATCHDOG_NS = 250 * MS
 
 # Memory word of the gate that holds up an aggressor's copy: 0 for closed, 1 for open. The stream of the copy waits for

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stallprobes import model
 
-# Driver functions that launch kernels. CUPTI delivers a record for each kernel, so a launched graph has one for each
-# node.
+# Driver functions that launch kernels. CUPTI delivers one record for each kernel. A launched graph has one record for
+# each node.
 _KERNELS = frozenset({"cuLaunchKernel", "cuGraphLaunch"})
 # Driver functions that put copies on a stream.
 _COPIES = frozenset(
@@ -16,7 +16,8 @@ _COPIES = frozenset(
 )
 # Driver functions that put memsets on a stream.
 _MEMSETS = frozenset({"cuMemsetD8Async", "cuMemsetD32Async"})
-# Driver functions without a stream among their arguments; they use the legacy default stream of the thread's context.
+# Driver functions without a stream among their arguments. These functions use the legacy default stream of the thread's
+# context.
 _ON_DEFAULT_STREAM = frozenset(
     {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemsetD8", "cuMemsetD32"}
 )
@@ -24,12 +25,12 @@ _ON_DEFAULT_STREAM = frozenset(
 SUBMITTING = _KERNELS | _COPIES | _MEMSETS | _ON_DEFAULT_STREAM
 # Driver functions that wait for work.
 _SYNCHRONIZING = frozenset({"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
-# The only function of _ON_DEFAULT_STREAM that always waits until all work of the default stream is complete; the
-# others may return earlier.
+# Name of the only function in _ON_DEFAULT_STREAM that always waits until all work of the default stream is complete.
+# The other functions may return earlier.
 _SYNCHRONIZES_DEFAULT_STREAM = "cuMemcpyDtoH"
 
-# Number of later calls on a stream after which a call's work has certainly started, also in a program that never waits:
-# the driver's queue of a stream holds about 1000 calls. It is the largest value that ``depth`` returns.
+# Number of later calls on a stream after which a call's work has certainly started, even without any wait. ``depth``
+# returns no larger number. Reason for the value: the driver's queue of a stream holds about 1000 calls.
 UNBOUNDED = 2048
 
 

@@ -16,9 +16,9 @@ from stallprobes.native.layouts.program import ACCEPTED, ARGUMENTS, NONE, Loop, 
 from stallprobes.native.library import core
 
 OpRows = ctypes.Array[OpRow]
-# Value of ``error_op`` (number of the failed operation, from 1 on) if the first operation of an iteration failed.
-# Then there is nothing to undo; after the failure of a later operation the loop runs the program's ``undo``
-# operations.
+# Number of the first operation of an iteration, as in ``error_op`` (number of the failed operation). After a failure of
+# the first operation, there is nothing to undo. After a failure of a later operation, the loop runs the program's
+# ``undo`` operations.
 _FIRST_OP = 1
 # All flags that an operation may have; a larger value is invalid.
 _FLAGS = int(OpFlag.RETURN_IS_VALUE | OpFlag.SAMPLE_IS_FLOAT_MS)

@@ -40,17 +40,18 @@ BACKENDS = {
     "cuda": "stallprobes.engine.cuda.backend",
     "sim": "stallprobes.engine.sim.backend",
 }
-# Period (s) of two polls: of the probes while no message comes, and at the start of the timeline until CUPTI records.
+# Longest wait (s) for a message between two polls of the probes. At the start of the timeline, also the period (s) at
+# which the engine checks whether CUPTI records.
 TICK_S = 0.02
 # Step (ns) in which the engine advances virtual time. Between two steps it reports failures and notices a Stop.
 VIRTUAL_STEP_NS = 20_000_000
-# Longest wait (s) for the end of the probes after a Stop.
+# Longest wait (s) for the end of the probes after a Stop. After this wait, the engine ends although probes still run.
 STOP_S = 0.7
-# Longest wait (s) for the end of the second process, which the engine starts for probes that do not run in its own
-# process. STOP_S and this wait must together be shorter than a session's wait for the end of its engine.
+# Longest wait (s) for the end of the second process (in which some probes run) after a Stop. After this wait, the
+# engine kills the second process. STOP_S + _SECOND_STOP_S must be less than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
-# Longest time (s) for which the engine waits until CUPTI records, before the first call of its probes. Without a limit,
-# a hanging CUPTI would block the engine.
+# Longest wait (s) until CUPTI records, before the engine is ready. After this wait, the engine is ready without CUPTI's
+# records. Reason: a hanging CUPTI would block the engine.
 TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.

@@ -32,7 +32,7 @@ from stallprobes.native.layouts.board import create_shared_memory
 _STDERR_TAIL_BYTES = 65536
 # First line of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
-# Signals that kill a process because of a defect, as in the driver or a library.
+# Signals that kill a process because of a defect, for example in the driver or a library.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Longest wait (s) for the end of a killed engine, and then for the end of the thread that reads its messages.
 _REAP_S = 0.4

@@ -18,14 +18,15 @@ from stallprobes.engine.protocol import Failed, FromEngine, Ready, Refused, Star
 from stallprobes.errors import EXIT_ENGINE, BackendError, Unsupported, reason_of
 from stallprobes.model import Buffer, Probe, Process, Space
 
-# Longest wait (s) until the second process is ready. It is shorter than a session's wait for its engine.
+# Longest wait (s) until the second process is ready. After this wait, the engine kills the second process and fails.
+# The wait must be shorter than a session's wait for the start of its engine.
 _READY_S = 25.0
-# Largest number of consecutive polls (every 20 ms) without a heartbeat of the second process. After more polls, the
-# engine kills the second process. The limit counts polls instead of time, so that a suspension of both processes does
-# not count as silence.
+# Largest number of consecutive polls (about every 20 ms) without a heartbeat of the second process. After more polls,
+# the engine kills the second process. Reason for polls in place of time: a suspension of both processes must not count
+# as silence.
 _SILENT_POLLS = 500
-# Longest wait (s) for the end of the second process after its control socket has closed: the error message states the
-# exit code.
+# Longest wait (s) for the end of the second process after its control socket has closed. Reason: the error message
+# states the exit code of the process.
 _REAP_S = 0.5
 
 

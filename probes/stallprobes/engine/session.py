@@ -28,21 +28,24 @@ from stallprobes.machine.simulated_telemetry import SENSORS
 from stallprobes.model import Channel, Probe
 from stallprobes.records.timeline import BEGINNING, UNAVAILABLE, TimelineLosses, TimelinePosition, TimelineStatus
 
-# Longest wait (s) for the engine's end after a Stop.
+# Longest wait (s) for the engine's end after a Stop. After this wait, the session kills the engine.
 _STOP_S = 1.0
-# Longest wait (s) for the engine's start.
+# Longest wait (s) for the engine's start. After this wait, ``start`` raises EngineFailed.
 _START_S = 30.0
-# Additional wait (s) for the start of an engine with a timeline. The engine waits up to this long for CUPTI.
+# Additional wait (s) for the start of an engine with a timeline. Reason: the engine waits up to this long until CUPTI
+# records.
 _TIMELINE_S = 10.0
 # Longest time (s) without a change of the engine's heartbeat while a session waits for the engine's answer. After this
 # time, the session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) of two checks. While a session waits for the result of a call in the engine's process, it checks whether
-# its caller wants to stop. While a signal has stopped the engine, it checks whether the engine runs again.
+# Period (s) of two checks of a session. During a call in the engine's process, the session checks whether its caller
+# wants to stop. While a signal has stopped the engine, the session checks whether the engine runs again.
 _STOP_STEP_S = 0.05
-# Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for them every 10 ms.
+# Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for GPU records every 10
+# ms.
 _RECORDS_S = 0.002
-# Time (ns) up to which GPU records count as complete when no engine runs: later than every other time.
+# Time (ns) up to which GPU records count as complete after the end of the engine. This time is later than every real
+# time.
 _END_NS = 1 << 62
 
 

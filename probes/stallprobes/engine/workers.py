@@ -27,8 +27,7 @@ Explain = Callable[[Op, int], tuple[str, bool]]
 _PR_SET_NAME = 15
 # Operation of prctl(2) that sets how late (ns) a sleep may end.
 _PR_SET_TIMERSLACK = 29
-# Period (s) at which the engine checks whether a probe's thread that it started has finished its setup, or has
-# failed.
+# Period (s) at which the engine checks whether a started probe's thread has finished its setup or has failed.
 _SETTLE_STEP_S = 0.001
 # Period (s) at which the engine checks whether all loops are held (begin no iteration).
 _HOLD_STEP_S = 0.0005

@@ -42,8 +42,8 @@ Sentence = String | msgspec.UnsetType
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=_WITHOUT_CONTROL)]
 # A count, a number of bytes, or nanoseconds.
 Natural = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
-# Largest integer that documents accept from the driver or the clock, such as a handle, a size or a time. As a time (ns)
-# it is 146 years.
+# Largest integer that documents accept from the driver or the clock, such as a handle, a size or a time. As a time
+# (ns), this integer is 146 years.
 LARGEST_UNSIGNED = 2**62
 # An integer of the driver or the clock that is not negative.
 Unsigned = Annotated[int, Meta(ge=0, le=LARGEST_UNSIGNED)]
@@ -136,17 +136,17 @@ def about(description: str) -> Meta:
 
 # Characters that are replaced in a text: control characters and lone surrogates.
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# Byte patterns in JSON text that may stand for a control character: _ESCAPED finds its escape sequence, _C1 finds a
-# character from U+0080 to U+009F.
+# Byte patterns of possible control characters in JSON text. _ESCAPED finds the escape sequence of a character. _C1
+# finds a character from U+0080 to U+009F.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Beginning of an escape sequence in JSON text: ``\u00`` for most control characters, else the backslash and the next
-# character.
+# Beginning of an escape sequence in JSON text: ``\u00``, which most control characters have. For all other escape
+# sequences: the backslash and the next character.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other escape
 # sequence.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
 # Pattern of a quote and then LONGEST_TEXT characters without a quote. Before the search, blanks replace the escaped
-# quotes of the JSON text: the pattern is then in every string that is too long, and rarely elsewhere.
+# quotes of the JSON text. Every string that is too long then contains the pattern, and other text rarely does.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -274,9 +274,10 @@ _SENTENCES = (
     (re.compile(r"Object missing required field `(.*)`"), "it has no “{}”"),
     (re.compile(r"Object contains unknown field `(.*)`"), "it has “{}”, which is not expected here"),
 )
-# Longest key (_LONGEST_KEY) and longest whole text (_LONGEST_MESSAGE) in an error message about a document, in
-# characters. Longer ones are cut.
-_LONGEST_KEY, _LONGEST_MESSAGE = 40, 160
+# Largest number of characters of a key in an error message about a document. A longer key is cut.
+_LONGEST_KEY = 40
+# Largest number of characters of msgspec's text in an error message about a document. A longer text is cut.
+_LONGEST_MESSAGE = 160
 
 
 def _sentence(message: str, where: str) -> str:

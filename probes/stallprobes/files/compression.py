@@ -16,13 +16,13 @@ from stallprobes.errors import DamagedData, OversizedData
 
 # Largest size (bytes) of a piece of decompressed text.
 PIECE = 1 << 16
-# Number of compressed bytes that one zlib call gets. If the call fails, the text that the call has decompressed is
-# lost, so the number is small.
+# Largest number of compressed bytes that one zlib call gets. Reason for a small number: if the call fails, the text
+# that the call has decompressed is lost.
 _INPUT_BYTES = 1 << 12
 
 
 class Compression(Enum):
-    """Compression of a file; the value is zlib's window size, which selects the header, or None."""
+    """Compression of a file. The value is zlib's ``wbits``, which selects the header; None without compression."""
 
     NONE = None
     ZLIB = zlib.MAX_WBITS

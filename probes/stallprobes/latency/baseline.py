@@ -18,15 +18,14 @@ from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
 # Smallest number of calls, in a window or in a whole baseline, with which a percentile counts. Percentiles of fewer
-# calls are ignored, so they do not count as variation of the machine.
+# calls are ignored. Reason: chance variation would count as variation of the machine.
 ENOUGH_CALLS = 20
-# Ends of the range in which a machine's latencies vary without aggressors, as percentiles of the values of all
-# baseline windows. The range contains 99 % of the windows, so one extreme window in 200 at each end does not widen
-# it.
+# Percentiles, over all baseline windows, of the lower and the upper end of a machine's variation without aggressors.
+# The range contains 99 % of the windows. Reason: one extreme window in 200 at each end must not widen the range.
 _LOWEST, _HIGHEST = 0.5, 99.5
-# Standard deviation that is assumed for the logarithm of a window's percentile before windows are measured. On a shared
-# H200 host, the p50 of launches and copies had 0.23 to 0.36, that of completion waits and of the host control 0.00 to
-# 0.05.
+# Assumed standard deviation of the logarithm of a window's percentile, before windows are measured. On a shared H200
+# host, the measured value for the p50 of launches and copies was 0.23 to 0.36. The measured value for the p50 of
+# completion waits and of the host control was 0.00 to 0.05.
 _PRIOR_DEVIATION = 0.25
 # Weight of _PRIOR_DEVIATION: the assumed standard deviation counts as much as this number of measured windows.
 _PRIOR_WINDOWS = 4

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# Largest number of calls in a histogram: every JSON parser represents integers up to this one exactly.
+# Largest number of calls in a histogram. Reason: every JSON parser represents integers up to this number exactly.
 MOST = 2**53
 # Largest latency (ns) that a histogram may have as its maximum.
 LARGEST = 2**62
@@ -61,8 +61,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-# Borders (ns) of the histogram's buckets: the lower bound of each bucket, then the upper bound of the last one. The
-# last bucket is as wide as the others of its octave (a factor of two).
+# Borders (ns) of the histogram's buckets: the lower bound of each bucket, then the upper bound of the last bucket. The
+# last bucket is as wide as the other buckets of its octave (a factor of two).
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
 # Lower bound (ns) of each histogram bucket; a value equal to it is in the bucket.
 LOWER: Int64s = _BOUNDS[:-1]

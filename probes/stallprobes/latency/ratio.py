@@ -31,7 +31,7 @@ class Quantile(StrEnum):
         return int(self[1:])
 
 
-# The members of Quantile that are percentiles. The other one, IN_FLIGHT, is the age of a call in flight.
+# The members of Quantile that are percentiles. The other member, IN_FLIGHT, is the age of a call in flight.
 PERCENTILES = (Quantile.P50, Quantile.P99)
 
 

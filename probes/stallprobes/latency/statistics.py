@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Number of degrees of freedom that counts as unlimited: from it on, the normal distribution replaces Student's t, and a
-# fitted prior has at most this many.
+# Number of degrees of freedom that counts as unlimited. From this number on, the normal distribution replaces Student's
+# t. A fitted prior has at most this number of degrees of freedom.
 MANY = 200
 # Number of rounds that remove outliers from the variances before a prior is fitted. Each round finds the outliers by
 # the fit of the previous round.
@@ -25,8 +25,8 @@ _ROUNDS = 4
 # Largest ratio of a term to the sum so far at which the summation of an exact test's probabilities stops. Further
 # terms do not change the sum.
 _NEGLIGIBLE = 1e-16
-# 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom. |t| exceeds them with a probability of 5 %,
-# so they give 95 % intervals.
+# 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom, for 95 % intervals. |t| exceeds each of these
+# percentiles with a probability of 5 %.
 _T_LIMITS = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 

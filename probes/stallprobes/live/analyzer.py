@@ -34,8 +34,8 @@ from stallprobes.verdicts.candidates import KnownEffects
 from stallprobes.verdicts.verdict import Verdict
 
 # Shortest time (ns) between two observations that the analyzer keeps for its window. If observations are closer, the
-# analyzer keeps the latest. A screen observes at most 30 times per second, so only a recording can have closer
-# observations.
+# analyzer keeps the latest. Only a recording can have closer observations: a screen observes at most 30 times per
+# second.
 _CLOSEST_NS = 16 * MS
 
 

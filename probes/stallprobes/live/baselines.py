@@ -15,12 +15,12 @@ from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
 
-# Time (ns) for which the effect of a switch of aggressors may last: the first calls after a switch are slow. A baseline
-# window begins after a probe has run this long without any aggressor. An aggressor that ran within this time before a
-# judged window can still be the cause.
+# Longest effect (ns) of a switch of aggressors: the first calls after a switch are slow. A baseline window begins after
+# a probe has run for this time without any aggressor. An aggressor that ran within this time before a judged window can
+# still be the cause.
 SETTLE_NS = 500 * MS
-# Length (ns) that no window reaches. A window that extends a complete baseline may end only when the victims are judged
-# (evaluated), since a window with a stall must not count. At all other snapshots, _NEVER is its planned length.
+# Planned length (ns) of a window that must not end yet; no window reaches this length. A window that extends a complete
+# baseline ends only when the victims are judged (evaluated). Reason: a window with a stall must not count.
 _NEVER = 1 << 62
 
 

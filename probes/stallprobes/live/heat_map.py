@@ -19,8 +19,8 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import JUDGED_PHASES, MS, Channel, Probe
 from stallprobes.recording.observation import ProbeSet
 
-# Channels (kinds of latency) that the heat map counts: only latencies that the host measures. The time until the work
-# starts on the GPU is a part of the host's wait, so counting it would count the same call twice.
+# Channels (kinds of latency) that the heat map counts: only latencies that the host measures. Reason: the time until
+# the work starts on the GPU is a part of the host's wait, and would count the same call twice.
 _HEAT_CHANNELS = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 # Largest number of marks (switches, slow calls, …) on the heat map's time axis, the latest ones.
 _MARKS = 64

@@ -25,15 +25,17 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest times (ns) between switching on an aggressor and the first slow call of a stall. Up to _WITH_SWITCH_NS, the
-# verdict says that the stall began after the switch. Up to _PROBABLY_NS, the verdict names the aggressor as the
-# probable cause.
-_WITH_SWITCH_NS, _PROBABLY_NS = 5_000 * MS, 1_000 * MS
+# Longest time (ns) from switching on an aggressor to a stall's first slow call with which the verdict mentions the
+# switch. The verdict then says that the stall began after the switch.
+_WITH_SWITCH_NS = 5_000 * MS
+# Longest time (ns) from switching on an aggressor to a stall's first slow call with which the aggressor is the probable
+# cause.
+_PROBABLY_NS = 1_000 * MS
 # Shortest time (ns) between switching on the last two aggressors before a stall. If the time is shorter, the stall is
 # assigned to neither aggressor.
 _AT_ONCE_NS = 100 * MS
-# A stall counts as a new stall if its latency exceeds its largest earlier latency by more than this factor. The begin
-# of the stall is then searched again.
+# Factor by which a stall's latency must exceed its largest earlier latency to count as a new stall. The begin of a new
+# stall is searched again.
 _GROWTH = 3.0
 
 

@@ -23,27 +23,26 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 # Time (ns) between two judgements (evaluations) of all victims. While nobody reads the screen, judgements are rarer,
 # and each judgement counts as several.
 JUDGE_NS = 200 * MS
-# Number of consecutive judgements that must find a slowdown or a burst (a stall of the p99 while no aggressor runs)
-# before it is logged. Each judgement covers a window of 1 s. With this number, the windows of the first and the last
-# judgement do not overlap.
+# Number of consecutive judgements that must find a slowdown or a burst before the log gets an entry. A burst is a stall
+# of the p99 while no aggressor runs. With this number, the windows (1 s each) of the first and the last judgement do
+# not overlap.
 _LASTING = 7
 # Largest time (ns) by which a judgement may come earlier than JUDGE_NS after the previous judgement.
 JITTER_NS = 20 * MS
-# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before it is logged. A
-# failure is logged at once.
+# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before the log gets an
+# entry. A failure gets an entry at once.
 _FOUND = 2
-# Number of consecutive judgements that must miss a logged verdict before its entry ends.
+# Number of consecutive judgements that must miss a logged verdict before the verdict's entry ends.
 _MISSING = 3
-# Longest time (ns) for the proof that an aggressor caused a stall. The stall must be found within this time after the
-# aggressor was switched on, and its log entry must end within this time after the aggressor was switched off. The time
-# covers the window, the judgements, and the start or end of the aggressor's work.
+# Longest time (ns) between a switch of an aggressor and a change of a stall for the proof that the aggressor caused the
+# stall. Both the stall's begin after switching on and the end of its log entry after switching off must be within this
+# time. The time covers the window, the judgements, and the start or end of the aggressor's work.
 _WITH_SWITCH_NS = 3_000 * MS
 # Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64
 # Largest number of entries in the log of verdicts; the oldest are dropped.
 MOST_ENTRIES = 200
-# Factor for updating the log entry of an unsteady victim: the entry changes if an end of the victim's range moves
-# outwards by more than this factor.
+# Factor by which an end of an unsteady victim's range must move outwards before the victim's log entry changes.
 _WIDER = 1.05
 
 # Probe, phase (None for an unsteady probe: one entry for all phases), and whether it is unsteady.

@@ -18,8 +18,8 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# Limit (s) above which the screen shows a remaining time in minutes instead of seconds: the time until a probe has
-# enough calls for a baseline or a verdict.
+# Remaining time (s) from which the screen shows minutes and not seconds. The remaining time is the time until a probe
+# has enough calls for a baseline or a verdict.
 _MINUTES_FROM_S = 100
 
 

@@ -15,7 +15,7 @@ from stallprobes.machine import gpus, nvml
 
 # Packages whose versions are in the machine's fingerprint.
 PACKAGES = ("stallscope", "cuda-bindings", "numpy", "nvidia-ml-py")
-# Environment variables that are in the machine's fingerprint, as they change results.
+# Environment variables that are in the machine's fingerprint. Reason: the variables change results.
 ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",

@@ -15,8 +15,8 @@ from stallprobes.machine.gpu_processes import GpuProcessList
 
 # Usual period (s) at which the list of the processes on the GPU is read from NVML.
 PERIOD_S = 1.0
-# Largest share of one CPU core for reading the list of GPU processes. If a read takes more CPU time, the next one comes
-# later.
+# Largest share of one CPU core for reading the list of GPU processes. After a read with much CPU time, the reader waits
+# longer than PERIOD_S.
 _SHARE = 0.1
 # Time (s) without any answer of NVML after which the screen says that NVML does not answer.
 SILENT_AFTER_S = 2.0

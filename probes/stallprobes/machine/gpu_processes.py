@@ -24,17 +24,20 @@ from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
-# Age (s) up to which NVML's utilisation samples of processes are read. NVML takes a sample every 1/6 to 1 s, depending
-# on the GPU.
+# Largest age (s) of the NVML utilisation samples of processes that are read. NVML takes a sample every 1/6 to 1 s,
+# depending on the GPU.
 _SAMPLES_S = 2.0
-# Largest share of one CPU core for scanning the open files of all processes. It limits how often the scan is repeated.
+# Largest share of one CPU core for scanning the open files of all processes. The share limits how often the scan is
+# repeated.
 _SCAN_SHARE = 0.05
-# Times (s) after which stallscope checks again whether it can attach to a process: _ALLOWED_S if it can, _REFUSED_S if
-# it cannot, because the reason (such as a debugger) may end. The check reads the process's memory map, which delays the
-# process's mmap calls.
-_ALLOWED_S, _REFUSED_S = 30.0, 5.0
-# GPU number of a process that has only /dev/nvidiactl open, and no GPU. It is larger than every real GPU number, so the
-# process is last in the list.
+# Time (s) until the next check whether stallscope can attach to a process, if the last check succeeded. Reason for the
+# long time: the check reads the process's memory map, which delays the process's mmap calls.
+_ALLOWED_S = 30.0
+# Time (s) until the next check whether stallscope can attach to a process, if the last check failed. Reason for the
+# short time: the obstacle (such as a debugger) may end.
+_REFUSED_S = 5.0
+# GPU number of a process that has only /dev/nvidiactl open, and no GPU. This number is larger than every real GPU
+# number, which places the process last in the list.
 _NO_GPU = 1 << 30
 _DEV = Path("/dev")
 
@@ -48,14 +51,14 @@ NOT_VISIBLE_REFUSAL = (
 
 
 class ProcessSource(StrEnum):
-    """How processes were found: ``nvml`` lists them, or they have ``devices`` of NVIDIA open."""
+    """How a process was found. ``nvml``: NVML lists the process. ``devices``: the process has an NVIDIA device open."""
 
     NVML = "nvml"
     DEVICES = "devices"
 
 
 class ContextKind(StrEnum):
-    """Kind of a process's contexts on a GPU, as NVML has a list for each; ``mps``: of a client of CUDA MPS."""
+    """Kind of a process's contexts on a GPU. NVML has a list for each kind. ``mps``: contexts of a CUDA MPS client."""
 
     COMPUTE = "compute"
     GRAPHICS = "graphics"

@@ -10,11 +10,11 @@ from msgspec import Meta
 from stallprobes.files.codec import Document, Rounded, Text, about
 from stallprobes.machine.telemetry import TelemetrySnapshot
 
-# Largest number of telemetry snapshots for the summary of a GPU's state. If there are more, every second one is
-# dropped, and from then on only every second (fourth, …) is added.
+# Largest number of telemetry snapshots that the summary of a GPU's state keeps. Above this number, every second kept
+# snapshot is dropped. From then on, the summary keeps only half as many of the new snapshots.
 _MOST_SNAPSHOTS = 4096
-# Names of the telemetry readings that the GPU's state summarises in their own way: clock and power by their range, the
-# performance state by all its values.
+# Names of the telemetry readings without a median in the GPU's state. _CLOCK and _POWER: the state has the smallest and
+# the largest value. _STATE (the performance state): the state has all values.
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
 _Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
 _Watts = Annotated[float, Rounded(1)]

@@ -23,12 +23,13 @@ from stallprobes.foreign_text import printable
 PROC = Path("/proc")
 # Name of the PID namespace of the host: Linux numbers it PROC_PID_INIT_INO (include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
-# Largest number of bytes that are read of a process's command line; no screen shows more.
+# Largest number of bytes that are read of a process's command line. Reason: no screen shows more.
 _COMMAND_BYTES = 4096
-# Longest wait (s) for a process's command line, which usually takes microseconds to read.
+# Longest wait (s) for the read of a process's command line, which usually takes microseconds. After this wait, the
+# command line counts as empty. Reason: the read can block without end.
 _COMMAND_S = 1.0
-# Processes (folder in /proc, start time) whose command line could not be read within _COMMAND_S. The thread that reads
-# it still waits, so the command line is not read again.
+# Processes (folder in /proc, start time) whose command line could not be read within _COMMAND_S. The command lines of
+# these processes are not read again. Reason: the thread of the first read still waits.
 _WAITING: set[tuple[Path, int]] = set()
 # Path of an NVIDIA device file, to find what a process has open: a number for a GPU, ctl for the driver, -uvm for
 # unified memory.

@@ -33,9 +33,11 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
-# Largest size (bytes) of a check's document that is read: LARGEST, plus LARGEST_PER_HOST for each host of a merged
-# check. A check of one machine has 6 MB; a merged check has less than this per host.
-LARGEST, LARGEST_PER_HOST = 48 << 20, 8 << 20
+# Largest size (bytes) of a check of one machine that is read. A check of one machine has 6 MB.
+LARGEST = 48 << 20
+# Size (bytes) that is added to LARGEST for each host of a merged check. A merged check has less than this size per
+# host.
+LARGEST_PER_HOST = 8 << 20
 # Largest number of hosts of a merged check.
 MOST_HOSTS = 10_000
 # Number of characters at the start of a check's file within which the name of its schema lies.
@@ -48,14 +50,14 @@ _LAST = "last-check.txt"
 _NAME = "stallscope.check"
 # Pattern of the beginning of a recording, which distinguishes a recording from a check.
 _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
-# Schemas of the files that `stallscope run --json` and `stallscope doctor --json` write. If such a file is given as a
-# check, the error message names the command that writes it.
+# Schemas of the files that `stallscope run --json` and `stallscope doctor --json` write. If one of these files is given
+# as a check, the error message names the command that writes the file.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
 # Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The hosts are listed
 # before this text. In a large document, the hosts are read first: their number determines the largest size.
 _CELLS = b'"cells":['
-# Number of cells (each a victim beside aggressors) that are read from a check file at a time. Reading them one by
-# one takes a tenth longer.
+# Number of cells (each a victim beside aggressors) that are read from a check file at a time. Reading single cells
+# takes a tenth longer.
 _CELLS_TOGETHER = 32
 
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 # Schema of the JSON document of a check, with the number of its version.
 CHECK_SCHEMA = "stallscope.check/3"
-# Limits of a check's JSON document: MOST_CELLS is the largest number of cells (each a victim beside aggressors),
-# MOST_VERDICTS the largest number of verdicts.
+# Limits of a check's JSON document. MOST_CELLS: largest number of cells (each a victim beside aggressors).
+# MOST_VERDICTS: largest number of verdicts.
 MOST_CELLS, MOST_VERDICTS = 20_000, 20_000
-# Limits of the JSON document of a check that is read: MOST_REPEATS is the largest number of repeats for each host,
-# MOST_CHANNELS the largest number of different names of channels (kinds of latency). A check has a tenth of
-# MOST_REPEATS. A probe has some twenty channels, far fewer than MOST_CHANNELS.
+# Limits of the JSON document of a check that is read. MOST_REPEATS: largest number of repeats for each host; a check
+# has a tenth of this number. MOST_CHANNELS: largest number of different names of channels (kinds of latency); a probe
+# has only some twenty channels.
 MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 
 # Names of the phases (parts of a call's latency) with which the name of a channel (kind of latency) may begin.

@@ -11,8 +11,8 @@ from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Results of cells (each a victim beside aggressors) in the order in which a report gives their numbers and explains
-# their letters: the worst results first, cells that were not measured last.
+# Order of the results of cells (each a victim beside aggressors) in which a report gives their numbers and explains
+# their letters. The worst results come first; cells that were not measured come last.
 KIND_ORDER: tuple[CellKind, ...] = (
     *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
     Status.INVALID,

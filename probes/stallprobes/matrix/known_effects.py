@@ -26,10 +26,9 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 # Smallest ratio to the baseline, by percentile, with which an aggressor counts as slowing a victim. A single check of a
 # reference (recorded checks) with this ratio suffices.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Limit of the stall (as a ratio to the baseline) that one aggressor alone explains, as a multiple of the largest stall
-# that a check or reference recorded beside this aggressor. For 57 mixtures of aggressors on an H200, and for the same
-# mixtures simulated, no wrong aggressor was named with a limit of 2 to 4. With a limit of 5, one wrong aggressor was
-# named.
+# Factor for the largest stall (as a ratio to the baseline) that one aggressor alone explains: this factor times the
+# aggressor's largest recorded stall. For 57 mixtures of aggressors, on an H200 and simulated, no wrong aggressor was
+# named with a factor of 2 to 4. With a factor of 5, one wrong aggressor was named.
 _BEYOND = UNUSUAL_FACTORS[Quantile.P99]
 
 

@@ -35,8 +35,8 @@ from stallprobes.matrix.outliers import Outlier
 from stallprobes.matrix.repeat_spool import RepeatSpool
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Order in which the statuses on the merged hosts determine the status of a merged cell (a victim beside aggressors):
-# the cell gets the first status in this list that it has on any of the hosts.
+# Order in which the statuses on the merged hosts determine the status of a merged cell (a victim beside aggressors).
+# The merged cell gets the first status in this list that the cell has on any host.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
 # Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up at a time. A limited number
 # limits the memory.

@@ -17,7 +17,7 @@ from stallprobes.matrix.matrix import QUIET, Matrix
 from stallprobes.model import Channel, Phase
 
 # Percentiles of the medians of a victim's baseline windows. The spread of the baseline is the ratio of the percentile
-# _HIGH to the percentile _LOW. Both leave out the extremes, so that one slow window does not determine the spread.
+# _HIGH to the percentile _LOW. Reason: without the extremes, one slow window does not determine the spread.
 _LOW, _HIGH = 5.0, 95.0
 # Smallest number of baseline windows from which their spread is computed.
 _FEWEST_WINDOWS = 4

@@ -26,22 +26,22 @@ from stallprobes.units import duration_ns, times
 
 # Smallest number of hosts among which outliers are searched.
 HOSTS = 3
-# A host is an outlier only if its latency differs from the other hosts' median by more than this factor, up or down.
-# The whole confidence interval of the latency must be beyond this factor.
+# Smallest factor, up or down, by which an outlier's latency differs from the median of the other hosts. The whole
+# confidence interval of the latency must be beyond this factor.
 FLOOR = 1.5
-# Highest probability that a merge of several hosts' checks names any host an outlier although all are equal, if
-# calls are independent.
+# Highest probability that a merge of several hosts' checks names any host an outlier although all hosts are equal. The
+# probability holds if calls are independent.
 FALSE_ALARMS = 0.01
-# Smallest number of calls on a host with which a percentile is compared with those of the other hosts.
+# Smallest number of calls on a host with which a percentile is compared with the percentiles of the other hosts.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Factor from the median absolute deviation of a normal distribution to its standard deviation.
 _SIGMA = 1.4826
-# Number of other hosts in two rules of the search for outliers. With at least this number of other hosts, the spread of
-# their latencies counts if it is larger than the typical spread of all latencies. An outlier's limit is multiplied by 1
-# + _FEW / the number of other hosts, since few hosts give uncertain estimates.
+# Number of other hosts in two rules of the search for outliers. First rule: the other hosts' spread counts from this
+# number of other hosts, if larger than the typical spread of all latencies. Second rule: an outlier's limit is
+# multiplied by 1 + _FEW / the number of other hosts. Reason: few hosts give uncertain estimates.
 _FEW = 8
-# Number of consecutive calls that count as one sample in the confidence interval of a percentile. Consecutive calls are
-# not independent, so the interval must be wider.
+# Number of consecutive calls that count as one sample in the confidence interval of a percentile. Reason: consecutive
+# calls are not independent, and the interval must be wider than for independent calls.
 _CALLS_PER_SAMPLE = 4
 
 

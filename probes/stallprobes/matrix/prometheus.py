@@ -23,7 +23,7 @@ from stallprobes.model import Channel
 
 # Value of the Prometheus label ``quantile`` for each percentile.
 _QUANTILES = {Quantile.P50: "0.5", Quantile.P99: "0.99"}
-# Permissions of the file with the metrics: node_exporter reads it as another user.
+# Permissions of the file with the metrics. Reason: node_exporter reads the file as another user.
 _MODE = 0o644
 
 

@@ -33,24 +33,23 @@ from stallprobes.verdicts.kinds import VerdictKind
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases (parts of a call's latency) for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# Smallest number of checks of a reference, and of its checks that must have measured a victim beside an aggressor for a
-# statement whether the victim stalls: a single check shows no agreement.
+# Smallest number of checks of a reference. A statement whether a victim stalls beside an aggressor also needs at least
+# this number of checks that measured the two. Reason: a single check shows no agreement.
 LEAST_CHECKS = 2
-# Factors, by percentile, for an unusual latency. The ratio of the latency to the baseline is unusual if it is at least
-# this factor times the highest ratio in the checks of a reference, or at most the lowest ratio divided by this factor.
-# Smaller factors would include ratios near the limit of a verdict. The factor for p99 is larger because p99 varies
-# more.
+# Factors, by percentile, for an unusual ratio of a latency to the baseline. Upper limit: the highest ratio in the
+# checks of a reference times the factor. Lower limit: the lowest ratio divided by the factor. Smaller factors would
+# include ratios near the limit of a verdict. The factor for p99 is larger because p99 varies more.
 UNUSUAL_FACTORS = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# Smallest number of a victim's calls beside an aggressor, by percentile, with which a check can show that a stall
-# recorded in the reference is absent.
+# Smallest number of a victim's calls beside an aggressor, by percentile, for the statement that a recorded stall is
+# absent. The stall is recorded in the reference, and absent in the check.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
     "A reference is of checks without the timeline, which adds to each call: compare with it a check made without "
     "--timeline."
 )
-# Suffix of the names of a simulated GPU, its driver and its CUDA in a machine's fingerprint. It is removed before the
-# names are compared with those of a reference.
+# Suffix of the names of a simulated GPU, its driver and its CUDA in a machine's fingerprint. The suffix is removed
+# before the names are compared with the names in a reference.
 _SIMULATED = " (SIMULATED)"
 # Keys of the machine's fingerprint whose differences from the reference are named.
 _NAMED_KEYS = ("driver", "cuda", "module_loading", "mig", "mps", "compute_mode")

@@ -21,10 +21,10 @@ from stallprobes.model import Channel
 # Size (bytes) up to which all repeats of the merged checks stay in memory. Above this size, the repeats go to a
 # temporary file.
 _IN_MEMORY = 32 << 20
-# Size (bytes) of repeats that are collected in memory before they are added to the temporary file together.
+# Size (bytes) of repeats that are collected in memory before the repeats are added to the temporary file together.
 _PENDING_BYTES = 1 << 20
-# Percentiles of each latency that are stored with a repeat. Computing them for all histograms of a host at once
-# takes a tenth of the time of computing them one by one.
+# Percentiles of each latency that are stored with a repeat. Reason: computing the percentiles for all histograms of a
+# host at once takes a tenth of the time of single computations.
 _PERCENTS = tuple(quantile.percent for quantile in PERCENTILES)
 # Layout of the head of a stored repeat: number of its host, number of its list of channels (kinds of latency),
 # iterations, duration (ns).

@@ -16,31 +16,31 @@ from stallprobes.verdicts import experiment
 from stallprobes.verdicts.blame import Blame
 from stallprobes.verdicts.experiment import BUDGET_S, AggressorState, BlamePlan, BlameWindow
 
-# Period (s) at which a blame experiment (it switches the aggressors on and off to find the cause) polls the
-# condition that it waits for.
+# Period (s) at which a blame experiment checks the condition for which the experiment waits. A blame experiment
+# switches the aggressors on and off to find the cause.
 _STEP_S = 0.005
 # Longest wait (s) until switched-off aggressors have ended their calls. A second wait, until all kernels launched by
 # the aggressors have started, has the same limit.
 _RETURN_AT_MOST_S = 1.0
 # Longest wait (s) until aggressors that were switched on have started.
 _START_AT_MOST_S = 0.3
-# Number of unmeasured calls of each victim between a change of the running aggressors and the measured window. The
-# first of them may have begun before the change.
+# Number of unmeasured calls of each victim between a change of the running aggressors and the measured window. Reason:
+# the first of the unmeasured calls may have begun before the change.
 _LEAD_IN_CALLS = 2
 # Longest wait (s) until every victim has made its _LEAD_IN_CALLS unmeasured calls after a change of the running
 # aggressors.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) that the last kernel of an aggressor takes, for aggressors that launch ahead of the GPU. When such an
-# aggressor is switched off and all its kernels have started, the experiment waits this long for the last kernel. It
-# waits as long again for each aggressor of this kind that stays on, as contexts on one GPU take turns.
+# Longest time (s) of the last kernel of an aggressor that launches ahead of the GPU. The experiment waits this long
+# after the aggressor is switched off and all its kernels have started. The wait is as long again for each aggressor of
+# this kind that stays on, as contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
-# Number of calls that every victim should make in a window. The window is extended to reach it, unless a victim has
-# made no call.
+# Number of calls that every victim should make in a window. A window with fewer calls of a victim is extended, unless a
+# victim has made no call.
 _ENOUGH_CALLS = 40
 # Step (s) by which a window is extended until every running aggressor has ended an iteration in the window.
 _EXTENSION_S = 0.02
-# Longest window (s) after its extension, even if it still has too few calls of a victim, or no iteration of an
-# aggressor.
+# Longest window (s) after extensions. At this length, the window ends even with too few calls of a victim or no
+# iteration of an aggressor.
 _LONGEST_S = 0.35
 # Time (ns) without progress after which an aggressor that has no call in flight counts as stuck. A window with a stuck
 # aggressor does not count.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RUN_SCHEMA: Final = "stallscope.run/3"
 # Number of values below which the p99.9 is the maximum.
 P999_NEEDS = 1000
-# Words for a probe's state in the JSON document that differ from those on the screen.
+# Words for a probe's state in the JSON document, where the document and the screen have different words.
 _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}
 
 

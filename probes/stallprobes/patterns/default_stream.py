@@ -8,7 +8,7 @@ from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
 # Probe that launches a kernel and then opens the gate. A host function waits for the gate. In a deadlock, the launch
-# does not return, so the gate stays closed.
+# does not return, and the gate stays closed.
 _LAUNCH = probe("launch-then-open", Placement())
 
 PATTERN = Pattern(

@@ -18,12 +18,12 @@ from stallprobes.spelling import nearest
 
 # Name that selects every pattern.
 ALL = "all"
-# Largest number of names that an error message lists; with more names, it names "stallscope list" instead.
+# Largest number of names that an error message lists. With more names, the message refers to "stallscope list".
 _LONGEST_LIST = 20
-# Largest number of threads of an aggressor. Most machines have too few CPU cores for more threads: the latencies would
-# then show the load of the host.
+# Largest number of threads of an aggressor. Reason: most machines have too few CPU cores for more threads. With more
+# threads, the latencies would show the load of the host.
 MOST_THREADS = 16
-# Name of probes that run in several threads: ENTRY-xTHREADS, and @CONTEXT/STREAM where it is given.
+# Name of probes that run in several threads: ENTRY-xTHREADS, with or without @CONTEXT/STREAM after it.
 _THREADS = re.compile(r"(?P<entry>[^@/]+)-x(?P<threads>[0-9]+)(?P<place>[@/].*)?")
 # Placement of a probe by the name of its context, which follows @ in the probe's name.
 CONTEXTS = {

@@ -19,9 +19,8 @@ from stallprobes.files import input_file
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
-# Largest compression ratio of a recording; a file with a larger one is damaged. A recording is usually compressed
-# to a fifth. If only the time changes in it, it is compressed to a hundredth, as each line has a checksum and ends
-# with a flush.
+# Largest compression ratio of a recording; a file with a larger ratio is damaged. The usual ratio is 5. If only the
+# time changes in the recording, the ratio is 100, as each line has a checksum and ends with a flush.
 _HIGHEST_RATIO = 250
 # Number of bytes at the beginning of a recording's text for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26

@@ -17,8 +17,8 @@ from stallprobes.traces.codec import StoredTrace
 from stallprobes.traces.trace import Trace
 from stallprobes.units import plural
 
-# Size (bytes, compressed) of a recording's traces after which no more are written. A trace usually takes 10 KB, at most
-# 300 KB.
+# Size (bytes, compressed) of a recording's traces after which no more traces are written. A trace usually takes 10 KB,
+# at most 300 KB.
 _MOST_TRACE_BYTES = 1 << 26
 # Largest size (bytes) of the text that is written as one line. The rest of LONGEST_LINE is for the line's checksum.
 LONGEST_TEXT_OF_LINE = LONGEST_LINE - 64

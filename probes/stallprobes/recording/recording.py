@@ -16,11 +16,10 @@ from stallprobes.recording.observation import Observation, ProbeSet
 
 # Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
 MOST_OBSERVATIONS = 1 << 22
-# Value in place of a position in a recording's file: no probe set has been read yet, or no baselines of the probe
-# set.
+# Value in place of a position in a recording's file, if no probe set or no baselines have been read yet.
 _NONE = -1
-# Number of probe sets of a recording that stay decoded in memory, and also the number of its baselines. Several
-# observations (lines with the probes' figures) share a probe set and baselines.
+# Number of a recording's probe sets that stay decoded in memory. The same number of the recording's baselines stay
+# decoded. Reason: several observations (lines with the probes' figures) share a probe set and baselines.
 _HELD = 4
 
 

@@ -15,8 +15,8 @@ VERSION = 3
 
 # Largest size (bytes) of the first line of a recording.
 LONGEST_HEAD = 1 << 16
-# Largest size (bytes) of a line of a recording (JSON): an observation has some kilobytes, the baselines of sixteen
-# probes some hundred.
+# Largest size (bytes) of a line of a recording (JSON). An observation has some kilobytes; the baselines of sixteen
+# probes have some hundred kilobytes.
 LONGEST_LINE = 1 << 22
 
 

@@ -39,13 +39,13 @@ TAKEN = 39
 # first version that records context switches, in CUDA 13.1.
 _CUDA_13, _CONTEXT_SWITCHES = 130_000, 130_100
 
-# First version of libcupti that stallscope detaches (CUDA 12.6, as ``cuptiGetVersion`` returns it). Detaching an older
+# First version of libcupti that stallscope detaches (the value of ``cuptiGetVersion`` in CUDA 12.6). Detaching an older
 # libcupti can crash a program that uses graphs.
 _DETACHABLE = 24
 # CUPTI's number of the callback domain of driver functions (CUPTI_CB_DOMAIN_DRIVER_API).
 _DRIVER_DOMAIN = 1
-# CUPTI's number of cuDriverGetVersion, a driver function that waits for nothing. To detach, stallscope enables a
-# callback for it and calls it: CUPTI can be detached inside that callback.
+# CUPTI's number of cuDriverGetVersion, a driver function that waits for nothing. To detach CUPTI, stallscope enables a
+# callback for this function and calls the function. CUPTI can be detached inside the callback.
 _DRIVER_GET_VERSION = 2
 # Value for cuptiSetThreadIdType that makes CUPTI's records contain the thread ids of the operating system.
 _THREAD_ID_SYSTEM = 1
@@ -346,7 +346,8 @@ def _major(path: str, real: str) -> int | None:
 # Version of CUDA by ``cuptiGetVersion``.
 _TOOLKITS = {18: "12.0", 19: "12.1", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6", 26: "12.8", 27: "12.9",
              28: "12.9"}  # fmt: skip
-# Program that prints the version of a libcupti, in a process of its own: loading may crash.
+# Program that prints the version of a libcupti. The program runs in a process of its own. Reason: loading a libcupti
+# may crash the process.
 _ASK = (
     "import ctypes, sys; version = ctypes.c_uint32();"
     " print(ctypes.CDLL(sys.argv[1]).cuptiGetVersion(ctypes.byref(version)), version.value)"

@@ -44,8 +44,8 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 # Row of a piece of work on the GPU.
 WORK = _int64s(*WorkRow._fields)
-# Row of a table of probes' calls. ``probe`` is the number of the probe or thread, ``op`` is the number of the
-# operation, and ``measured`` is 1 if the call was measured, else 0.
+# Row of a table of probes' calls. ``probe`` is the number of the probe or thread, and ``op`` the number of the
+# operation. ``measured`` is 1 for a measured call, and 0 for other calls.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
 # Row of a call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds,
 # ``flags`` CallFlags; ``function`` is the number that the process has given the function.
@@ -60,8 +60,8 @@ DRIVER_CALL = np.dtype(
 OWNER = ["probe", "op", "iteration", "began_ns", "returned_ns"]
 # Row of a tenure: the time in which one context has the GPU's graphics engine.
 TENURE = _int64s("context", "start_ns", "end_ns")
-# Row of a table of overheads: time that the driver or CUPTI itself takes, as for loading a module. ``sequence`` is
-# the number of the record, ``subkind`` an OverheadKind.
+# Row of a table of overheads: time that the driver or CUPTI itself takes, for example to load a module. ``sequence`` is
+# the number of the record, and ``subkind`` an OverheadKind.
 OVERHEAD = _int64s("sequence", "subkind", "start_ns", "end_ns")
 
 

@@ -14,7 +14,10 @@ UNAVAILABLE = "the timeline is not available"
 
 
 class TimelineProblem(StrEnum):
-    """Why the timeline cannot be switched on."""
+    """Why the timeline (CUPTI's records of the GPU's work) cannot be switched on.
+
+    ``TAKEN``: another profiler uses CUPTI. ``FAILED``: an error without a member of its own.
+    """
 
     NO_GPU = "no-gpu"
     NO_LIBRARY = "no-library"

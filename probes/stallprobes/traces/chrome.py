@@ -44,16 +44,18 @@ from stallprobes.units import duration_ns
 EventTrack = NewType("EventTrack", str)
 # Size (bytes) of the pieces in which the trace file is written.
 CHUNK = 1 << 17
-# Values with which the trace writer counts duration events to report its progress. _DURATION: text that marks the
-# line of a duration event. _TYPE_END: number of characters at the start of a line that are searched for _DURATION.
-# _COUNTED: number of duration events between two reports.
-_DURATION, _TYPE_END, _COUNTED = '"ph":"X"', 16, 500
+# Text that marks the line of a duration event. The trace writer counts these lines to report its progress.
+_DURATION = '"ph":"X"'
+# Number of characters at the start of a line in which the trace writer searches for _DURATION.
+_TYPE_END = 16
+# Number of duration events between two reports of the trace writer's progress.
+_COUNTED = 500
 # Number of table rows that are converted to Python tuples at a time.
 _ROWS = 2048
-# Shortest delay (ns) of GPU work after its call for which a cause is given: the GPU always takes a few microseconds
-# to start work.
+# Shortest delay (ns) from a call's return to the start of its GPU work for which a cause is given. Reason: the GPU
+# always takes a few microseconds to start work.
 _SHORT_NS = 10_000
-# Time (ns) between the end of one trace and the begin of the next, if a file has several traces on one time axis.
+# Time (ns) between the end of a trace and the begin of the next trace in the same file.
 _PAUSE_NS = 100_000_000
 
 

@@ -15,14 +15,15 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
-# Longest gap (ns) that counts as a change between two contexts of a program. In a gap, no context of the program has
-# the graphics engine. With two busy contexts on an H200, CUPTI's records show 80 µs for a change. In a longer gap,
-# another process has the engine.
+# Longest gap (ns), without any context of a program on the graphics engine, that counts as a change between contexts.
+# In a longer gap, another process has the engine. With two busy contexts on an H200, CUPTI's records show 80 µs for a
+# change.
 LONGEST_CHANGE_NS = 300_000
-# Record kinds as plain integers. They are compared for every piece of work, and an enum's member would be slower.
-_KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
-# Kinds of records and of copies as plain integers. They are compared for every piece of work, and an enum's member
+# Kinds of records as plain integers. Reason: every piece of work is compared with these kinds, and an enum's member
 # would be slower.
+_KERNEL, _MEMSET = int(RecordKind.KERNEL), int(RecordKind.MEMSET)
+# Kinds of records and of copies as plain integers. Reason: every piece of work is compared with these kinds, and an
+# enum's member would be slower.
 _COPY, _WITHIN_DEVICE = int(RecordKind.COPY), int(CopyKind.DEVICE_TO_DEVICE)
 
 
@@ -32,7 +33,7 @@ class DelayCause(StrEnum):
     ``CONTEXT``: another context of this program had the graphics engine. ``PROCESS``: no context of this program had
     the engine, for longer than a change takes. ``CHANGE``: the engine changed from one context to another. ``STREAM``:
     earlier work of the same stream or call ran. ``COPY``: another copy in the same direction ran. ``ORDER``: earlier
-    work of the same stream had not started. ``UNKNOWN``: none of these.
+    work of the same stream had not started. ``UNKNOWN``: none of the other causes.
     """
 
     CONTEXT = "context"

@@ -22,9 +22,9 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Largest number of rows beside a delayed piece of GPU work for which all parts of the delay are computed, to find the
-# main cause. Rows are other GPU work, and times in which a context has the graphics engine. With more rows, a faster
-# and simpler computation finds the main cause.
+# Largest number of rows during a delay for which all parts of the delay are computed, for the main cause. Rows are
+# other GPU work, and times in which a context has the graphics engine. With more rows, a faster and simpler computation
+# finds the main cause.
 _MOST_ROWS = 24
 # Columns that determine the name of a piece of GPU work.
 _NAMED = ["kind", "probe", "op"]

@@ -32,8 +32,9 @@ from stallprobes.traces.trace import (
 
 # Time (s) for which the trace history keeps calls and records by default.
 KEEP_S = 12.0
-# Number of rows of a history table above which the oldest are dropped. Sixteen probes at 1 kHz make 32 000 calls in a
-# second, so the table holds KEEP_S of their calls. Back-to-back launches (some 300 000 in a second) fill it sooner.
+# Largest number of rows of a history table; with more rows, the oldest rows are dropped. Reason for the value: in
+# KEEP_S, sixteen probes at 1 kHz make 384 000 calls (32 000 in a second). Back-to-back launches (some 300 000 in a
+# second) fill the table sooner.
 MOST_ROWS = 400_000
 
 # Kinds of records of work on the GPU.

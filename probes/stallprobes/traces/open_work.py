@@ -13,8 +13,8 @@ from stallprobes.native.layouts.board import CALL_OP_MASK
 from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import Int64s, OpenWork
 
-# GPU work counts as not ended if it has no record at this time (ns) after its call returned. Records of ended work
-# arrive sooner.
+# Shortest time (ns) after a call's return at which GPU work without a record counts as not ended. Reason: records of
+# ended work arrive sooner.
 _LATE_NS = 20 * MS
 # Largest number of calls without a record of their GPU work that are kept for each operation of a probe.
 _MOST_CALLS = 4_096

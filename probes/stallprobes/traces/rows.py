@@ -19,7 +19,7 @@ NO_NUMBER = -1
 
 
 class RowGroup(StrEnum):
-    """A group of rows; the value is its title."""
+    """A group of rows of the trace plot. The value is the title of the group."""
 
     CALLS = "host calls"
     WORK = "GPU work"
@@ -27,7 +27,11 @@ class RowGroup(StrEnum):
 
 
 class RowKind(StrEnum):
-    """Content of a row."""
+    """Content of a row of the trace plot.
+
+    ``TENURES``: times in which one context has the graphics engine. ``FOREIGN``: times in which another process has the
+    graphics engine.
+    """
 
     CALLS = "host calls"
     OVERHEADS = "driver overhead"

@@ -19,8 +19,9 @@ from stallprobes.records.timeline import TimelineLosses
 
 Int64s = NDArray[np.int64]
 
-# Time (ns) later than all others. It stands for the end of a tenure (the time in which a context has the GPU's graphics
-# engine) or call that has not ended, for a time that is not known, and for a latency limit that does not exist.
+# Time (ns) that is later than all other times. OPEN stands for the end of a call or tenure that has not ended. (A
+# tenure is the time in which a context has the graphics engine.) OPEN also stands for an unknown time and for a missing
+# limit of a latency.
 OPEN = np.iinfo(np.int64).max
 # Tables of a trace by name: the type of the rows, and the columns of start and end.
 TABLES = {
@@ -29,8 +30,8 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Largest difference (ns) between the two begins of the same call: the begin in the call's record, and the begin noted
-# while the call was in flight. The noted begin comes from an earlier reading of the clock.
+# Limit (ns) of the difference between two begins below which a recorded call is the call that triggered the trace.
+# Reason for a difference: the trigger's begin was noted in flight, from an earlier reading of the clock.
 _READING_BEFORE_NS = 100_000
 
 

@@ -20,14 +20,19 @@ from stallprobes.verdicts.rules import HOST_SHARE
 
 # Shortest time (s) between two traces of slow calls.
 COOL_DOWN_S = 10.0
-# Time (ns) that a trace shows before a slow call: as long as the call, but at least _BEFORE_NS and at most
-# _LONGEST_BEFORE_NS.
-_BEFORE_NS, _LONGEST_BEFORE_NS = 50 * MS, 1_000 * MS
-# Time (ns) that a trace shows after a slow call: as long as the call, but at least _AFTER_NS and at most
-# _LONGEST_AFTER_NS.
-_AFTER_NS, _LONGEST_AFTER_NS = 20 * MS, 200 * MS
+# Shortest time (ns) that a trace shows before a slow call. For a call longer than this time, the trace shows as much
+# time before the call as the call lasted.
+_BEFORE_NS = 50 * MS
+# Longest time (ns) that a trace shows before a slow call.
+_LONGEST_BEFORE_NS = 1_000 * MS
+# Shortest time (ns) that a trace shows after a slow call. For a call longer than this time, the trace shows as much
+# time after the call as the call lasted.
+_AFTER_NS = 20 * MS
+# Longest time (ns) that a trace shows after a slow call.
+_LONGEST_AFTER_NS = 200 * MS
 # Percentile of the baseline that a call must also exceed to trigger a trace. Only one call in 100 000 of the baseline
-# is longer. The baseline's maximum would hide every shorter stall, as a baseline of hours contains outliers.
+# is longer. Reason against the maximum: a baseline of hours contains outliers, and the maximum would hide every shorter
+# stall.
 _LONGEST_PERCENTILE = 99.999
 # Phases in which a call can be slow enough to trigger a trace.
 _TIMED = (Phase.CALL, Phase.WAIT)

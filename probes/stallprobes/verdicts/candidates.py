@@ -13,7 +13,8 @@ from stallprobes.model import Phase, Probe
 class Effect(Enum):
     """Effect of a single aggressor on one phase of a victim, by recorded checks.
 
-    ``STALLS``: all checks have such a stall. ``MAY_STALL``: some have it, or had larger copies. ``NONE``: none has it.
+    A stall counts if the stall explains the asked ratio. ``STALLS``: all checks show a stall. ``MAY_STALL``: only some
+    checks show a stall, or the checks had larger copies. ``NONE``: no check shows a stall.
     """
 
     STALLS = auto()

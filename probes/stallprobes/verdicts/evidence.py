@@ -18,22 +18,22 @@ from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 STALLED = 3.0
 # Smallest ratio of a latency to its baseline for a slowdown.
 SLOWER = 1.5
-# Smallest excess (ns) of a median over its baseline for a stall, while aggressors run. A smaller one is due to
-# cache misses, not to locks.
+# Smallest excess (ns) of a median over its baseline for a stall, while aggressors run. Reason: a smaller excess is due
+# to cache misses, not to locks.
 STALLED_NS = 2_000
 # Smallest excess (ns) of a median over its baseline for a slowdown, and smallest range of medians for the verdict
-# "unsteady". A smaller excess is due to cache misses, not to locks.
+# "unsteady". Reason: a smaller excess is due to cache misses, not to locks.
 SLOWER_NS = 1_000
-# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while aggressors run, and for a
-# stall of a median while no aggressor runs. A smaller excess is due to cache misses, not to locks.
+# Smallest excess (ns) over the baseline for two kinds of stalls: of a tail (slow calls among many) while aggressors
+# run, and of a median while no aggressor runs. Reason: a smaller excess is due to cache misses, not to locks.
 TAIL_NS = 20_000
-# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs, and for
-# a slow call that triggers a trace. It is larger than TAIL_NS, as on a busy machine 1 % of the calls in a second are
-# sometimes 30 µs late. A run measures a stall of a tail with a smaller excess once more.
+# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs. A slow
+# call that triggers a trace needs the same excess. The limit is above TAIL_NS: on a busy machine, 1 % of the calls in a
+# second are sometimes 30 µs late. A run measures a stall of a tail with a smaller excess once more.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline for calls after idle times: in a stall, their median exceeds this percentile. A window has
-# few calls after idle times, but the median of three baseline calls is above p95 in only 7 of 1000 windows. The p99
-# would hide a stall: on a busy machine 1 baseline call in 50 is as slow as a stalled call.
+# Percentile of the baseline that the median of calls after idle times exceeds in a stall. Reason for a percentile below
+# 99: on a busy machine, 1 baseline call in 50 is as slow as a stalled call. False stalls are rare: in only 7 of 1000
+# windows, the median of three baseline calls is above p95.
 _FEW_CALLS_PERCENT = 95
 
 

@@ -28,24 +28,32 @@ from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conc
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
 from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
-# Longest time (s) of a blame experiment (it switches the aggressors on and off to find the cause), unless its
-# FEWEST_ROUNDS take longer.
+# Longest time (s) of a blame experiment, unless FEWEST_ROUNDS rounds take longer. A blame experiment switches the
+# aggressors on and off to find the cause.
 BUDGET_S = 10.0
 # Smallest number of rounds of a blame experiment, and of rounds for a conclusion. In each of these rounds, the
 # experiment measures every state (set of running aggressors) once; further rounds may measure only undecided states.
 FEWEST_ROUNDS = 3
-# Phases (parts of a call's latency) that a blame experiment compares: those that are judged and that the host
-# measures. GPU records arrive some 10 ms late, perhaps after a switch of aggressors; and the wait contains the
-# start on the GPU.
+# Phases (parts of a call's latency) that a blame experiment compares: the judged phases that the host measures. Reason:
+# GPU records arrive some 10 ms late, perhaps after a switch of aggressors. The wait contains the start on the GPU, and
+# the experiment needs no phase for the start.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
 # Error probability of each test in a blame experiment.
 _ALPHA = 0.05
-# Planned number of rounds of a blame experiment: _FEW_STATES_ROUNDS if it measures up to _FEW_STATES states (sets of
-# running aggressors), else _USUAL_ROUNDS. The plan has fewer rounds if these would take longer than BUDGET_S.
-_USUAL_ROUNDS, _FEW_STATES, _FEW_STATES_ROUNDS = 4, 4, 6
-# Shortest and longest planned window (s) for one state (set of running aggressors). If groups of victims take turns,
-# the shortest window has _SHORTEST_S for each group, and may then be longer than _LONGEST_S.
-_SHORTEST_S, _LONGEST_S = 0.1, 0.35
+# Planned number of rounds of a blame experiment with more than _FEW_STATES states. The plan has fewer rounds if the
+# planned rounds would take longer than BUDGET_S.
+_USUAL_ROUNDS = 4
+# Largest number of states (sets of running aggressors) with which a blame experiment has _FEW_STATES_ROUNDS planned
+# rounds.
+_FEW_STATES = 4
+# Planned number of rounds of a blame experiment with at most _FEW_STATES states.
+_FEW_STATES_ROUNDS = 6
+# Shortest planned window (s) for one state (set of running aggressors). If groups of victims take turns, the shortest
+# window has this length for each group.
+_SHORTEST_S = 0.1
+# Longest planned window (s) for one state. If groups of victims take turns, the shortest window may be longer than this
+# length; all windows then have the shortest length.
+_LONGEST_S = 0.35
 # Estimated time (s) that each change of state takes in an experiment, while calls return, GPU work ends and caches warm
 # up.
 _CHANGE_S = 0.1

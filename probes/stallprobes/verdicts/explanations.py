@@ -19,8 +19,8 @@ from stallprobes.verdicts.candidates import (
 from stallprobes.verdicts.evidence import Evidence, EvidenceByRole
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Shortest period (ns) of a victim's calls for which a verdict states the number of measured calls. The number is small:
-# the victim makes at most ten calls in a second.
+# Shortest period (ns) of a victim's calls for which a verdict states the number of measured calls. Reason: with this
+# period, the victim makes at most ten calls in a second.
 _RARE_NS = 100 * MS
 
 

@@ -16,8 +16,8 @@ IN_FLIGHT_NS = 100_000_000
 FAILURES = ("worse", "starved", "better", "unsure")
 # Results of a comparison that count as failures by default.
 FAIL_ON = ("worse", "starved")
-# Value of --fail-on with which a check fails if a victim stalls beside an aggressor, and no check of the reference has
-# a stall of this victim beside this aggressor.
+# Value of --fail-on with which an unusual stall lets a check fail. A stall of a victim beside an aggressor is unusual
+# if no check of the reference has the stall.
 UNUSUAL = "unusual"
 
 

@@ -32,28 +32,30 @@ TAIL_SHARE = 0.01
 # Smallest number of slow calls in a window for the verdict that the tail stalls. A verdict on the median needs at least
 # as many calls in the window, slow or not.
 TAIL_CALLS = 3
-# Smallest share of a victim's latency that the host control (a probe without CUDA calls) must have at the same time, so
-# that the machine counts as the cause and not the driver: of the excess over the baseline, of the share of slow calls,
-# or of the duration of a single call.
+# Smallest share of a victim's latency that the host control must have at the same time for the machine, not the driver,
+# to be the cause. The host control is a probe without CUDA calls. The share applies to the excess over the baseline, to
+# the share of slow calls, and to the duration of a single call.
 HOST_SHARE = 0.5
-# Factor for the number of a victim's slow calls that the machine explains: at most PAUSE_FACTOR times the expected
+# Factor for the largest number of a victim's slow calls that the machine explains: PAUSE_FACTOR times the expected
 # number, plus TAIL_CALLS. The expected number follows from the time for which the thread loses its CPU, measured as
-# pauses while the thread polls the clock. If there are more slow calls, they have another cause.
+# pauses while the thread polls the clock. A larger number of slow calls has another cause.
 PAUSE_FACTOR = 3
 # Smallest median host time (ns) of a call for the verdict that the host time is much longer than the call's own GPU
-# time: the call waits for earlier GPU work, or the driver takes the time.
+# time. The call then waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Smallest ratio of the time of earlier GPU work to a call's host time (without the call's own GPU time) at which the
-# call counts as a wait for the earlier work. At a smaller ratio, the driver takes the time.
+# Smallest share of a call's host time that earlier GPU work must take for the call to count as a wait for this work.
+# The host time counts without the call's own GPU time. With a smaller share, the driver takes the time.
 HIDDEN_SHARE = 0.7
-# Shortest (_SHORTEST_CHANGE_NS) and longest (_LONGEST_CHANGE_NS) median wait, in ns, of a victim that waits for the
-# change-over: the switch of the GPU from another context. On an H200 without other work, a wait takes 140 us with the
-# change-over and 5 us without it; other GPUs are assumed to be within the limits. The limits apply to the wait that the
-# host sees, not to the gap in CUPTI's records (see LONGEST_CHANGE_NS in traces/delay.py).
-_SHORTEST_CHANGE_NS, _LONGEST_CHANGE_NS = 100 * US, 400 * US
-# Largest ratio of the longest to the shortest median wait of the victims on one GPU at which all waits count as the
-# change-over between the victims' contexts. The change-over takes the same time for each victim, so the waits differ
-# only by the victims' own work.
+# Shortest median wait (ns) of a victim that waits for the change-over, the switch of the GPU from another context. On
+# an H200 without other work, a wait takes 140 us with the change-over and 5 us without the change-over. The limit is
+# for the wait that the host sees, not for the gap in CUPTI's records (see LONGEST_CHANGE_NS in traces/delay.py).
+_SHORTEST_CHANGE_NS = 100 * US
+# Longest median wait (ns) of a victim that waits for the change-over. Other GPUs than the H200 are assumed to be
+# between _SHORTEST_CHANGE_NS and this limit.
+_LONGEST_CHANGE_NS = 400 * US
+# Largest ratio of the longest to the shortest median wait of the victims on one GPU with which all waits count as the
+# change-over. The change-over between the victims' contexts takes the same time for each victim. The waits differ only
+# by the victims' own work.
 _MOST_UNEQUAL = 1.25
 
 # Cause of the verdict "drift", with its short form.
@@ -66,15 +68,15 @@ UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of the verdict "unsteady", with its short form, if the baseline has not varied by as much so far, but has too
-# few windows to exclude that.
+# Cause of the verdict "unsteady", with its short form, if the baseline has too few windows. The baseline has not varied
+# by as much, but more windows might show a variation by as much.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",
 )
 
-# 90th percentile of the standard normal distribution. It enters the smallest ratio to the baseline that would get a
-# verdict in nine of ten windows.
+# 90th percentile of the standard normal distribution. The percentile is used for the smallest ratio to the baseline
+# that would get a verdict in nine of ten windows.
 _Z90 = 1.282
 
 # Channels (kinds of latency) that verdicts compare: the time inside calls, and the wait for their work.

@@ -66,14 +66,14 @@ from stallprobes.watch.thread_names import has_role
 # Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
 # by then.
 SETTLED_NS = 2_000_000_000
-# Causes of slow calls become final in groups, since a search for the causes of many calls takes as long as a search for
-# one cause. This is the longest time (ns) for which a cause waits for its group after SETTLED_NS.
+# Longest time (ns) for which the cause of a slow call waits for other causes, after SETTLED_NS. Causes become final in
+# groups. Reason: one search for the causes of many calls takes as long as a search for one cause.
 SETTLED_TOGETHER_NS = 1_000_000_000
 # Largest number of explained calls that are kept individually; the sums include older ones.
 MOST_CALLS = 10_000
-# A slow call that has been counted is remembered for at least this number of readings after the last reading with this
-# call. Reason: a thread may lose its slot (its part of the process's file) and get a slot again later, with the same
-# slow calls. These calls must not count twice.
+# Smallest number of readings for which a counted slow call is remembered after the last reading with the call. Reason:
+# a thread may lose its slot (its part of the process's file) and later get a slot with the same slow calls. These calls
+# must not count twice.
 _FORGET_READINGS = 64
 
 

@@ -17,19 +17,19 @@ from stallprobes.watch.reading.record_windows import RecordWindows
 LEAST_COMPARED = 6
 # Smallest number of calls in a period (with or without recording) from which a rate of calls is computed.
 LEAST_CALLS = 50
-# Shortest and longest time (ns) that CUPTI itself takes for the two callbacks of a call, at its begin and its end: it
-# is added to the time inside the callbacks. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of queries, 0.2
-# us in one of launches, 0.33 us in launches that are captured.
+# Smallest and largest time (ns) that CUPTI itself takes for the two callbacks of a call, at the call's begin and end.
+# The time inside the callbacks is added to this time. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of
+# queries, 0.2 us in a loop of launches, 0.33 us in launches that are captured.
 DISPATCH_NS = (50, 350)
 
 
 # Smallest and largest time (ns) by which each call stays slower after stallscope has detached. Key True: GPU work was
 # recorded before, measured 158 to 1272 ns (four processes that launch, H200, CUPTI 13.5). Key False: only calls were
-# recorded. These times also hold for calls whose callbacks are off while stallscope is attached.
+# recorded. The largest time of key False also holds for calls whose callbacks are off while stallscope is attached.
 _AFTER_NS = {True: (100, 1300), False: (0, 150)}
-# Longest time (ns) by which CUPTI lengthens the launch of a graph, for each node of the graph. It lasts from CUPTI's
+# Longest time (ns) by which CUPTI lengthens the launch of a graph, for each node of the graph. CUPTI does so from its
 # subscription until the process ends, whatever is recorded. Measured: 180 to 360 ns a node in graphs of 900 kernels
-# (H200, CUPTI 13.5, ten processes). Where the GPU has other work meanwhile, the program loses less.
+# (H200, CUPTI 13.5, ten processes); the program loses less if the GPU has other work meanwhile.
 _NODE_PRESENT_NS = 360
 # Beginning of the names of the functions that launch graphs.
 _GRAPH_LAUNCH = "cuGraphLaunch"

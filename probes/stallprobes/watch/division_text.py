@@ -25,8 +25,8 @@ from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, shor
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.sentences import frame_text
 
-# Smallest GPU time of a sequence (threads that call by turns) at which the report shows it, as a share of the longest
-# steady state of all sequences. Of the other sequences, the report only counts the threads.
+# Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
+# state of all sequences. For all other sequences together, the report gives only the number of threads.
 _LEAST_GPU_SHARE = 0.005
 # Some sequences (threads that call by turns) with a GPU time below _LEAST_GPU_SHARE are shown too.
 # _LEAST_BLOCKED_SHARE: smallest time in calls that block the sequence or that wait for work of other sequences, as a
@@ -43,34 +43,38 @@ _MPS_SERVER = "nvidia-cuda-mps"
 # Largest number of other processes on the GPU that a sentence names; the sentence counts the others. Also the largest
 # number of threads that a sentence names because a sequence waits for their work.
 _MOST_SHARERS = 4
-# The text gives the mean step of each phase of a sequence if the longest mean step is at least this many times the
-# shortest.
+# Smallest ratio of the longest mean step of a sequence's phases to the shortest. From this ratio on, the text gives the
+# mean step of each phase.
 _STEP_RATIO = 1.3
-# The text gives the SM clock of each phase of a sequence if the highest clock is at least this many times the lowest.
+# Smallest ratio of the highest SM clock of a sequence's phases to the lowest. From this ratio on, the text gives the SM
+# clock of each phase.
 _CLOCK_RATIO = 1.05
-# The text gives the 99th percentile of the step durations if it is at least this many times the median step.
+# Smallest ratio of the 99th percentile of the step durations to the median step. From this ratio on, the text gives the
+# percentile.
 _SLOW_STEP_RATIO = 2.0
 # Smallest share of a step's time at which the sentence on the step names a part of the time (kernels, copies, host, …).
 _LEAST_OF_STEP = 0.03
-# Smallest share for three reported times. Time off the CPU, and time ready to run without a CPU, are reported if the
-# time between calls is at least this share of all time, and the reported time at least this share of the time between
-# calls. Waits for Python's global lock are reported if they are at least this share of all time.
+# Smallest share at which the text reports three kinds of a sequence's time.
+# Time off the CPU, and time ready to run without a CPU: at least this share of the time between calls. The time between
+# calls must also be at least this share of all time.
+# Waits for Python's global lock: at least this share of all time.
 _LEAST_OFF_CPU = 0.1
-# Smallest share of the time in which Python collects garbage that is reported.
+# Smallest share of the time at which the text reports the time in which Python collects garbage.
 _LEAST_COLLECTING = 0.05
 # Smallest share of kernels of few blocks in the time of all kernels at which the text reports this share.
 _LEAST_SMALL = 0.5
-# If each thread of a sequence has been in one call for at least this time (ns), the text reports the oldest of these
-# calls before the verdict.
+# Shortest time (ns) in one call from which on a thread counts as hanging. If all threads of a sequence hang, the text
+# gives the oldest of their calls before the verdict.
 _HANGS_NS = 10_000_000_000
 # Shortest time (s) that is printed in minutes.
 _LEAST_AS_MINUTES_S = 300
-# Smallest share for two kinds of sentences. As causes for a lack of CPU, the text names a quota if it was used up in at
-# least this share of its periods, and a hypervisor if it took at least this share of the machine's CPU time. A child
-# process or another thread is named if it has a CPU for at least this share of the time.
+# Smallest share at which the text names three things.
+# Quota, as a cause for a lack of CPU: the quota was used up in at least this share of its periods.
+# Hypervisor, as a cause for a lack of CPU: the hypervisor took at least this share of the machine's CPU time.
+# Child process or other thread: the process or thread has a CPU for at least this share of the time.
 _LEAST_TAKEN = 0.02
-# A lack of CPU is blamed on other processes if few threads of the process want a CPU. This is the largest number of
-# such threads per CPU that the process may use.
+# Largest number of threads of the process that want a CPU, per CPU that the process may use. Up to this number, the
+# text blames other processes for a lack of CPU. With more threads, the process itself wants more CPUs than it may use.
 _MOST_PER_CPU = 1.25
 # Share of the time below which a figure would be rounded to 0 %. A figure is printed as "less than 1 %" if two values
 # are below this limit: the figure, and the upper end of its interval less the error of the clocks (CLOCK_ERROR).

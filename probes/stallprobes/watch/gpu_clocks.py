@@ -16,8 +16,8 @@ from stallprobes.watch.lines.result import ProgramSequence
 
 # Time (s) between two readings of a GPU's clock: each takes NVML 2 us.
 _PERIOD_S = 1.0
-# Largest number of readings of a GPU that are kept. If there are more, every second one is dropped, and from then on
-# only every second (fourth, …) is kept.
+# Largest number of readings of a GPU's clock that are kept. If there are more, every second reading is dropped. The
+# distance between later readings that are kept doubles, too.
 _MOST_READINGS = 4096
 # Reason for a low clock that is not reported: the GPU is idle, so nothing limits it.
 _IDLE = "idle"

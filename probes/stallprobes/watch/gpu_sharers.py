@@ -12,10 +12,10 @@ from stallprobes.machine.gpus import processes_by_gpu
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Smallest share of the time of a sequence (threads that call by turns), spent in time-slices of other processes on the
-# GPU, at which these processes are named.
+# Smallest share of a sequence's time (threads that call by turns) that time-slices of other processes on the GPU take.
+# From this share on, the report names these processes.
 LEAST_SHARE = 0.05
-# Period (ns) of the queries to NVML, which take milliseconds; processes start and end rarely.
+# Period (ns) of the queries to NVML. Reason: a query takes milliseconds, and processes start and end rarely.
 PAUSE_NS = 5_000_000_000
 # Number of context switches on the GPU of a watched process below which time-slices of other processes are ignored:
 # NVML is not asked for these processes.

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.integer[Any])
-# A group number and a time are combined in one int64 code. This is the largest code. If a code would be larger, the
-# time is replaced by its rank.
+# Largest int64 code that combines a group number with a time. If a code would be larger, the rank of the time replaces
+# the time. Reason: the code must stay within 64 bits.
 _MOST_CODE = 2**62
 # Number of groups below which group numbers fit into 16-bit integers, which NumPy sorts faster.
 _SHORT = 2**15
-# The distinct numbers in an array are found with a lookup table if the table is small enough, else by sorting, which is
-# slower. _ENTRIES_EACH: largest number of table entries per number in the array. _MOST_ENTRIES: largest number of table
-# entries in all, in ``distinct`` only.
+# Limits of the lookup table with which the distinct numbers in an array are found. Above a limit, sorting finds the
+# numbers, which takes longer. _ENTRIES_EACH: largest number of table entries per number in the array. _MOST_ENTRIES:
+# largest number of table entries in all, in ``distinct`` only.
 _ENTRIES_EACH, _MOST_ENTRIES = 16, 1 << 23
 # Time (ns) that stands for an end that has not happened yet.
 FOREVER = 2**62

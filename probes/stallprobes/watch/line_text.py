@@ -23,12 +23,13 @@ from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.sentences import frame_text
 
-# Smallest share of a program line's cost at which one sort of its time (in waits, in calls, between calls) is
-# named.
+# Smallest share of a program line's cost at which one sort of time (in waits, in calls, between calls) is named.
 _LEAST_NAMED = 0.1
-# Smallest cost (share of the time) of a shown line of the program, of a line with a remedy, or of a shown place in the
-# code that waits. A place with at least one call per second is shown too. Also the smallest share by which the time of
-# a line's waits must exceed their price to be printed beside it.
+# Smallest share of the time in three comparisons.
+# Line of the program: the line is shown, and has a remedy, if its cost is at least this share.
+# Place in the code that waits: the place is shown if its cost is at least this share. A place with at least one call
+# per second is shown too.
+# Waits of a line: their time is printed beside their price if the time is larger by at least this share.
 _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.

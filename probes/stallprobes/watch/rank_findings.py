@@ -46,8 +46,8 @@ LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
 _LEAST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of a late rank's delay that a source line or a kernel must explain to be named as the reason.
 _MIN_NAMED_SHARE = 0.3
-# A kernel overlaps a slow call, and in this overlap it waits for another rank. The evidence of the slow call names this
-# rank if the wait takes at least this share of the overlap.
+# Shortest wait of a kernel for another rank, as a share of the kernel's overlap with a slow call. From this share on,
+# the evidence of the slow call names the rank.
 _LEAST_OF_WORK = 0.1
 # The verdict (Bound) that explains a late rank, by the part of the time that takes longer in it. Parts that are missing
 # here do not explain a late rank.

@@ -24,12 +24,12 @@ from stallprobes.watch.reading.process import WatchedProcess
 # Smallest number of context switches without a time on the host's clock for which a sentence reports them. Each process
 # has a few of them at its start.
 _MANY_SWITCHES = 16
-# Share of the time that is usually divided into parts. If the share is smaller, a sentence gives it. It is below 1,
-# since some time remains undivided after a burst of calls.
+# Smallest share of the time that must be divided into parts; a sentence gives a smaller share. Reason for a limit below
+# 1: after a burst of calls, some time remains undivided.
 _USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
-# Smallest share of the time by which CUPTI lengthens launches of graphs that a report names by itself.
+# Smallest share of the time that CUPTI adds to launches of graphs at which the report has a sentence on this share.
 _LEAST_OF_GRAPHS = 0.02
 
 

@@ -63,7 +63,9 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Names of functions that many threads run. In their place, the file is named.
+# Names of functions that say nothing about a thread's task, since many threads run functions with these names. For the
+# program's own function, the role also names the file. Other functions are skipped: the next inner frame gives the
+# role.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
 # Function name of the frame of a Python module's own code.
 _MODULE = "<module>"

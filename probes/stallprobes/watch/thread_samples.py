@@ -27,9 +27,9 @@ from stallprobes.watch.reading.source import WatchSource
 
 # Largest number of samples of a thread (its times on a CPU, ready and asleep) that are kept, the latest ones.
 MOST_SAMPLES = 1024
-# Limits for a process. _MOST_THREADS: number of its first threads whose reasons for sleep are sampled, and whose child
-# processes are read. _MOST_CHILDREN: largest number of its child processes whose CPU time is read, and of its threads
-# without calls whose CPU time is read.
+# Limits for a process. _MOST_THREADS: number of the first threads whose reasons for sleep are sampled, and whose child
+# processes are read. _MOST_CHILDREN: largest number of child processes, and of threads without calls, whose CPU time is
+# read.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
 # Number of threads of a process, the first ones, that are also sampled between readings of its file.
 _MOST_SAMPLED_OFTEN = 4

@@ -22,19 +22,24 @@ from stallscope.cli.process.inherited_signals import signals_to_reset
 
 
 class WatchExit(IntEnum):
-    """Exit codes of a command that starts a program and otherwise exits with its code, as env and timeout do."""
+    """Exit codes of a command that starts a program, if the command itself fails.
+
+    In all other cases, the command exits with the program's code, as env and timeout do.
+    """
 
     FAILED = 125
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
 
 
-# If signal n ended the program, this command exits with _SIGNAL_BASE + n, as shells do.
+# Number that is added to a signal's number for the exit code. If signal n ended the program, this command exits with
+# _SIGNAL_BASE + n, as shells do.
 _SIGNAL_BASE = 128
 # Signal that asks watch for a report while the program runs.
 REPORT_SIGNAL = signal.SIGUSR1
-# Signals that this process forwards to the program. They include the signals of terminal keys: the terminal sends them
-# to its foreground process group, which is the group of this process until the program gets the terminal.
+# Signals that this process forwards to the program, among them the signals of terminal keys. Reason: the terminal sends
+# the signals of keys to its foreground process group. This group contains this process, not the program, until the
+# program gets the terminal.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,
@@ -46,11 +51,11 @@ _FORWARDED = frozenset(
         signal.SIGWINCH,
     }
 )
-# Signals that suspend the program. After SIGTTIN and SIGTTOU, this process hands the terminal to the program if it can;
-# otherwise, and after SIGTSTP, it suspends itself too.
+# Signals that suspend the program. After SIGTTIN or SIGTTOU, this process hands the terminal to the program if
+# possible. After SIGTSTP, or if the terminal cannot be handed over, this process suspends itself too.
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-# Signals that this process blocks while the program runs. They stay pending until the loop that waits for the
-# program takes them.
+# Signals that this process blocks while the program runs. A blocked signal stays pending until the loop that waits for
+# the program takes the signal.
 _HELD = _FORWARDED | _STOPS | {REPORT_SIGNAL, signal.SIGCHLD, signal.SIGCONT}
 
 

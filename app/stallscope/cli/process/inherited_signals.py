@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import signal
 
-# Signals that Python ignores at its start; they are reset for a program that watch starts, unless the parent shell
-# ignored them too.
+# Signals that Python ignores from its start. A program that watch starts gets the default action of these signals,
+# unless the parent shell ignores the signal too.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 # Executable names of shells whose commands inherit the ignored signals. fish is not in the set: fish ignores SIGPIPE,
 # but its commands do not.

@@ -8,17 +8,17 @@ import gc
 from stallscope.cli.process.diagnostics import CommandError, ExitCode
 
 _MIB = 1 << 20
-# Address space (bytes) that must be free before NumPy is imported; with less, the command ends with an error. A
-# measuring command needs 180 MiB at this point, measured with ulimit -v; the rest is a reserve.
+# Smallest free address space (bytes) with which NumPy is imported. With less free address space, the command ends with
+# an error. Reason: a measuring command needs 180 MiB at this point, measured with ulimit -v; the rest is a reserve.
 _NUMPY_BYTES = 192 * _MIB
-# Address space (bytes) that must be free before a screen opens. With a simulated GPU, the monitor takes up to 760 MiB:
-# each of its 9 or 10 threads has a stack of 8 MiB, and may have a heap of 64 MiB in the C library.
+# Smallest free address space (bytes) with which a screen opens. With a simulated GPU, the monitor takes up to 760 MiB.
+# Each of its 9 or 10 threads has a stack of 8 MiB, and may have a heap of 64 MiB in the C library.
 _SCREEN_BYTES = 896 * _MIB
-# Number of file descriptors that must be free before a screen opens: for the terminal, the event loop, the engine,
-# and modules loaded meanwhile.
+# Smallest number of free file descriptors with which a screen opens. The terminal, the event loop, the engine, and
+# modules that load later need file descriptors.
 _SCREEN_FILES = 24
-# Number of new objects after which Python's garbage collector runs. A check makes some 50 000 objects without
-# reference cycles, so that more frequent collections would only cost time.
+# Number of new objects after which Python's garbage collector runs. A check makes some 50 000 objects without reference
+# cycles. More frequent collections would take time without finding garbage.
 _COLLECTION_OBJECTS = 50_000
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# Files of an installed NVIDIA driver, on Linux and under WSL. If none of them exists, no engine process (which runs
-# the probes) is started for CUDA in advance.
+# Files of an installed NVIDIA driver, on Linux and under WSL. If none of these files exists, no engine process (which
+# runs the probes) is started for CUDA in advance.
 _DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 
 

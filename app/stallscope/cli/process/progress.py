@@ -17,20 +17,22 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# The progress line appears once the command has run for this time (s), or once the estimated remaining time of the
-# current step is at least this time.
+# Time (s) from the start of the command until the progress line appears. The line appears earlier if the current step's
+# estimated remaining time is at least this time.
 _FIRST_S = 1.0
 # Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1
-# Period (s) at which a thread redraws the progress line, so that its times go on while no step reports progress.
+# Period (s) at which a thread redraws the progress line. Reason: the times in the line must advance even if no step
+# reports progress.
 _TICK_S = 0.25
 # Time (s) until the first line of progress, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
 # Period (s) of the further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
-# The time left of a step is shown once the step has run for _RATE_S (s) and has done _RATE_SHARE of its work: an
-# estimate made earlier would be wrong.
-_RATE_S, _RATE_SHARE = 1.0, 0.01
+# Shortest time (s) that a step has run when its remaining time is shown. An earlier estimate would be wrong.
+_RATE_S = 1.0
+# Smallest share (0 to 1) of a step that is done when its remaining time is shown. An earlier estimate would be wrong.
+_RATE_SHARE = 0.01
 # Width (columns) of the progress bar between its brackets.
 _BAR_COLUMNS = 24
 # Smallest time (s) that the progress line shows in minutes.

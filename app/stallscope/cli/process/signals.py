@@ -121,6 +121,7 @@ class InterruptHandler:
 
     # Default of ``grace_s``: longest time (s) from the first signal until the block calls ``stop_requested``.
     GRACE_S = 0.3
+    # Signals that request a stop.
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, grace_s: float = GRACE_S) -> None:

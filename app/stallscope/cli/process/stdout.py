@@ -14,7 +14,7 @@ from stallscope.cli.process.diagnostics import CommandError, ExitCode, is_termin
 from stallscope.cli.process.streams import guarded
 from stallscope.report.text import USUAL_WIDTH, TextWriter, speaks_utf8
 
-# Number of small pieces of JSON text that are joined, then escaped and written at once: a write for each piece would
+# Number of small pieces of JSON text that are joined, escaped and written at once. Reason: a write for each piece would
 # take as long as making the pieces.
 _PIECES = 500
 # The JSON text of a value.

@@ -8,8 +8,8 @@ import time
 from types import FrameType
 from typing import Self
 
-# Time (s) to sleep after this process has sent SIGTSTP to itself: the kernel may deliver the signal to another thread,
-# a moment after the call that sent it.
+# Time (s) to sleep after this process has sent SIGTSTP to itself. Reason: the kernel may deliver the signal to another
+# thread, shortly after the call that sent the signal.
 _STOP_S = 0.05
 
 

@@ -42,8 +42,8 @@ from stallscope.tui.settings import Settings
 _ANSWER_S = 0.05
 # Period (s) of the searches for descendants of the attached process.
 _CHILDREN_S = 1.0
-# Largest number of threads that the report names because they are still in a call that began before watch attached.
-# The report only counts the other such threads.
+# Largest number of threads that the report names as still in a call that began before watch attached. The report only
+# counts further threads of this kind.
 _MOST_NAMED = 8
 # Longest wait (s) for py-spy's stacks at the end of watch --pid.
 _PY_SPY_S = 5.0

@@ -14,8 +14,8 @@ from stallscope.report.process_text import show_processes
 from stallscope.tui.settings import Settings
 from stallscope.tui.sources.gpu_processes import GpuProcessSource
 
-# Longest wait (s) for NVML's list of processes if the list is printed. It is long because the first call to NVML loads
-# the driver's libraries.
+# Longest wait (s) for NVML's list of processes if the list is printed. Reason for the long wait: the first call to NVML
+# loads the driver's libraries.
 _ANSWER_S = 20.0
 # Longest wait (s) for NVML's list of processes if a screen shows the list. After this time the screen opens without the
 # list and says that NVML does not answer.

@@ -22,8 +22,8 @@ from stallscope.tui.sources.watched import WatchedProgramSource
 
 # Signals that are forwarded to the program while the screen is open.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
-# Number of last lines of the program's output that are printed when the program failed and the screen has closed: the
-# error message was on the screen.
+# Number of last lines of the program's output that are printed if the program failed. Reason: the error message was on
+# the screen, and the screen has closed.
 _LAST_LINES = 20
 
 

@@ -14,7 +14,7 @@ from stallscope.tui.common.lines import BLOCKS, Line, LineWidget, by_rank, cut, 
 STALE_S = 3.0
 # Number of latest values of the GPU's utilisation that the header draws as a small bar chart.
 _UTILIZATIONS = 8
-# Normal reasons for a lower GPU clock; the header warns only of other ones.
+# Normal reasons for a lower GPU clock. The header warns only of other reasons.
 _HARMLESS = ("idle", "application clocks", "display clocks", "sync boost")
 
 

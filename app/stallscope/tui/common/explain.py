@@ -22,8 +22,8 @@ from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableStatic, PrintableText, click_text
 from stallscope.tui.common.screen import ScreenContext
 
-# Terminal width (columns) below which the dialog with the explanation of a probe takes the whole width, so that its
-# lines of code are not folded.
+# Terminal width (columns) below which the dialog with the explanation of a probe takes the whole width. Reason: a
+# narrower dialog would fold the lines of code.
 NARROW_COLUMNS = 100
 # Blanks before each line of code in the explanation of a probe.
 _INDENT = "  "

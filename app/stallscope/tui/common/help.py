@@ -19,7 +19,7 @@ from stallscope.tui.common.printable_text import PrintableGroup, PrintableTable,
 _PROGRAM_KEYS = "ctrl+p all actions by name · ctrl+z suspend · ctrl+q quit"
 # Groups of actions in each column of the help page, from top to bottom.
 _COLUMNS = ((Group.RUN, Group.GO_TO), (Group.LOOK, Group.OTHER))
-# Smallest width (columns) of the key names on the help page; the descriptions follow them.
+# Smallest width (columns) of the column of key names on the help page.
 _KEYS_WIDTH = 10
 
 # A line about an action: its name, its keys, and its description.

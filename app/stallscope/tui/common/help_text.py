@@ -88,8 +88,8 @@ _MATRIX = (
         "few calls or too much noise for a decision. STARVES: it did not starve before. The ratio is new over old.",
     ),
 )
-# Sections of the timeline screen's help: (title, text). The screen shows them after the sections that explain the
-# letters of its plot.
+# Sections of the timeline screen's help: (title, text). The sections follow the sections that explain the letters of
+# the timeline's plot.
 _TIMELINE = (
     (
         "Delay",

@@ -17,18 +17,20 @@ from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, fit, length, short_duration, short_ratio, spread
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
-# Width (columns) of the name of a measured time (call, wait, …) before its plot: the smallest width in a panel for one
-# probe, the fixed width in the grid of several victims.
+# Width (columns) of the name of a measured time (call, wait, …) before its plot. In a panel for one probe, longer names
+# widen the column. In the grid of several victims, longer names are cut.
 LABEL = 6
-# Widths (columns) of the figures at the right of a plot: FIGURES_IN_A_LINE for a plot of one line, FIGURES for a higher
-# plot.
+# FIGURES_IN_A_LINE: width (columns) of the figures at the right of a plot of one line. FIGURES: width (columns) of the
+# figures at the right of a higher plot.
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# Largest height (lines) of one plot: MOST_TALL_LINES in a panel of at least _TALL lines for one probe, else MOST_LINES.
+# MOST_LINES: largest height (lines) of one plot in a panel lower than _TALL, and in the grid of several victims.
+# MOST_TALL_LINES: largest height (lines) of one plot in a higher panel for one probe. _TALL: smallest height (lines) of
+# a panel in which MOST_TALL_LINES applies.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 # Smallest number of calls for which p99.9 is shown: of fewer calls, p99.9 is the maximum.
 TAIL_CALLS = 1000
-# Words before the figures beside a plot: _LIVE for the present calls, _WAS for those of the stall that was measured
-# before its remedy was loaded.
+# Words before the figures beside a plot. _LIVE: word for the present calls. _WAS: word for the calls of the stall that
+# was measured before its remedy was loaded.
 _LIVE, _WAS = "now", "was"
 # Names of the baseline's histogram, which is drawn behind the live one: short beside the plot, long in the legend.
 BASELINE = ("base", "baseline")

@@ -35,18 +35,20 @@ Targets = list[tuple[int, int, Any]]
 BLOCKS = " ▁▂▃▄▅▆▇█"
 # Characters of a heat map, by number of calls.
 SHADES = " ░▒▓█"
-# Smallest size (columns, lines) of the terminal. In a smaller one, a notice replaces the screen.
+# Smallest size (columns, lines) of the terminal. In a smaller terminal, a notice replaces the screen.
 SMALLEST = (60, 18)
-# CSS class of a screen that is smaller than SMALLEST; its first panel then shows a notice, and nothing else is shown.
+# CSS class of a screen that is smaller than SMALLEST. The first panel of this screen shows a notice; all other panels
+# are hidden.
 TOO_SMALL = "small"
-# Smallest room (columns) into which a part at the left of a header line is cut; with less room the part is left out. A
-# part of rank 0 or 1 is never left out, and a part of a higher rank at the right is never cut.
+# Smallest room (columns) into which a part at the left of a header line is cut. With less room, the part is left out,
+# unless its rank is 0 or 1. A part at the right is cut only if its rank is 0 or 1.
 _SHORTEST_PART = 12
 
-# Smallest contrast ratios to the background: READABLE for text (WCAG 2.2, 1.4.3), VISIBLE for graphics (WCAG 2.2,
-# 1.4.11), DECENT for decoration.
+# READABLE: smallest contrast ratio of text to the background (WCAG 2.2, 1.4.3). VISIBLE: smallest contrast ratio of
+# graphics to the background (WCAG 2.2, 1.4.11). DECENT: smallest contrast ratio of decoration to the background.
 READABLE, VISIBLE, DECENT = 4.5, 3.0, 1.5
-# Step (share of the way to black or white) in which a color is shifted until its contrast suffices.
+# Step (share of the way to black or white) by which a color is shifted. The shift ends when the contrast to the
+# background suffices.
 _STEP = 0.05
 # Names of the theme variables from which the styles are made.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
@@ -62,7 +64,7 @@ _DEFAULT = {
 _GHOST, _ACTIVE = Color.parse("#CC79A7"), Color.parse("#F0E442")
 # Relative luminance (0 to 1) above which a theme's background counts as light.
 _LIGHT = 0.5
-# Styles that color the background too, so that blanks in them must be drawn.
+# Styles that also color the background. Blanks in these styles are drawn, because their background is visible.
 _BACKED = ("both", "focus", "focus-good", "focus-warn", "focus-bad", "focus-dim", "alarm", "notice")
 
 

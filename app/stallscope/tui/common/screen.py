@@ -43,7 +43,8 @@ from stallscope.tui.sources.source import ScreenSource
 
 # Step (s) of a seek in a recording.
 SEEK_S = 5.0
-# Redraws per second of the tables (TABLES_PER_S) and of the header (HEADERS_PER_S): a person reads no faster.
+# TABLES_PER_S: number of redraws of the tables per second. HEADERS_PER_S: number of redraws of the header per second.
+# Reason: a person reads no faster.
 TABLES_PER_S, HEADERS_PER_S = 2.5, 2.0
 
 

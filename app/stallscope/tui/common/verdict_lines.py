@@ -16,9 +16,9 @@ LABEL = 10
 # Label of the line with a verdict's cause, by how well the cause is proven. With a stronger proof, the label is
 # "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds of verdicts whose line shows the verdict's headline. For UNSTEADY, the line shows the range of the latency in
-# place of the headline, if the range is known. The line of any other kind shows the latency that changed, before and
-# now.
+# Kinds of verdicts whose line shows the verdict's headline. For UNSTEADY, the line shows the range of the latency if
+# the range is known, not the headline. The line of any other kind shows the old and the new value of the latency that
+# changed.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 

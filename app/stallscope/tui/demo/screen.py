@@ -26,12 +26,12 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Smallest height (lines) for which the monitor's panels are laid out, unless the screen itself is lower. If the demo's
-# caption leaves fewer lines, the log and the heat map become lower.
+# Smallest height (lines) for which the demo lays out the monitor's panels, unless the screen itself is lower. If the
+# demo's caption leaves fewer lines, the log and the heat map are lower than in the layout.
 _LEAST_LAYOUT = 24
-# Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log,
-# with room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of all panels except the probe table and the
-# log, that is of the header, the histogram, the heat map with its time axis, and the key bar.
+# Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log, with
+# room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of the heights of the header, the histogram, the
+# heat map with its time axis, and the key bar.
 _LOG, _WITHOUT_LISTS = 3, 1 + 4 + 8 + 1
 
 

@@ -14,12 +14,14 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Time (s) that is added to the length of a step: if the step's probes do not run with a complete baseline by then, the
-# step fails. If the process that runs the probes has ended, no time is added.
+# Time (s) that is added to a step's length for the longest wait of the step. A step waits until its probes run with a
+# complete baseline; after the longest wait, the step fails. If the process that runs the probes has ended, no time is
+# added.
 PATIENCE_S = 30.0
 # Length of the finale, the demo's summary, as a multiple of a step's length; its pages share this time.
 FINALE_STEPS = 3
-# Largest time (s) that one tick adds to the demo's clock: a longer gap between ticks means that the demo was suspended.
+# Largest time (s) that one tick adds to the demo's clock. Reason: a longer gap between ticks means that the demo was
+# suspended.
 _LONGEST_TICK_S = 1.0
 
 

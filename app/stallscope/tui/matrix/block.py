@@ -16,23 +16,28 @@ from stallscope.tui.matrix.cell import CellSummary
 from stallscope.tui.matrix.grid import WIDEST_LABEL, GridLayout, GridView
 from stallscope.tui.matrix.view_model import Key, symbol_style
 
-# _WIDE: smallest panel width (columns) at which the text of the selected cell (a victim beside an aggressor) stands
-# beside the block, which has a symbol for each cell. _BESIDE: width (columns) of the text there.
-_WIDE, _BESIDE = 120, 52
-# Widths (columns) in the block of symbols: _STEP for a symbol with the blank before it, _WORST for the highest
-# ratio to the baseline, which follows each aggressor's symbols.
+# Smallest panel width (columns) with the selected cell's text at the right of the block of symbols. A cell is a victim
+# beside an aggressor and has one symbol in the block. In a narrower panel, the text stands below the block.
+_WIDE = 120
+# Width (columns) of the selected cell's text at the right of the block of symbols.
+_BESIDE = 52
+# Widths (columns) in the block of symbols. _STEP: width of a symbol with the blank before the symbol. _WORST: width of
+# the highest ratio to the baseline, which follows each aggressor's symbols.
 _STEP, _WORST = 2, 10
-# Number of matrix rows that get room on the screen before the legend and the histogram get any.
+# Smallest number of matrix rows that get room on the screen before the legend and the histogram get any room.
 _LEAST_ROWS = 6
-# Heights (lines) that the selected cell's text needs beside the block of symbols: _LEAST_CELL to stand there and not
-# below the block; _CELL for the area below the block to have _TEXT lines and not _CAUSE lines.
-_CELL, _LEAST_CELL = 16, 8
-# Heights (lines) of the area below the block of symbols, while the selected cell's text is beside the block: _CAUSE for
-# the cell's cause and remedy, _TEXT for all paragraphs about the cell.
+# Smallest room (lines) for the selected cell's text, at the right of the block, if the area below has _TEXT lines. With
+# less room, the area below the block has _CAUSE lines.
+_CELL = 16
+# Smallest room (lines) for the selected cell's text at the right of the block of symbols. With less room, the text
+# stands below the block.
+_LEAST_CELL = 8
+# Heights (lines) of the area below the block of symbols, while the selected cell's text is at the right of the block.
+# _CAUSE: height for the cell's cause and remedy. _TEXT: height for all paragraphs about the cell.
 _CAUSE, _TEXT = 3, 8
-# Smallest height (lines) at which the selected cell has a plot for each measured time (call, wait, …) below the block;
-# beside the block, one line less. In a lower area below the block, only the time with the worst verdict has a plot, of
-# one line; beside the block, no time has one.
+# Smallest height (lines) below the block at which the selected cell has a plot for each measured time (call, wait, …).
+# With less height, only the time with the worst verdict has a plot, of one line. At the right of the block, the plots
+# need one line less, and no plot is drawn with less height.
 _LEAST_PLOTS = 6
 # Letters that name the columns of the block of symbols: A to Z, a to z, then again from A.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]

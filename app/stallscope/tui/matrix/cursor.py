@@ -20,9 +20,9 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of the matrix's cells that are ratios to the baseline. While the cells show ratios, the key "worst cell"
-# selects the worst stall. While they show symbols or changes, the key selects the largest change since the compared
-# check; if there is no change and the cells show symbols, the key selects the worst stall.
+# Contents of the matrix's cells that are ratios to the baseline. With these contents, the key "worst cell" selects the
+# worst stall. With symbols or changes, the key selects the largest change since the compared check; without a change,
+# the key selects the worst stall if the cells show symbols.
 _RATIOS = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
 # Default keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}

@@ -21,8 +21,8 @@ _UNMEASURED = {
     Unmeasured.SAVED: "SAVED CHECK",
     Unmeasured.REFERENCE: "REFERENCE",
 }
-# Heights (lines) of the header: HEAD_HEIGHT usually, with only the first line of the headline; TALL_HEAD_HEIGHT on
-# a high screen, with all its lines.
+# HEAD_HEIGHT: usual height (lines) of the header, with only the first line of the headline. TALL_HEAD_HEIGHT: height
+# (lines) of the header on a high screen, with all lines of the headline.
 HEAD_HEIGHT, TALL_HEAD_HEIGHT = 3, 6
 
 

@@ -26,7 +26,7 @@ from stallscope.tui.matrix.view_model import CellFigures, Key, MatrixView, Phase
 
 
 class Unmeasured(StrEnum):
-    """Why a check that is shown was not measured now: it is the last saved one, or a reference."""
+    """Origin of a shown check that was not measured in this session: the last saved check, or a reference."""
 
     SAVED = "saved"
     REFERENCE = "reference"
@@ -50,8 +50,8 @@ _KINDS = {
     CellState.STARVED: VerdictKind.STARVED,
     CellState.UNCLEAR: VerdictKind.UNSTEADY,
 }
-# Stand-in (ns) for a baseline latency that a reference does not store, such as the p99. Any value would do, since the
-# screen shows only ratios to the baseline.
+# Stand-in (ns) for a baseline latency that a reference does not store, such as the p99. The value has no effect, since
+# the screen shows only ratios to the baseline.
 _UNKNOWN_NS = 1e6
 
 

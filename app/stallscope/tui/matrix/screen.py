@@ -43,10 +43,10 @@ _REPORT_COLUMNS = 100
 RUN_PER_S = 4.0
 # Smallest screen height (lines) at which the header has all lines of the headline.
 TALL_SCREEN = 44
-# The histograms of the selected cell are beside its text on a screen of at least WIDE_COLUMNS columns with a panel of
-# at least HISTOGRAM_LINES lines.
+# WIDE_COLUMNS: smallest screen width (columns) with the histograms of the selected cell at the right of its text.
+# HISTOGRAM_LINES: smallest height (lines) of the panel for this place of the histograms.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
-# Number of lines of the matrix besides its rows: title, column names and legend.
+# Number of lines of the matrix in addition to its rows: title, column names and legend.
 _GRID_LINES = 6
 # Answers to the question how much a check measures.
 _QUICK, _FULL = "quick", "full"

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 # Place of a cell: its victim and its aggressor.
 Key = tuple[str, str]
 
-# Mark of a cell (a victim beside an aggressor) whose stall shows only in p99 and not in the median. It replaces the
-# usual mark of a stall.
+# Mark of a cell (a victim beside an aggressor) whose stall shows only in p99 and not in the median. The mark replaces
+# the usual mark of a stall.
 TAIL_MARK = "!*"
-# Mark of a cell whose stall shows only in the due time, which begins when the call was scheduled and not when it
-# was made. It replaces the usual mark of a stall.
+# Mark of a cell whose stall shows only in the latency from the due time. The due time is the time for which the call
+# was scheduled. The mark replaces the usual mark of a stall.
 DUE_MARK = "!d"
 # Word in place of a percentile's name for the p99 of the due time.
 DUE = "due"
-# Kinds of verdicts (findings about a victim), besides stalls, whose marks the legend explains.
+# Kinds of verdicts (findings about a victim), other than stalls, whose marks the legend explains.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)
 # States of unmeasured cells whose marks the legend explains: not supported by the machine, and not measured.
 _UNMEASURED = (Status.UNSUPPORTED, Status.MISSING)
@@ -60,7 +60,7 @@ CHANGE_LEGEND = (
 )
 # Letter after the ratio in a cell with a single ratio: c for the ratio of the call, w for the ratio of the wait.
 _PHASE_LETTERS = {Phase.CALL: "c", Phase.WAIT: "w"}
-# Outcomes of the comparison of a cell in two checks, from the least to the most important change: an improvement is
+# Outcomes of the comparison of a cell in two checks, from the least to the most important change. An improvement is
 # more important than no change, and less important than a regression. The screen sorts changes by this order.
 _OUTCOME_ORDER = (
     CellOutcome.SAME,
@@ -78,7 +78,12 @@ def kind_style(kind: CellKind) -> str:
 
 
 class CellValue(StrEnum):
-    """Content of the cells: symbols, drawn as a block, or figures in a table; the value is its name in the title."""
+    """Content of the cells of the matrix; the value is the content's name in the title.
+
+    ``SYMBOLS``: a block with a symbol for each cell. All other contents are figures in a table. ``JUDGED``: the ratio
+    of the worst verdict; without a verdict, the ratio of the medians. ``P50``, ``P99``: the ratio of this percentile to
+    the baseline. ``CHANGE``: the change since the compared check.
+    """
 
     SYMBOLS = "symbols"
     JUDGED = "as judged"

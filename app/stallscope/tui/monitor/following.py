@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 
 # Time (s) without a stall of the shown victim after which the monitor shows another victim that stalls.
 QUIET_S = 3.0
-# While the shown victim stalls, the monitor switches to another victim only after the other victim has been clearly
-# worse for WORSE_S (s). Clearly worse: a more severe kind of verdict, or the same kind with WORSE times the ratio to
-# the baseline.
-WORSE, WORSE_S = 3.0, 1.0
+# Smallest factor between two victims' ratios to the baseline at which one victim is clearly worse than the other. The
+# factor counts if both verdicts have the same kind. A verdict of a more severe kind is always clearly worse.
+WORSE = 3.0
+# Shortest time (s) for which another victim must be clearly worse before the monitor shows the other victim. The rule
+# applies while the shown victim stalls. Reason: the monitor must not alternate between victims.
+WORSE_S = 1.0
 
 # Severity of a verdict's kind, and the ratio to the victim's baseline.
 Weight = tuple[int, float]

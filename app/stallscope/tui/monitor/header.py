@@ -13,8 +13,8 @@ from stallscope.tui.common.bars import ScreenHead, clock, nvml_line
 from stallscope.tui.common.lines import Line
 from stallscope.tui.probe_sets import gpu_label, gpus_needed
 
-# The header says why the GPU is simulated until the engine (the process that runs the probes) has been ready for this
-# time (s). From then on, the header shows the simulated GPU's NVML values.
+# Time (s) for which the header says why the GPU is simulated. The time begins when the engine (the process that runs
+# the probes) is ready. After this time, the header shows the simulated GPU's NVML values.
 WHY_SIMULATED_S = 60.0
 
 

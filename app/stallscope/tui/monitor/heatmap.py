@@ -19,19 +19,22 @@ from stallscope.tui.monitor.probe_table import probe_keys
 
 # Width (columns) of the row labels of the heat map.
 LABEL = 8
-# FIGURE: width (columns) of the figures at the right of the heat map. _FIGURES_FROM: smallest panel width (columns)
-# that has them.
-FIGURE, _FIGURES_FROM = 8, 64
+# Width (columns) of the figures at the right of the heat map.
+FIGURE = 8
+# Smallest width (columns) of a panel that shows figures at the right of the heat map.
+_FIGURES_FROM = 64
 # Decades of the latency axis, counted from 100 ns: the first one, and the one after the last.
 Decades = tuple[int, int]
-# Decades of the heat map's latency axis at the start, as in Decades: 1 µs to 100 ms. Slower calls widen the axis. Fast
-# calls widen the axis only if they are more than 1 % of all calls.
+# Decades of the heat map's latency axis at the start, in the form of Decades: 1 µs to 100 ms. Slower calls widen the
+# axis. Fast calls widen the axis only if fast calls are more than 1 % of all calls.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
-# Smallest heights (lines) of the heat map's panel at which it shows the GPU's values and the time axis (_WITH_AXIS; a
-# panel without the map always shows them), and a row for the GPU's power too (_WITH_POWER).
-_WITH_AXIS, _WITH_POWER = 8, 16
+# Smallest height (lines) of the heat map's panel that shows the GPU's values and the time axis. A panel without the map
+# shows the values and the axis at any height.
+_WITH_AXIS = 8
+# Smallest height (lines) of the heat map's panel that shows a row for the GPU's power.
+_WITH_POWER = 16
 # SHADES as an array: the character of each number of calls.
 _LETTERS = np.array(list(SHADES))
 # Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
@@ -40,13 +43,14 @@ _STYLES = ("faint", "heat", "hot", "bad")
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 # Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
-# Mean time (s) between shifts of the heat map to the left if a column is shorter: each shift sends the whole map.
+# Mean time (s) between shifts of the heat map to the left, if a column spans less time. Each shift then moves the map
+# by several columns. Reason: each shift sends the whole map to the terminal.
 _MOVES_S = 0.8
 # Largest room (columns), above a probe's part of the heat map, that shows only the probe's key. A larger room shows the
-# key and the name, cut to the room.
+# key and the name, cut to the size of the room.
 _KEY_ONLY = 3
-# Remarks in the line above the heat map: _BASELINE where the baseline of a new set of probes is measured, _RECORDED
-# while the driver calls are recorded for the timeline, which makes the calls longer.
+# Remarks in the line above the heat map. _BASELINE: remark where the baseline of a new set of probes is measured.
+# _RECORDED: remark while the timeline records the driver calls, which makes the calls longer.
 _BASELINE, _RECORDED = "baseline", " ●rec"
 
 
@@ -239,9 +243,9 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"
 
 
-# Rows of GPU values below the heat map, one for each of GPU_VALUES except the power limit: name, style, function
-# that makes the text of the latest value, value of a full bar (None: the power limit, or the highest power if that
-# is more).
+# Rows of GPU values below the heat map, one for each of GPU_VALUES except the power limit. A row has: name, style,
+# function that makes the text of the latest value, value of a full bar. None as the value of a full bar: the larger of
+# the power limit and the highest power.
 _GPU_ROWS: tuple[tuple[str, str, Callable[[float], str], float | None], ...] = (
     ("util", "heat", _percent, 100.0),
     ("SM act.", "active", _percent, 100.0),

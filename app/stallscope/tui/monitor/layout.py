@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Heights (lines): the probe table leaves _LEAST_HISTOGRAMS lines to the histograms of one victim, one line less without
-# a legend; a heat map of less than _LEAST_HEAT_MAP lines is hidden.
-_LEAST_HISTOGRAMS, _LEAST_HEAT_MAP = 6, 5
-# Smallest screen width (columns) and height (lines) that show the histograms of several victims side by side.
+# Smallest height (lines) of the histograms of one victim; the probe table leaves this height to the histograms. On a
+# screen lower than _LOW, the histograms have no legend and need one line less.
+_LEAST_HISTOGRAMS = 6
+# Smallest height (lines) of the heat map. With fewer lines, the heat map is hidden.
+_LEAST_HEAT_MAP = 5
+# Smallest screen that shows the histograms of several victims side by side. _MULTIPLES_COLUMNS: smallest width
+# (columns). _MULTIPLES_LINES: smallest height (lines).
 _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
-# Smallest height (lines) of the panel with the histograms of several victims side by side. It has room for bars of two
-# lines for each of two measured times (call and wait).
+# Smallest height (lines) of the panel with the histograms of several victims side by side. The panel then has room for
+# bars of two lines for each of two measured times (call and wait).
 _MULTIPLES = 10
 # Height (lines) of a screen below which the histograms have no legend.
 _LOW = 20
-# A screen with fewer lines gets the compact layout, unless its heat map would then have fewer than _LEAST_WITH_GPU
-# lines.
+# Screen height (lines) below which the monitor has the compact layout. Exception: if the compact layout leaves fewer
+# than _LEAST_WITH_GPU lines to the heat map, the monitor has the usual layout.
 COMPACT_BELOW = 34
-# Heights (lines) of the heat map. From _LEAST_WITH_GPU lines on, it shows the GPU's values and the time axis. In the
-# compact layout, the probe table leaves _ENOUGH_HEAT_MAP lines to the heat map if it can, and about half of the further
-# lines go to the histograms. In the usual layout, the heat map has at least _ENOUGH_HEAT_MAP lines if there is room.
-_LEAST_WITH_GPU, _ENOUGH_HEAT_MAP = 8, 12
+# Smallest height (lines) of a heat map that shows the GPU's values and the time axis. The compact layout is used only
+# if the heat map has at least this height.
+_LEAST_WITH_GPU = 8
+# Smallest height (lines) of the heat map if the screen has room for this height. In the compact layout, the probe table
+# has fewer rows if the heat map needs the lines. Of further lines in the compact layout, about half go to the
+# histograms.
+_ENOUGH_HEAT_MAP = 12
 # Heights (lines) in the compact layout. _LEAST_COMPACT_ROWS: smallest number of rows of victims. _COMPACT_HISTOGRAMS,
 # _COMPACT_LOG: heights of the histograms and of the log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Smallest number of lines that the compact layout adds to the histograms: one line for each of the two plots, and an
-# empty line between the plots. If fewer lines are free, the layout adds none.
+# Smallest number of lines that the compact layout adds to the histograms. The lines are one for each of the two plots,
+# and an empty line between the plots. If fewer lines are free, the layout adds no line.
 _HIGHER_PLOTS = 3
-# Screen height (lines) below which the layout plans a single line of the probe table for all aggressors, which then
-# stand side by side.
+# Screen height (lines) below which the layout plans one line of the probe table for all aggressors together. The
+# aggressors then stand side by side.
 _TALL = 50
-# _LOG: largest height (lines) of the log on a screen of up to _LOG_GROWS_FROM lines, for a title, a verdict with cause
-# and remedy, the next step, another verdict. On a higher screen, the log gets one more line for every eight.
-_LOG, _LOG_GROWS_FROM = 6, 48
+# Largest height (lines) of the log on a screen of up to _LOG_GROWS_FROM lines. The lines are for a title, a verdict
+# with cause and remedy, the next step, and another verdict.
+_LOG = 6
+# Screen height (lines) above which the log may have more than _LOG lines. The log may have one more line for every
+# eight further lines of the screen.
+_LOG_GROWS_FROM = 48
 # Share of the heat map in the lines that the probe table and the log leave; the histograms get the rest.
 _HEAT_MAP_SHARE = 0.6
 # Lines of the heat map's panel that stay when the map is hidden: marks, utilisation, SM activity, time axis.

@@ -28,11 +28,13 @@ from stallscope.tui.common.lines import (
 
 # Titles of the two parts of the probe table.
 _AGGRESSORS, _VICTIMS = "AGGRESSORS", "VICTIMS"
-# _STRIPS: widths (columns) that the strip, a plot of a probe's latencies in the last minute, may have: a column is
-# then a whole number of tenths of a second. _STRIP_FROM: smallest table width (columns) that has the strip.
-_STRIPS, _STRIP_FROM = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150), 80
-# Smallest table width (columns) that shows all columns of figures (_WIDE_FROM), and that shows fewer of them
-# (_FEWER_FROM). A still narrower table shows the fewer columns with smaller widths.
+# Possible widths (columns) of the strip, a plot of a probe's latencies in the last minute. With each of these widths, a
+# column spans a whole number of tenths of a second.
+_STRIPS = (12, 15, 20, 24, 30, 40, 50, 60, 75, 100, 120, 150)
+# Smallest width (columns) of a table with the strip.
+_STRIP_FROM = 80
+# _WIDE_FROM: smallest width (columns) of a table with all columns of figures. _FEWER_FROM: smallest width (columns) of
+# a table with the columns of _FEWER. A narrower table has the columns of _NARROW.
 _WIDE_FROM, _FEWER_FROM = 108, 88
 # Width (columns) of a row without the strip: _BESIDE_STRIP in a usual table, _COMPACT_BESIDE_STRIP in a compact table.
 _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68

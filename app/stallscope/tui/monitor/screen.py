@@ -41,16 +41,16 @@ from stallscope.tui.sources.source import ProbeSource
 if TYPE_CHECKING:
     from stallprobes.recording.recorder import Recorder
 
-# Readings ("observations") of all probes per second, for the analyzer and a recording: OBSERVATIONS_PER_S usually,
-# UNWATCHED_PER_S while nobody sees, records or waits for them.
+# Numbers of readings ("observations") of all probes per second, for the analyzer and a recording. OBSERVATIONS_PER_S:
+# usual number. UNWATCHED_PER_S: number while nobody sees, records or waits for the observations.
 OBSERVATIONS_PER_S, UNWATCHED_PER_S = 5.0, 1.0
-# Frames per second while nobody sees, records or waits for new values: each frame costs CPU time, even one that
-# draws nothing.
+# Frames per second while nobody sees, records or waits for new values. Reason: each frame costs CPU time, even a frame
+# that draws nothing.
 UNWATCHED_FRAMES_PER_S = 2.0
 # Redraws of the header in a second while the screen is frozen.
 FROZEN_HEADERS_PER_S = 1.0
-# Lengths (s) of the heat map's time axis that a key selects, besides the length in the settings. The demo always has
-# the first one.
+# Lengths (s) of the heat map's time axis that a key selects, in addition to the length in the settings. The demo always
+# has the first length.
 SPANS_S = (20.0, 60.0, 300.0)
 # Keys that switch or select a probe.
 _PROBE_KEYS = (*AGGRESSOR_KEYS, *VICTIM_KEYS, HOST_KEY)

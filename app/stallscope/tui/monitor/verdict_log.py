@@ -14,9 +14,9 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# Smallest height (lines) of the log at which it shows, besides current verdicts, the pattern's expected result, the
-# progress of probes with too few calls, and a second line of the next step. In a lower log, current verdicts get these
-# lines. Above this height, the texts of the log's guide are folded, otherwise cut.
+# Smallest height (lines) of a log with current verdicts and three texts: expected result, progress of probes, second
+# line of the next step. A lower log has these texts only without current verdicts. Only a log above this height folds
+# long texts of its guide; other logs cut the texts.
 _ROOMY = 7
 
 

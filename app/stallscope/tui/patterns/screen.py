@@ -20,7 +20,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableInput, PrintableOption, PrintableStatic, PrintableText
 from stallscope.tui.common.screen import ActionScreen, ScreenContext
 
-# Width (columns) of a screen below which the list of patterns is above the description, and not beside it.
+# Width (columns) of a screen below which the list of patterns is above the description. On a wider screen, the list is
+# at the left of the description.
 NARROW_COLUMNS = 110
 # Words for the purpose of a variant of a pattern: it shows the stall, a case without the stall, or a remedy.
 _KINDS = {Kind.STALL: "stall", Kind.CONTROL: "control", Kind.REMEDY: "remedy"}
@@ -47,7 +48,8 @@ class PatternsScreen(ActionScreen):
     """
 
     NAME = "patterns"
-    # Binding with priority, so that letters that arrive together with the key go to the search.
+    # Key of the search. The binding has priority because letters that arrive together with the key must go to the
+    # search.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "find", show=False, priority=True)]
 
     def __init__(self, context: ScreenContext) -> None:

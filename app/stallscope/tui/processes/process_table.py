@@ -66,8 +66,8 @@ _COLUMNS = (
     _ProcessColumn("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
     _ProcessColumn("attach", 8, lambda row: row.word),
 )
-# Columns that the code treats specially: _USER is wider in a table that shows _TYPE, and _ATTACH has a style of its
-# own.
+# Columns with rules of their own. _USER: column that is wider in a table with the column _TYPE. _ATTACH: column with a
+# style for each word.
 _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
 # Largest number of columns of a user's name in a wide table.
 _WIDE_USER = 24

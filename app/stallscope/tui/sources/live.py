@@ -27,12 +27,12 @@ from stallscope.tui.sources.engine_thread import ENDED, EngineTarget, EngineThre
 from stallscope.tui.sources.live_timeline import LiveTimeline
 from stallscope.tui.sources.selected_gpus import SelectedGpus
 
-# Time (s) without an answer from the engine (the process that runs the probes) after which the screen calls it
+# Time (s) without an answer from the engine (the process that runs the probes) after which the screen calls the engine
 # silent.
 SILENT_AFTER_S = 0.5
-# Longest wait (s), when the screen closes, for the thread that controls the engine (the process that runs the probes)
-# to end: once before the engine is killed, and once after. The first wait is left out if the engine is silent or still
-# starts.
+# Longest wait (s) for the engine's control thread to end when the screen closes. The engine is the process that runs
+# the probes. The screen waits once before the engine is killed, unless the engine is silent or still starts, and once
+# after.
 _CLOSE_S = 0.5
 
 

@@ -24,14 +24,16 @@ from pathlib import Path
 from stallprobes.files import atomic
 from stallprobes.machine import processes
 
-# Largest number of last lines of output that are kept, and largest number of characters of a line.
+# MOST_LINES: largest number of last lines of output that are kept. LONGEST_LINE: largest number of characters of a kept
+# line.
 MOST_LINES, LONGEST_LINE = 2000, 1000
 # Escape sequences, which are removed from the program's output: control sequences (ESC [ …), strings to the
 # terminal (ESC ] … BEL or ESC \), and shorter ones.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-# Possible beginning of an escape sequence at the end of the read text; it is kept until more is read.
+# Pattern of the possible beginning of an escape sequence at the end of the read text. This beginning is kept until more
+# text is read.
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
-# Largest number of characters kept as the beginning of an escape sequence; a longer one is taken for text.
+# Largest number of characters that are kept as the beginning of an escape sequence. A longer beginning counts as text.
 _LONGEST_ESCAPE = 4096
 # Control characters that end or change the current line of the program's output; the bell (\a) is dropped.
 _CONTROLS = re.compile("([\r\n\b\t\a])")
@@ -39,7 +41,7 @@ _CONTROLS = re.compile("([\r\n\b\t\a])")
 _TAB = 8
 # Largest number of bytes of the program's output that are read at a time.
 _READ_BYTES = 1 << 16
-# Longest wait (s), once the program has ended, until all that it wrote is read.
+# Longest wait (s), after the end of the program, until the program's whole output is read.
 _DRAIN_S = 1.0
 
 

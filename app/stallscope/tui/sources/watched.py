@@ -27,16 +27,18 @@ from stallscope.tui.sources.pane_program import PaneProgram, ShownOutput
 _RETRY_S = 2.0
 # Reason why the header has no GPU values until the watched program uses a GPU.
 NOT_YET = "the program uses no GPU yet"
-# Largest number of traces (records of calls and GPU work, for the timeline) that are kept for frozen views. Above
-# it the oldest trace is dropped.
+# Largest number of traces (records of calls and GPU work, for the timeline) that are kept for frozen views. With more
+# traces, the oldest trace is dropped.
 _MOST_TRACES = 64
-# Usual, and shortest, pause (s) between two reads of the file into which the watched program records its calls; a
-# read that took much CPU time is followed by a longer pause. Except in a burst of calls, the file has room for the
-# calls of this time.
+# Usual and shortest pause (s) between two reads of the file into which the watched program records its calls. A longer
+# pause follows a read that took much CPU time. Reason: the file has room for the calls of this time, except in a burst
+# of calls.
 READ_S = 0.1
-# Longest time (s) that a watched program's report may take after a signal; then stallscope ends without it.
+# Longest time (s) that a watched program's report may take after a signal. After this time, stallscope ends without the
+# report.
 REPORT_S = 10.0
-# Period (s) of the reads of the record files after the program has ended: processes that it started may still write.
+# Period (s) of the reads of the record files after the program has ended. Reason: processes that the program started
+# may still write.
 _ENDED_READ_S = 1.0
 
 

@@ -21,7 +21,8 @@ from stallscope.tui.timeline.view_model import (
     work_span,
 )
 
-# Largest share of the time axis that a slow call takes when the timeline zooms to it; the rest shows what surrounds it.
+# Largest share (0 to 1) of the time axis that a slow call takes after a zoom to the call. The rest of the axis shows
+# the time around the call.
 _STALL_SHARE = 0.3
 
 

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from stallscope.tui.timeline.raster import Bools, Raster
 
-# Limits, as shares of a character cell's width, for drawing a call. A call that covers at least _WHOLE of the cell
-# is drawn as a full cell. An end of a call within _EDGE of the cell's border is drawn at the border.
-_WHOLE, _EDGE = 0.94, 0.03
+# Smallest share of a character cell's width that a single call must cover to be drawn as a full cell.
+_WHOLE = 0.94
+# Largest distance between an end of a call and the cell's border at which the end is drawn at the border. The distance
+# is a share of the character cell's width.
+_EDGE = 0.03
 # Share of a character cell's width, for two rules. A call inside the cell that covers less than this share is drawn as
 # a short call. A cell with several calls is drawn as a wait if waits cover at least this share, and more than the
 # calls.
@@ -26,7 +28,13 @@ STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint
 
 
 class CellStyle(IntEnum):
-    """The style of a cell; ``STYLES`` has its name in the palette."""
+    """Style of a character cell of the timeline; ``STYLES`` has the style's name in the palette.
+
+    ``NONE``: an empty cell. ``CALL``: driver calls. ``WAIT``: waits, and GPU work that has not ended. ``SLOW``: a slow
+    call or wait. ``WORK``: GPU work. ``TENURE``: time of a context on the graphics engine. ``FOREIGN``: time of another
+    process, or driver overhead. ``SELECTED``: the selected call or work. ``UNKNOWN``: time without records. ``NOTE``:
+    words in an empty row.
+    """
 
     NONE = 0
     CALL = 1

@@ -24,8 +24,8 @@ _ROW, _START, _END, _HOLLOW, _OP = range(5)
 _COLUMNS = 5
 # Operation number of an interval that has no operation.
 _NO_OP = -1
-# A single integer identifies a timeline's row of GPU work: this number of low bits has CUPTI's stream number, and the
-# bits above have the context's number.
+# Number of low bits for CUPTI's stream number in the integer that identifies a timeline's row of GPU work. The higher
+# bits have the context's number.
 _STREAM_BITS = 32
 
 

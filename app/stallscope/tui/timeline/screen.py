@@ -43,13 +43,14 @@ FILE_NAME = "stallscope-trace-%Y%m%d-%H%M%S."
 _COLUMNS = 120
 # Number of times per second that the timeline reads the records of calls.
 READS_PER_S = 10.0
-# Largest average share of the time that the timeline spends on drawing: on a slow machine it draws less often. One
-# redraw may take longer, since after a zoom all cells are computed again.
+# Largest average share (0 to 1) of the time that the timeline spends on drawing. On a slow machine, the timeline draws
+# less often to keep this share. A single redraw may take longer: after a zoom, all cells are computed again.
 _DRAW_SHARE = 0.1
 # Number of times per second that the screen is updated while the trace is frozen. An update still reads new
 # records, and redraws what has changed.
 FROZEN_FRAMES_PER_S = 4.0
-# _AROUND: lines of the screen for header and key bar. _DETAILS: smallest and largest height (lines) of the details.
+# _AROUND: number of lines of the screen for header and key bar. _DETAILS: smallest and largest height (lines) of the
+# details.
 _AROUND, _DETAILS = 3, (5, 10)
 
 

@@ -19,18 +19,23 @@ LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)
 # Time (ns) that is recorded after the first slow call if the trace waits for a stall that the live monitor shows.
 # The slowest call then becomes the trigger.
 WORST_WITHIN_NS = 300 * MS
-# Shortest time (ns) that is recorded after the slow call that freezes the trace, also if the chosen part of the visible
-# time after this call is shorter. If the trace waits for a stall of the live monitor, WORST_WITHIN_NS counts instead.
+# Shortest recorded time (ns) after the slow call that freezes the trace. The time applies if the chosen part of the
+# visible time after the call is shorter. If the trace waits for a stall of the live monitor, WORST_WITHIN_NS applies
+# instead.
 _LEAST_AFTER_NS = 20 * MS
-# Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall that the live
-# monitor shows. A slow call with less recorded time before it does not freeze the trace.
+# Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall of the live
+# monitor. A slow call with less recorded time before the call does not freeze the trace.
 _LEAST_BEFORE_NS = 50 * MS
 # Choices for the share of the visible time that lies before the slow call that freezes the trace.
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class CaptureState(StrEnum):
-    """State of a capture. ``TRIGGERED``: a slow call was found, and the time after it is being recorded."""
+    """State of a capture.
+
+    ``LIVE``: the trace shows the present. ``ARMED``: the capture waits for a slow call. ``TRIGGERED``: a slow call was
+    found, and the time after the call is being recorded. ``FROZEN``: the trace does not change.
+    """
 
     LIVE = "live"
     ARMED = "armed"

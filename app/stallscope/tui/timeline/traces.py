@@ -29,8 +29,9 @@ from stallscope.tui.timeline.live_cells import LiveCells
 from stallscope.tui.timeline.trace_capture import CaptureState, TraceCapture
 from stallscope.tui.timeline.view_model import Selection, TraceView
 
-# Kinds of verdicts that count as a stall. If the victim that the monitor shows has such a verdict when the timeline is
-# opened or its recording begins, the trace freezes at a slow call of this victim without a key press.
+# Kinds of verdicts that count as a stall. If the monitor's shown victim has a verdict of these kinds, the trace freezes
+# at a slow call of this victim without a key press. The rule is applied when the timeline is opened or its recording
+# begins.
 _STALLS = (VerdictKind.STALLED, VerdictKind.STARVED, VerdictKind.SLOWER)
 
 

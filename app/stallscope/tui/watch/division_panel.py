@@ -25,7 +25,8 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, fit
 # first sequence, each with a verdict and a bar. _MOST_LINES: largest number of lines of the watched program that the
 # panel lists for the first sequence.
 _MOST_MORE, _MOST_LINES = 3, 5
-# Lines that the first sequence takes in the panel besides its program lines: verdict, bar, legend and figures.
+# Number of lines that the first sequence takes in the panel for verdict, bar, legend and figures, without its program
+# lines.
 _FIRST_LINES = 4
 # Blanks at each side of a bar.
 _BESIDE_BAR = 1

@@ -15,8 +15,8 @@ from stallscope.report.watch_text import remedies
 from stallscope.tui.common.dialog import TextDialog, section
 from stallscope.tui.common.printable_text import PrintableText
 
-# The explanation of a function lists at most _MOST_CALLS groups of its slow calls and _MOST_PLACES places in the
-# watched program that call it.
+# _MOST_CALLS: largest number of groups of slow calls that the explanation of a function lists. _MOST_PLACES: largest
+# number of places in the watched program that the explanation lists as callers of the function.
 _MOST_CALLS, _MOST_PLACES = 8, 6
 
 

@@ -28,8 +28,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# The explanation of a program line lists only waits on this line that are among this number of costliest waits of the
-# line's sequence (threads that take turns to call the driver).
+# Number of a sequence's costliest waits from which the explanation of a program line selects the waits on the line. A
+# sequence is a group of threads that take turns to call the driver.
 _MOST_WAITS = 6
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Smallest screen width (columns) at which the histogram and the output stand beside the tables and not below them.
+# Smallest screen width (columns) with the histogram and the output at the right of the tables. On a narrower screen,
+# the histogram and the output are below the tables.
 WIDE_COLUMNS = 150
 # Number of lines for the header of the screen and for the keys.
 _AROUND = 3
 # Smallest height (lines) that the layout gives to the table of calls.
 _LEAST_TABLE = 4
-# Limits (lines) for the contents of a screen. _LOW: a screen with fewer lines, not counting header and keys, shows one
-# headline and no program lines; a screen with fewer lines left below the headlines has no histogram, unless the screen
-# is wide. _ROOMY: a screen with at least this many lines, counting all, shows up to four headlines and all listed
-# program lines.
-_LOW, _ROOMY = 18, 30
+# Number of lines, without header and keys, below which a screen shows one headline and no program lines. With fewer
+# than this number of lines below the headlines, the screen has no histogram, unless the screen is wide.
+_LOW = 18
+# Number of lines, with header and keys, from which a screen shows up to four headlines and all listed program lines.
+_ROOMY = 30
 # Largest number of program lines that a screen with fewer than _ROOMY lines shows.
 _FEW_LINES = 2
 

@@ -30,8 +30,8 @@ from stallprobes.model import Context, Op, Probe
 from stallprobes.records.libcupti import load as load_cupti
 from stallprobes.records.timeline import OFF, TimelineStatus
 
-# Longest wait (s) for the end of the thread that collects CUPTI's records. A driver call that hangs may block this
-# thread.
+# Longest wait (s) for the end of the thread that collects CUPTI's records. After this wait, the engine ends although
+# the thread still runs. Reason: a driver call that hangs may block the thread.
 _COLLECTOR_STOP_S = 0.2
 
 

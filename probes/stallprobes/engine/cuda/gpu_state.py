@@ -17,11 +17,11 @@ from stallprobes.errors import Unsupported
 from stallprobes.model import Context
 from stallprobes.native.library import core
 
-# Number of times that the difference between the GPU's and the host's clock is measured; the largest difference is
-# used. The host notices each reading of the GPU's clock late, so each measured difference is too small.
+# Number of times that the difference between the GPU's and the host's clock is measured. The largest measured
+# difference is used. Reason: the host notices each reading late, which makes each measured difference too small.
 _READS = 3
-# Longest wait (ns) for the kernel that reads the GPU's clock. The limit is high: another kernel may have to end first,
-# and without the clock there is no timeline.
+# Longest wait (ns) for the kernel that reads the GPU's clock. If the clock cannot be read, the timeline has no context
+# switches. Reason for the long wait: another kernel may have to end first.
 _LONGEST_NS = 2_000_000_000
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 _NON_BLOCKING = 1

@@ -35,12 +35,13 @@ _MAPPED_WORDS = 512
 _ORDER_STREAM = 1
 # Location of memory in cuMemcpyBatchAsync: not given (CU_MEM_LOCATION_TYPE_INVALID).
 _LOCATION_NONE = 0
-# Flag of cuMemcpyBatchAsync: the copies should run beside other work.
+# Flag of cuMemcpyBatchAsync: the copies should run at the same time as other work.
 _PREFER_OVERLAP = 1
-# Requirement of the structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc): the X in the name of the
-# device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED, and the name of the feature for the error message.
+# What a GPU must support for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc). First item: the X in
+# the name of the device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED. Second item: the feature's name for the error
+# message.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# Requirement of each kind of structure: attribute part and feature name, as in _MAPPING.
+# What a GPU must support for each kind of structure. Each value has the two items that _MAPPING has.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -34,8 +34,8 @@ from stallprobes.records.timeline import TimelineStatus
 # update.
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
-# Step (ns) in which the simulation advances virtual time. After each step it writes the time into the memory that
-# engine and session share (the board).
+# Step (ns) in which the simulation advances virtual time. After each step, the simulation writes the time into the
+# memory that engine and session share (the board).
 _STEP_NS = 5_000_000
 
 

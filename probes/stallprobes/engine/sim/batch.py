@@ -16,9 +16,11 @@ from stallprobes.engine.sim.histogram_writer import HistogramWriter
 from stallprobes.engine.sim.host_thread import BoundOp, HostThread
 from stallprobes.engine.sim.sampling import LatencyDistribution
 
-# Number of a probe's iterations that the simulation computes ahead: _FIRST_AHEAD at first and at least, _MOST_AHEAD at
-# most.
-_FIRST_AHEAD, _MOST_AHEAD = 32, 1024
+# Smallest number of a probe's iterations that the simulation computes ahead. The simulation begins with this number.
+_FIRST_AHEAD = 32
+# Largest number of a probe's iterations that the simulation computes ahead. The number doubles, up to this limit, each
+# time that all iterations computed ahead were used.
+_MOST_AHEAD = 1024
 
 Int64s = NDArray[np.int64]
 

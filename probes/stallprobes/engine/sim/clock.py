@@ -18,8 +18,8 @@ Process = Generator[Any, Any, None]
 # A function of the simulation that waits in several places, with its result.
 Call = Generator[Any, Any, int]
 
-# Virtual time (ns) at the start of the simulation. It is not 0: a time of 0 in the memory that engine and session
-# share means that there is no virtual time.
+# Virtual time (ns) at the start of the simulation. Reason for a time above 0: in the memory that engine and session
+# share, 0 stands for no virtual time.
 EPOCH_NS = 1_000_000_000
 # Virtual time (ns) of an event that does not come.
 NEVER = 1 << 62

@@ -14,9 +14,11 @@ from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
 # Number of a latency histogram's last bucket, which counts all larger values.
 _LAST = BUCKETS - 1
-# Smallest number of values that numpy adds to a histogram faster than a loop does: _MANY_DELAYS for the delays of all
-# iterations that became due during one call (phase due), _MANY_VALUES for other values.
-_MANY_DELAYS, _MANY_VALUES = 16, 48
+# Smallest number of delays (phase due) of one call that numpy adds to a histogram. Each iteration that became due
+# during the call has one delay. For fewer delays, a loop is faster.
+_MANY_DELAYS = 16
+# Smallest number of values other than delays that numpy adds to a histogram. For fewer values, a loop is faster.
+_MANY_VALUES = 48
 
 
 class HistogramWriter:

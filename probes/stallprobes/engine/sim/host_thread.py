@@ -34,18 +34,18 @@ TEXTS = {
     PEER_ACCESS_ALREADY_ENABLED: "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
 }
 
-# Share of the pointer lookup in the time of a simulated asynchronous copy's call, as a right shift of this time: 3
-# means an eighth. The lookup holds the lock of the device's memory management; the rest of the call holds the context's
-# lock.
+# Share of the pointer lookup in a simulated asynchronous copy's call time, as a right shift: 3 means an eighth. The
+# lookup holds the lock of the device's memory management. The rest of the call holds the context's lock.
 _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) after which the caches of a simulated thread are still warm. Only the time beyond this
 # limit cools the caches.
 _SHORT_SLEEP_NS = 1_000_000
-# If a simulated thread sleeps longer than this time (ns, in addition to _SHORT_SLEEP_NS), its next call takes
-# longer by up to cold_long_us of the profile, and its next wait ends later by up to cold_long_wait_us.
+# Time asleep (ns) above which a simulated thread's next call takes longer, by up to the profile's cold_long_us. The
+# thread's next wait then ends later, by up to cold_long_wait_us. Of each sleep, only the time beyond _SHORT_SLEEP_NS
+# counts.
 _COLD_FROM_NS = 2_000_000
-# If a simulated thread waits in a call longer than this time (ns, in addition to _SHORT_SLEEP_NS), its next call
-# takes longer by up to cold_wait_long_us of the profile.
+# Time waited in calls (ns) above which a simulated thread's next call takes longer, by up to the profile's
+# cold_wait_long_us. Of each wait, only the time beyond _SHORT_SLEEP_NS counts.
 _LONG_WAIT_NS = 3_000_000
 
 
@@ -419,7 +419,7 @@ def _part_ns(most_us: float, away_ns: int, longest_ms: float) -> int:
 
 LoadedFunction = Callable[..., Call]
 
-# Simulated calls by the name of the driver's function. Each module of calls adds its own when it is imported.
+# Simulated calls by the name of the driver's function. Each module of calls adds its calls when the module is imported.
 CALLS: dict[str, LoadedFunction] = {}
 
 

@@ -19,15 +19,15 @@ from stallprobes.native.layouts.board import ProbeState
 from stallprobes.native.layouts.schedule import GUARD_STEP_NS, PARKED_STEP_NS, SLOT_STEP_NS, NextStep, Schedule
 from stallprobes.native.library import core
 
-# Members of ProbeState as plain integers, since making them from the enumeration in every step takes time.
+# Members of ProbeState as plain integers. Reason: a conversion of the enum's members in every step takes time.
 _PARKED = int(ProbeState.PARKED)
 _ENDED = int(ProbeState.ENDED)
 _ERROR = int(ProbeState.ERROR)
-# Value of ``error_op`` (number of the failed operation, from 1 on) if the first operation of an iteration failed.
-# Then there is nothing to undo; after the failure of a later operation the thread runs the program's ``undo``
-# operations.
+# Number of the first operation of an iteration, as in ``error_op`` (number of the failed operation). After a failure of
+# the first operation, there is nothing to undo. After a failure of a later operation, the thread runs the program's
+# ``undo`` operations.
 _FIRST_OP = 1
-# Members of NextStep as plain integers, since making them from the enumeration in every step takes time.
+# Members of NextStep as plain integers. Reason: a conversion of the enum's members in every step takes time.
 _TO_PARK, _SLOT_CLOSED, _GUARDED, _SLEEP, _POLL, _ITERATE = map(int, NextStep)
 
 

@@ -29,13 +29,15 @@ REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 # Kinds of CUPTI records that are enabled after REQUIRED. The timeline also works if CUPTI lacks some of these kinds.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for all calls of the probes to return before CUPTI is attached or detached; the collector does not
-# wait if a call has lasted this long already. Also the longest wait for the GPU's work to end before CUPTI is detached.
-# Meanwhile the collector holds the probes: they begin no iteration.
+# Longest wait (s) for probes' calls before CUPTI is attached or detached, and for GPU work before a detach. If a call
+# has already lasted this long, the collector does not wait. Reason for the limit: during the wait, the collector lets
+# no probe begin an iteration.
 _REST_S = 0.25
-# Delay (s) before the collector retries a failed detach of CUPTI: _FIRST_RETRY_S at first, _LONGEST_RETRY_S at most.
-# The delay doubles with each failure, since a retry can hold the probes for 2 * _REST_S.
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+# Delay (s) before the first retry to detach CUPTI, after calls or GPU work did not end within _REST_S. The delay
+# doubles with each retry. Reason: a retry can hold the probes for 2 * _REST_S.
+_FIRST_RETRY_S = 1.0
+# Longest delay (s) before a retry to detach CUPTI.
+_LONGEST_RETRY_S = 60.0
 # Longest time (s) of a hold, in which probes begin no iteration. A longer hold ends even if CUPTI has not returned.
 _LONGEST_HOLD_S = 5.0
 

@@ -14,7 +14,7 @@ from stallprobes.native.layouts.board import GpuRecord, HostCall
 from stallprobes.native.layouts.structure import CACHE_LINE
 from stallprobes.native.layouts.timeline import Collector as CollectorWords
 
-# Number of an unknown thread; no driver call has it.
+# Thread number of a probe whose thread is unknown. No driver call has this number.
 _NO_THREAD = -1
 
 

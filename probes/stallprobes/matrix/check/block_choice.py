@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) that a block of a check takes besides its windows, to start, settle and end the aggressors. A block
+# Estimated time (s) of a block of a check without its windows: to start, settle and end the aggressors. A block
 # measures several victims, one after the other, beside the same aggressors.
 _SWITCH_S = 0.03
-# Number of baseline windows (without aggressors) that the estimated cost of an additional window with aggressors
-# includes. A window needs a baseline window before it and one after it. The number is below 2, as neighboring windows
-# share baseline windows.
+# Number of baseline windows (without aggressors) in the estimated cost of an additional window with aggressors. A
+# window needs one baseline window before and one after. The number is below 2 because neighboring windows share
+# baseline windows.
 _BASELINES_PER_WINDOW = 1.3
 
 
@@ -39,11 +39,12 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims (enough, hopeless, weight) for choosing the cells that get additional repeats in a check, all at p50. First: half
-# of the phases (call, wait, ...) detect a change by a factor of 1.5; ``hopeless`` is near, so that worse phases gain
-# nothing by it. Second: nine of ten phases detect a factor of 3. Third: spare time is used. ``enough`` is a bit lower
-# than these factors, as the checks of a comparison differ. On a noisy H200 (bench_detectable.py), a smaller weight of
-# the second aim missed the second aim, and a larger weight missed the first aim.
+# Aims (enough, hopeless, weight) for choosing the cells that get additional repeats in a check, all at p50. First aim:
+# half of the phases (call, wait, ...) detect a change by a factor of 1.5. The first ``hopeless`` is small: phases that
+# detect only larger factors have no influence on the first aim. Second aim: nine of ten phases detect a change by a
+# factor of 3. Third aim: spare time is used. ``enough`` is below these factors because the checks of a comparison
+# differ. The second weight was measured on a noisy H200 (bench_detectable.py): a smaller weight missed the second aim,
+# a larger weight the first aim.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -26,8 +26,8 @@ from stallprobes.patterns.naming import (
 # on the same stream.
 AGGRESSORS_STREAM = "shared"
 
-# Largest size (bytes) of the copies in a check. A copy of this size takes milliseconds, so a window has several copies.
-# The limit also keeps all buffers below the session's memory limit.
+# Largest size (bytes) of the copies in a check. A copy of this size takes milliseconds, and a window has several
+# copies. The limit also keeps all buffers below the session's memory limit.
 _MAX_SIZE = 64 * MIB
 
 

@@ -38,12 +38,13 @@ from stallprobes.records.timeline_summary import TimelineSummary
 # Number of engines among which a simulated check divides its columns (sets of aggressors); each engine uses one CPU
 # core.
 _ENGINES = 2
-# Longest wait (ns) of a host function for its gate or mutex in a check; then it returns anyway.
+# Longest wait (ns) of a host function for its gate or mutex in a check. After this time, the host function returns
+# without the gate or mutex.
 _WATCHDOG_NS = 60 * MS
-# Number of further repeats that a check measures for a cell (a victim beside aggressors) with too few valid ones.
+# Number of further repeats that a check measures for a cell (a victim beside aggressors) with too few valid repeats.
 _REJECTED_REPEATS = 2
-# Difference between the random seeds of the engines of one simulated check. It is larger than seeds that users choose,
-# so the engines of two checks get different seeds.
+# Difference between the random seeds of the engines of one simulated check. Reason: the difference is larger than seeds
+# that users choose, and the engines of two checks get different seeds.
 _SEED_STEP = 1_000_003
 
 

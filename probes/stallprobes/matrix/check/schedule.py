@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Number of repeats of a check. The repeats are many and short, since a machine's calls vary from second to second, but
-# not within a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and by a
-# factor of 2.8 with 6 repeats.
+# Number of repeats of a check. The repeats are many and short: a machine's calls vary from second to second, but not
+# within a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and of 2.8
+# with 6 repeats.
 REPEATS = 6
 # Number of first repeats of a check in which every victim is measured beside all aggressors. Later repeats leave out
 # slow aggressors, because windows with slow aggressors take half of the time. Later repeats also stop when the time
@@ -26,8 +26,8 @@ LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 # Number of repeats of a quick check.
 QUICK_REPEATS = 3
-# Time budget (s) of a check for each of its columns (sets of aggressors). The budget of a check grows with the number
-# of columns, so that an additional column takes no time from the others.
+# Time budget (s) of a check for each of its columns (sets of aggressors). Reason: the budget grows with the number of
+# columns, and an additional column takes no time from other columns.
 COLUMN_S = 2.25
 # Smallest time budget (s) of a check. The documented duration of a check, with start and report, is 70 s.
 LEAST_BUDGET_S = 58.5
@@ -36,8 +36,8 @@ QUICK_BUDGET_S = 9.0
 # Share of a check's time budget for additional repeats. Only the cells (a victim beside aggressors) whose precision
 # improves most get additional repeats.
 ADDITIONAL_SHARE = 0.2
-# Share of a quick check's time budget for additional repeats. The share is smaller than ADDITIONAL_SHARE: in a quick
-# check, fewer victims share the start of the aggressors, so each additional repeat costs more time.
+# Share of a quick check's time budget for additional repeats. The share is smaller than ADDITIONAL_SHARE because each
+# additional repeat costs more time. Reason: in a quick check, fewer victims share the start of the aggressors.
 QUICK_ADDITIONAL_SHARE = 0.1
 # Number of rounds of additional repeats in a check. In each round, a victim gets at most one repeat beside the same
 # aggressors.
@@ -52,37 +52,38 @@ _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 _VIRTUAL_S, _VIRTUAL_SHORTEST_S = 0.009, 0.001
 # Length of a baseline window as a share of the window with aggressors: _BASELINE_PART in real time,
 # _VIRTUAL_BASELINE_PART on a simulated GPU. A short baseline window suffices, as each baseline serves the windows
-# before and after it.
+# before and after the baseline.
 _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
 # Number of a victim's calls that a window should have: _CALLS in real time, _VIRTUAL_CALLS on a simulated GPU. A window
 # with fewer calls is extended. A check with 8 calls per window detects nearly the same ratios as a check with 20 calls,
 # and has the time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest window (s) after its extension because it has too few calls: _EXTENDED_S in real time, _VIRTUAL_EXTENDED_S on
-# a simulated GPU. In the first measured repeat, the window of a victim with fewer than STARVED_CALLS calls is extended
-# to STARVED_WINDOW_NS.
+# Longest window (s) after an extension for a window with too few calls. _EXTENDED_S: longest window in real time.
+# _VIRTUAL_EXTENDED_S: longest window on a simulated GPU. Exception in the first measured repeat: a window with fewer
+# than STARVED_CALLS calls is extended to STARVED_WINDOW_NS.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
-# Duration (s) of an aggressor's iteration above which the aggressor is slow: later repeats leave it out (see
-# LEAST_REPEATS). A check of a simulated GPU leaves out no aggressor.
+# Duration (s) of an aggressor's iteration above which the aggressor is slow. Later repeats leave out slow aggressors
+# (see LEAST_REPEATS). A check of a simulated GPU leaves out no aggressor.
 _SLOW_S = 0.015
 # Number of consecutive blocks between two baselines: _BLOCKS_PER_BASELINE in real time, _VIRTUAL_BLOCKS_PER_BASELINE on
 # a simulated GPU. A block is the windows of several victims beside the same aggressors. With 2 blocks, baselines take a
-# fifth of a real check. A simulated machine does not vary, so it needs fewer baselines.
+# fifth of a real check. A simulated machine needs fewer baselines because the machine does not vary.
 _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # Number of victims of a block in the first repeat, which only warms up: _WARM_UP_VICTIMS in real time,
 # _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Each block takes the next victims in turn: with few aggressors, some
 # victims get no warm-up.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# Largest factor by which a window beside an aggressor with long iterations is longer than usual, so that it contains an
-# iteration: _STRETCH in real time, _VIRTUAL_STRETCH on a simulated GPU. The length is set before the window begins, by
-# the time of an iteration in the aggressor's previous block.
+# Largest factor by which a window is longer than usual to contain an iteration of an aggressor with long iterations.
+# _STRETCH: factor in real time. _VIRTUAL_STRETCH: factor on a simulated GPU. The length is set before the window
+# begins, by the time of an iteration in the aggressor's previous block.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
-# Weight of the previous value in the moving average of the time (s) that a block takes besides its windows. A block
-# is several victims, measured one after the other beside the same aggressors.
+# Weight of the previous value in the moving average of the time (s) that a block takes in addition to its windows. A
+# block is several victims, measured one after the other beside the same aggressors.
 _SMOOTHING = 0.7
-# Estimated time of an additional repeat of a victim, in multiples of a regular repeat's time: _ADDITIONAL_COST in real
-# time, _VIRTUAL_ADDITIONAL_COST on a simulated GPU. An additional repeat takes longer, as fewer victims share the start
-# of the aggressors and the baselines. To simulate this start takes longer than to simulate a window.
+# Estimated time of an additional repeat of a victim, in multiples of a regular repeat's time. _ADDITIONAL_COST:
+# multiple in real time. _VIRTUAL_ADDITIONAL_COST: multiple on a simulated GPU. Reason: fewer victims share the start of
+# the aggressors and the baselines. The virtual multiple is larger because the simulation of a start takes longer than
+# the simulation of a window.
 _ADDITIONAL_COST, _VIRTUAL_ADDITIONAL_COST = 2.0, 6.0
 
 

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 # Time (s) for which a probe runs before its window begins, and for which a block rests after its aggressors have ended.
 # The first calls after a pause are slow, as caches are cold and the core is idle.
 _LEAD_IN_S = 0.002
-# Time (s) until the first check of a condition: that switched-off probes are parked, that the aggressors' calls have
-# returned, that the contexts are idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
+# Time (s) until the first check of three conditions: switched-off probes are parked, the aggressors' calls have
+# returned, the contexts are idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) between switching on the aggressors of a window and measuring; also the period of the checks whether the
-# aggressors run.
+# Time (s) between switching on the aggressors of a window and measuring. The checks whether the aggressors run have the
+# same period.
 _SETTLE_S = 0.005
 # Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
-# never cold, but a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
-# context. A simulated thread that is switched off stops within microseconds.
+# never cold. A parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its context. A
+# simulated thread that is switched off stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
-# Longest wait (s) for a probe that was switched off to stop. After it, the check continues.
+# Longest wait (s) for a probe that was switched off to stop. After this time, the check continues.
 _PARK_AT_MOST_S = 0.05
 # Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5
@@ -42,17 +42,17 @@ _PROOF_S = 5.0
 # Longest wait (s) until the calls of switched-off aggressors have returned. The following wait for the end of their GPU
 # work has the same limit.
 _DRAIN_AT_MOST_S = 3.0
-# Time (ns) without progress after which an aggressor counts as not running. Windows beside it do not count. Progress is
-# work that the GPU has counted; for an aggressor without such a count, it is an iteration or a call in flight.
+# Time (ns) without progress after which an aggressor counts as not running. Windows beside this aggressor do not count.
+# Progress is GPU work that the GPU has counted; for an aggressor without a count, an iteration or a call in flight.
 _NO_PROGRESS_NS = 250_000_000
-# A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if the call took at
-# least this time (ns), and at least _SPIKE_TIMES as long as the median call.
+# Shortest call (ns) of the host control that shows that its thread lost the CPU core. The host control is a probe
+# without CUDA calls. The call must also reach _SPIKE_TIMES.
 _SPIKE_NS = 100_000
-# A call of the host control (a probe without CUDA calls) shows that its thread lost the CPU core if it took at least
-# this many times as long as the control's median call, and at least _SPIKE_NS.
+# Smallest ratio of a call of the host control to its median call that shows that its thread lost the CPU core. The call
+# must also take at least _SPIKE_NS.
 _SPIKE_TIMES = 10
-# Largest time (s) by which a window may take longer than planned. With more, the check or the machine was suspended,
-# and the window does not count.
+# Largest time (s) by which a window may take longer than planned. A longer window does not count: the check or the
+# machine was suspended.
 _GAP_S = 1.0
 # Longest wait (s) for the records of the timeline. Records usually arrive after some 10 ms.
 _RECORDS_AT_MOST_S = 0.2

@@ -42,41 +42,41 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WIND
 # Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance.
 # If nothing changed on the machine, about one in a hundred tested latencies has a smaller p-value.
 UNSURE_P_VALUE = 0.01
-# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. Of
-# fewer calls, no change can be significant, so an insignificant change is reported as unsure.
+# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
+# fewer calls, an insignificant change is reported as unsure. Reason: with fewer calls, no change can be significant.
 ENOUGH_CALLS = 8
-# Limit of the dispersion of the number of slow calls between the repeats of a cell (a victim beside aggressors),
-# estimated from this cell and similar cells. Independent calls have a dispersion of 1. Up to the limit, a p99 is also
-# tested by the number of slow calls, and a dispersion above 1 makes this test stricter. Above the limit, this test is
-# left out.
+# Largest dispersion with which a comparison also tests a p99 by the number of slow calls. The dispersion is the
+# variation of this number between the repeats of a cell (a victim beside aggressors) and of similar cells. Independent
+# calls have a dispersion of 1; a larger dispersion makes the test stricter.
 DISPERSION = 2.0
-# Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. This limit is higher
-# because a cell has few repeats: by chance, 1 of 50 cells with independent calls exceeds it.
+# Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. The limit is higher
+# because a cell has few repeats. By chance, 1 of 50 cells with independent calls exceeds the limit.
 CELL_DISPERSION = 2.6
-# A victim's latency and its baseline may change by the same factor between two checks, for example with the CPU's
-# clock. If the latency of the old check is at most this many times its baseline, only the change of the baseline is
-# reported. Otherwise the change of the latency is reported too, as unsure.
+# Largest ratio of a victim's latency to its baseline, in the old check, with which a common change is reported only for
+# the baseline. A common change has the same factor for both, for example with the CPU's clock. Above this ratio, the
+# change of the latency is reported too, as unsure.
 ALIKE = 10.0
 
 # Smallest number of tested latencies of victims beside the same aggressors for which the mean variance between repeats
 # is computed.
 _FEWEST_TESTS = 4
-# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats. If a
-# victim has additional repeats in only one of the two checks, chance makes its latencies in the two checks differ more.
-# The factor does not apply to the smallest relevant ratio.
+# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats.
+# Reason: additional repeats of a victim in only one of two checks make its latencies in the two checks differ more by
+# chance. The factor does not apply to the smallest relevant ratio.
 SELECTION = 1.04
-# The latencies beside the same aggressors count as having several modes if the variance of the medians between repeats
-# (mean over the victims) is more than this many times the variance expected from all cells. A test of a p99 then uses
-# at least the mean variance of the p99 of all victims beside these aggressors.
+# Ratio of two variances above which the latencies beside the same aggressors count as having several modes. First
+# variance: of the medians between repeats, as a mean over the victims. Second variance: the same variance, expected
+# from all cells. A test of a p99 then uses at least the mean variance of the p99 of all victims beside these
+# aggressors.
 _MULTIMODAL = 6.0
-# Factor for two rules on starvation. A victim with fewer calls than this factor times the limit of starvation is close
-# to starvation: a change from or to starvation is then unsure, as it may be chance. A call in flight shows starvation
-# only if its age is at least this factor times the longest call of the other check.
+# Factor for two rules on starvation. First rule: a change from or to starvation is unsure if the other check has fewer
+# calls than the limit of starvation times this factor. Second rule: a call in flight shows starvation only from an age
+# of the other check's longest call times this factor.
 _NEAR = 3.0
 
 
 # Order in which the changes of the phases (call, wait, ...) determine the change of a cell (a victim beside
-# aggressors): the cell gets the first change in this list that any of its phases has.
+# aggressors). The cell gets the first change in this list that any phase of the cell has.
 _WORST = (Change.WORSE, Change.BETTER, Change.UNSURE, Change.SAME)
 
 

@@ -44,7 +44,11 @@ class Change(StrEnum):
 
 
 class CellOutcome(StrEnum):
-    """Outcome of a cell, the worst first: its change, newly starved, or no longer starved (``FED``)."""
+    """Outcome of the comparison of a cell, the worst first.
+
+    ``STARVED``: starved only in the new check. ``FED``: starved only in the old check. All other outcomes: the
+    ``Change`` of the cell.
+    """
 
     WORSE = "worse"
     STARVED = "starved"

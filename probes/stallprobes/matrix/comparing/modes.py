@@ -20,10 +20,9 @@ from stallprobes.matrix.matrix import QUIET
 
 # Smallest number of repeats with similar latency that count as a mode. A single repeat may be an outlier.
 _FEWEST = 2
-# Smallest distance between two modes of a latency, as a share of a change between two checks. A latency has two modes
-# if its repeats in one check have two different levels. The change may be due to chance if other latencies have modes
-# this far apart. Distance and change are logarithms of ratios. The share is below 1, as few repeats show the distance
-# only roughly.
+# Smallest distance between two modes of other latencies, as a share of a change, with which the change may be due to
+# chance. A latency has two modes if its repeats in one check have two different levels. Distance and change are
+# logarithms of ratios. The share is below 1 because few repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

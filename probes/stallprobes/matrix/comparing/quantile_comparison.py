@@ -26,7 +26,7 @@ from stallprobes.model import Channel
 # The two percentiles that are compared.
 P50, P99 = PERCENTILES
 # Smallest relevant ratio of a percentile between two checks, except baselines (BASELINE_RATIO). Smaller changes occur
-# by themselves: in ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in
+# by themselves. In ten consecutive checks on one H200, the wait of a small H2D with a full launch queue was 4.5 us in
 # some checks and 6.1 us in others.
 RATIO = {P50: 1.39, P99: 1.3}
 # Smallest ratio of a baseline's percentile between two checks that counts as a change.
@@ -39,10 +39,10 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # of a baseline needs this number, but at least 20 calls.
 CALLS = {P50: 1, P99: 100}
 
-# Cuts for the tests of a change, by percentile. A cut is a share of the slowest calls among the calls of both checks
-# together. For each cut, a test compares how many of these slowest calls belong to each check. The larger cuts for p99
-# find changes of more calls. For p50, some tests also use each check's share of all calls as a cut, which separates
-# distributions without overlap.
+# Cuts for the tests of a change, by percentile: shares of slowest calls among the calls of both checks together. For
+# each cut, a test compares how many of the slowest calls belong to each check. The larger cuts for p99 find changes of
+# more calls. Some tests for p50 also use each check's share of all calls as a cut, which separates distributions
+# without overlap.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share of the calls of all repeats together that count as slow. If a repeat has far more or fewer slow calls than
 # chance allows, its calls are not independent. The comparison takes this dependence into account.

@@ -19,18 +19,19 @@ from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, Quan
 
 # Probability that a comparison misses a change that it states as detectable.
 _MISSED = 0.1
-# Shares of slow calls for which the detectable change of a p99 is computed: _SLOW is the share of calls that the change
-# makes slow, _TAIL the share of calls that are slow without the change.
-_SLOW, _TAIL = 0.05, 0.01
+# Share of calls that a change of a p99 makes slow, for computing the detectable change.
+_SLOW = 0.05
+# Share of calls that are slow without a change of a p99, for computing the detectable change.
+_TAIL = 0.01
 # Largest ratio that is stated as detectable.
 _LARGEST = 1e6
 # Number of buckets of a histogram per octave (a factor of two).
 _BUCKETS_PER_OCTAVE = 64
 # Number of histogram buckets that the largest considered change spans: 20 octaves (factors of two).
 _REACH = 20 * _BUCKETS_PER_OCTAVE
-# Extensions of an array that has, for each bucket, the share of calls in this bucket and above: _BELOW (ones) extends
-# the array before the first bucket, as all calls are above; _ABOVE (zeros) extends the array after the last bucket, as
-# no calls are above.
+# Extensions of an array that has, for each bucket, the share of calls in this bucket and above. _BELOW: extension
+# before the first bucket; the share is 1, as all calls are above. _ABOVE: extension after the last bucket; the share is
+# 0, as no calls are above.
 _BELOW, _ABOVE = np.ones(_REACH), np.zeros(_REACH)
 
 

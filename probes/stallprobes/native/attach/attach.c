@@ -28,7 +28,9 @@
 
 #include "layout.h"
 
+/* Exit code of the attacher. */
 enum outcome {
+    /* The library has been loaded. */
     ATTACHED = 0,
     /* The process was left as it was. */
     REFUSED = 3,
@@ -71,15 +73,16 @@ int main(void)
 #include "stub.h"
 
 enum {
+    /* Size (bytes) of a page. */
     PAGE = 4096,
-    /* Size (bytes) of the memory in the process for the stub: a page of code, its data (struct ss_stub), its frame, and
-     * a stack. BLOCK_AT and FRAME_AT: offsets (bytes) of data and frame. */
+    /* REGION_BYTES: size (bytes) of the stub's memory in the process: a page of code, its data (struct ss_stub), its
+     * frame, and a stack. BLOCK_AT: offset (bytes) of the data. FRAME_AT: offset (bytes) of the frame. */
     REGION_BYTES = 1 << 19,
     BLOCK_AT = PAGE,
     FRAME_AT = 2 * PAGE,
     /* Number of bytes below the stack pointer that the ABI lets a function use (the red zone). */
     RED_ZONE = 128,
-    /* Longest waits (ms): STOP_MS for a thread to stop, LOADED_MS for the stub to end. */
+    /* STOP_MS: longest wait (ms) for a thread to stop. LOADED_MS: longest wait (ms) for the end of the stub. */
     STOP_MS = 500,
     LOADED_MS = 5000,
     /* Bit in the signal number of a stop at a system call (PTRACE_O_TRACESYSGOOD). */

@@ -17,9 +17,10 @@
 #define AT(member) "%c[" #member "](%%rbx)"
 #define OFFSET(member) [member] "i"(offsetof(struct ss_stub, member))
 
-/* Offsets (bytes). UC_: in a signal's frame (the kernel's struct ucontext and struct sigcontext_64). XSTATE_SOFTWARE
- * and XSTATE_FEATURES: in the extended state; XSTATE_LEGACY and XSTATE_HEADER are the sizes of its first two parts.
- * SW_: from XSTATE_SOFTWARE on (struct _fpx_sw_bytes). FLAG_: bits of uc_flags. */
+/* UC_: offset (bytes) in a signal's frame (the kernel's struct ucontext and struct sigcontext_64). FLAG_: bit of
+ * uc_flags. XSTATE_SOFTWARE, XSTATE_FEATURES: offset (bytes) in the extended state. XSTATE_LEGACY, XSTATE_HEADER: size
+ * (bytes) of the first and of the second part of the extended state. SW_: offset (bytes) from XSTATE_SOFTWARE on
+ * (struct _fpx_sw_bytes). */
 enum {
     UC_FLAGS = 0, UC_STACK_FLAGS = 24, UC_R8 = 40, UC_RDI = 104, UC_RSI = 112, UC_RBP = 120, UC_RBX = 128, UC_RDX = 136,
     UC_RAX = 144, UC_RCX = 152, UC_RSP = 160, UC_RIP = 168, UC_EFLAGS = 176, UC_CS = 184, UC_SS = 190, UC_FPSTATE = 224,
@@ -35,12 +36,13 @@ enum {
     CODE_OF_64_BITS = 0x33,
     /* Number of the feature with AMX's tiles. Only a thread that has requested AMX has room for the tiles. */
     TILE_DATA = 18,
-    /* TIMER_ABSTIME */
+    /* Flag of clock_nanosleep for an absolute time (TIMER_ABSTIME). */
     ABSOLUTE_TIME = 1,
     /* Longest time limit (ms) in poll or epoll_wait of a thread that may be borrowed: the limit begins anew when the
      * call is made again. Only loops that poll, as in libcuda's own thread, have limits this short. */
     SHORT_MS = 1000,
-    /* Results of an interrupted system call: ERESTARTSYS and its variants, which only a tracer sees, and EINTR. */
+    /* Results of an interrupted system call. RESTART_: ERESTARTSYS and its variants, which only a tracer sees.
+     * INTERRUPTED: EINTR. */
     RESTART_SYS = -512, RESTART_NO_INTR = -513, RESTART_NO_HANDLER = -514, RESTART_BLOCK = -516, INTERRUPTED = -4,
 };
 /* FP_XSTATE_MAGIC1 and FP_XSTATE_MAGIC2, which mark begin and end of an extended state in a signal's frame. */

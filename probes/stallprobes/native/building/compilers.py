@@ -14,11 +14,12 @@ from importlib.util import find_spec
 
 # Machines (as in ``platform.machine``) for which the libraries can be built.
 MACHINES = ("x86_64", "aarch64")
-# Package with a C compiler, which is required where the system has none.
+# Python package of the C compiler zig, with its oldest version. The build requires zig where no C compiler of the
+# system works.
 ZIG = "ziglang>=0.14"
-# Version of the C library with which zig links.
+# Version of glibc with which zig links. Reason: the injected library must need no newer glibc (NEWEST_GLIBC).
 _ZIG_GLIBC = "2.17"
-# Longest run (s) of a compiler.
+# Longest run (s) of a compiler. A longer run counts as a failure of the compiler.
 _TIMEOUT_S = 300.0
 
 

@@ -20,7 +20,8 @@ void ss_schedule_end(struct ss_schedule *at);
 void ss_collect(struct ss_collector *collector);
 void ss_collect_once(struct ss_collector *collector, uint32_t flag);
 
-/* matching.c: result of the search for the call of a record: found, not found, or to be searched again later. */
+/* matching.c: result of the search for the call of a record. SS_MATCHED: the call was found. SS_NO_CALL: the record has
+ * no known call. SS_LATER: the search is to be repeated later. */
 enum ss_match { SS_MATCHED, SS_NO_CALL, SS_LATER };
 void ss_load_calls(struct ss_track *track, struct ss_timeline_words *timeline);
 enum ss_match ss_match_record(struct ss_collector *collector, struct ss_gpu_record *record);

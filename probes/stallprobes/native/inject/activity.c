@@ -38,8 +38,8 @@ enum {
 };
 /* Nanoseconds in a millisecond. */
 #define MS UINT64_C(1000000)
-/* Stage of the helper threads: they run, have been asked to end, have asked CUPTI for its last buffers, or have
- * ended. */
+/* Stage of the helper threads. RUN: the threads run. FINISH: the threads have been asked to end. FLUSHED: CUPTI was
+ * asked for its last buffers. FINISHED: the threads have ended. */
 enum { RUN, FINISH, FLUSHED, FINISHED };
 
 static uint32_t completions;

@@ -5,7 +5,8 @@
 #include "cupti.h"
 
 int ss_activity_ended(void);
-/* How the gate is closed before a switch of kinds: not at all, or after a short or long wait for calls in flight. */
+/* Gate during a switch of kinds. SS_NO_GATE: the gate stays open. SS_QUICKLY: the gate closes after a short wait for
+ * calls in flight. SS_PATIENTLY: the gate closes after a long wait for calls in flight. */
 enum { SS_NO_GATE = 0, SS_QUICKLY, SS_PATIENTLY };
 int ss_start_activity(const struct ss_cupti *cupti, int gate);
 int ss_stop_activity(const struct ss_cupti *cupti, int gate);

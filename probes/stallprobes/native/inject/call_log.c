@@ -7,7 +7,8 @@
 #include "space.h"
 #include "state.h"
 
-/* State of the space for SS_BLOCKS_STEP blocks: not there, requested by a thread, or there. */
+/* State of the space for SS_BLOCKS_STEP blocks. NONE: the file has no space for the blocks. ASKED: a thread requests
+ * the space. READY: the file has the space. */
 enum { NONE, ASKED, READY };
 
 static uint8_t space[SS_CALL_BLOCKS / SS_BLOCKS_STEP];

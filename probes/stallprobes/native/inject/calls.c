@@ -28,10 +28,10 @@
 #include "windows.h"
 
 enum {
-    /* Number of calls after which a thread without a slot looks for one again. */
+    /* Number of calls after which a thread without a slot looks for a slot again. */
     RETRY = 256,
-    /* Duration (ns) from which on a callback is left out of the measured cost: it took a stack, was held, or had no
-     * CPU. */
+    /* Shortest duration (ns) of a callback that is left out of the measured cost. Reason: such a callback took a stack,
+     * was held at the gate, or had no CPU. */
     LONGEST_TIMED_NS = 10000,
 };
 static pthread_key_t thread_end;

@@ -32,25 +32,28 @@
 enum {
     /* Period (ms) of the checks whether the stallscope that asked for the recording still runs. */
     WATCHER_MS = 1000,
-    /* Longest wait (ms) for the end of the threads of the recording before. */
+    /* Longest wait (ms) for the end of the threads of the previous recording. After a longer wait, the new recording
+     * fails. */
     ENDING_MS = 2000,
-    /* Time (ms) from switching callbacks on to the first try to switch records on. In this time, calls that began
-     * without callbacks return, unless they block, and the library learns whether the program instantiates graphs all
-     * the time. */
+    /* Time (ms) from switching callbacks on to the first try to switch records on. Reason: calls that began without
+     * callbacks return in this time, unless they block. The library also learns in this time whether the program
+     * instantiates graphs again and again. */
     SETTLE_MS = 100,
     /* Kinds of records are switched at a moment without a call in flight. AGAIN_MS: pause (ms) between two tries.
-     * RECORDS_MS: time (ms) for tries until the recording counts as begun without records. */
+     * RECORDS_MS: longest time (ms) for tries before the recording counts as begun. Later tries may still switch
+     * records on. */
     AGAIN_MS = 2,
     RECORDS_MS = 200,
-    /* Time (ms) after which a try first waits longer for calls in flight (SS_PATIENTLY). The time doubles after each
-     * such try. */
+    /* Time (ms) before the first try that waits longer for calls in flight (SS_PATIENTLY). The time doubles after each
+     * such try. Reason: a call may hang, and a long wait holds other calls up. */
     PATIENCE_MS = 20,
     /* Longest wait (ms) for a libcupti that stallscope sends. */
     SENDING_MS = 10000,
-    /* The end of a recording switches kinds of records off at a moment without a call in flight; there may be none if
-     * two hundred threads make calls or a call hangs. GATED_MS: time (ms) after which kinds are switched off during
-     * calls too, from CUPTI 13.1 (UNGATED_VERSION) on; the records that this loses are not needed. With an older CUPTI
-     * the wait has no limit: CUPTI 13.0 has crashed in such a switch. */
+    /* The end of a recording switches kinds of records off at a moment without a call in flight. There may be no such
+     * moment, if two hundred threads make calls or a call hangs.
+     * UNGATED_VERSION: first version of CUPTI (13.1) with which kinds are also switched off during calls. CUPTI 13.0
+     * has crashed in such a switch. GATED_MS: longest wait (ms) for a moment without a call. With an older CUPTI the
+     * wait has no limit. The records that a switch during calls loses are not needed. */
     UNGATED_VERSION = 130100,
     GATED_MS = 1000,
 };

@@ -16,7 +16,8 @@ enum {
     /* Number of consecutive numbers without a function after which the search for functions ends. Reserved numbers have
      * names, so they do not end the search. */
     UNKNOWN_IN_A_ROW = 256,
-    /* Longest time (ns) from the entry of a call in CUPTI to the gate, if its thread has a CPU. */
+    /* Longest time (ns) from the entry of a call in CUPTI to the gate, if its thread has a CPU. After callbacks went
+     * off, the library waits this time for calls that entered before. */
     ARRIVAL_NS = 5000,
     /* TRIES: number of tries to switch callbacks off, which a call in flight prevents. SOON_NS: pause (ns) before each
      * of the first SOON tries, as a loop of launches is often between two calls. LATER_NS: pause (ns) before each later

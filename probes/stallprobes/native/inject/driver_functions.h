@@ -16,8 +16,8 @@ enum {
      * aligned to 8. */
     SS_CONFIG_STREAM = 32,
 };
-/* Parameters of a function that are recorded: more than the stream, or only the stream, which is a parameter itself or
- * lies in a CUlaunchConfig. */
+/* Parameters of a function that are recorded. SS_MORE_THAN_STREAM: more than the stream. SS_STREAM_IN_PARAMETERS: only
+ * the stream, which is a parameter. SS_STREAM_IN_CONFIG: only the stream, which lies in a CUlaunchConfig. */
 enum { SS_MORE_THAN_STREAM = 0, SS_STREAM_IN_PARAMETERS, SS_STREAM_IN_CONFIG };
 
 /* ``api`` counts the functions that are watched, from 1; it is 0 for the others. */

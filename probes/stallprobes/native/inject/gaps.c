@@ -19,9 +19,9 @@
 enum {
     /* Smallest age (ns) of a gap between two calls at which the gap is looked at. */
     LEAST_NS = 200000,
-    /* REST_NS and LEAST_REST_NS: usual and shortest pause (ns) between two looks while threads make calls. A gap may be
-     * seen later than it begins by this pause. With a longer pause, samples of the begin of a gap would have the line
-     * of the next call. */
+    /* REST_NS: usual pause (ns) between two looks while threads make calls. LEAST_REST_NS: shortest pause (ns). Reason
+     * for short pauses: the begin of a gap may be seen one pause late. After a longer pause, samples of the gap's begin
+     * would have the line of the next call. */
     REST_NS = 1000000,
     LEAST_REST_NS = 200000,
     /* Pause (ns) between two looks while no thread of Python has made a call. */
@@ -31,7 +31,8 @@ enum {
     /* Longest wait (ns) for the end of the thread that looks. */
     EXIT_NS = 50000000,
 };
-/* Stage of the thread that looks: it runs, has been asked to stop, or has stopped. */
+/* Stage of the thread that looks. RUN: the thread runs. STOP: the thread has been asked to stop. STOPPED: the thread
+ * has stopped. */
 enum { RUN, STOP, STOPPED };
 
 struct ss_gap ss_gaps[SS_SLOTS];

@@ -20,29 +20,32 @@
 #include "state.h"
 
 enum {
-    /* HOLD_MS: longest time (ms) for which a closed gate holds a call; the call then opens the gate. SWITCH_MS: longest
-     * time (ms) for which a call is held in all, during a switch too. */
+    /* HOLD_MS: longest time (ms) for which a closed gate holds a call. After this time, the call opens the gate.
+     * SWITCH_MS: longest time (ms) for which a call is held in all, also during a switch of kinds. After this time, the
+     * call continues. */
     HOLD_MS = 5,
     SWITCH_MS = 50,
-    /* DRAIN_US: longest wait (us) for calls in flight. LONG_US: age (us) from which on a call in flight is not waited
-     * for. */
+    /* DRAIN_US: longest wait (us) for calls in flight before a quick switch (SS_QUICKLY). LONG_US: age (us) of a call
+     * in flight from which on a quick switch is given up at once. */
     DRAIN_US = 200,
     LONG_US = 100,
-    /* PATIENT_US: longest wait (us) for calls in flight before a switch that must be made, since many threads may be in
-     * calls while others have the CPUs. PAUSE_NS: pause (ns) between two checks in this wait. */
+    /* PATIENT_US: longest wait (us) for calls in flight before a patient switch (SS_PATIENTLY). Reason for a long wait:
+     * many threads may be in calls while other threads have the CPUs. PAUSE_NS: pause (ns) between two checks in this
+     * wait. */
     PATIENT_US = 4000,
     PAUSE_NS = 50000,
     /* Number of readings of the gate before a held thread sleeps. */
     SPINS = 200,
-    /* LONG_STEP_NS: shortest duration (ns) of a step at CUPTI after which the library rests as long, to let the
-     * program's calls pass. MOST_REST_NS: longest rest (ns). */
+    /* LONG_STEP_NS: shortest duration (ns) of a step at CUPTI after which the library rests. The rest is as long as the
+     * step. Reason: calls of the program that waited for CUPTI can pass. MOST_REST_NS: longest rest (ns). */
     LONG_STEP_NS = 500000,
     MOST_REST_NS = 50000000,
 };
-/* Nanoseconds in a microsecond and in a millisecond. */
+/* US: nanoseconds in a microsecond. MS: nanoseconds in a millisecond. */
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
-/* State of the gate: open, closed while calls in flight return, or closed during a switch of kinds. */
+/* State of the gate. OPEN: calls pass. CLOSED: new calls are held while calls in flight return. SWITCHING: new calls
+ * are held during a switch of kinds. */
 enum { OPEN, CLOSED, SWITCHING };
 
 static uint32_t gate;

@@ -11,13 +11,14 @@ enum {
     RANGES = 1024,
     /* Number of bits of ``size_and_kind`` that have the kind. */
     KIND_BITS = 8,
-    /* Binary logarithm of the size (bytes) of the filter's blocks, and number of its buckets. */
+    /* BLOCK_BITS: binary logarithm of the size (bytes) of a block of addresses in the filter. BUCKETS: number of the
+     * filter's buckets. */
     BLOCK_BITS = 16,
     BUCKETS = 1 << 16,
     /* Largest number of blocks (128 GiB) of a range in the filter; larger ranges count in ``outside_filter``. */
     MOST_BLOCKS = 1 << 21,
-    /* Largest number of ranges that a callback searches. If there are more, an address in none of them is of an unknown
-     * kind. */
+    /* Largest number of ranges that a callback searches. If the table has more, an address that the search does not
+     * find is of an unknown kind. */
     MOST_SEARCHED = 32,
 };
 

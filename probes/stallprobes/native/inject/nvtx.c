@@ -27,10 +27,11 @@ enum { DOMAIN_START = 2, DOMAIN_END = 3, DOMAIN_PUSH = 4, DOMAIN_POP = 5, REGIST
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE = 2, MESSAGE_REGISTERED = 3 };
 /* Largest number of nested ranges of a thread whose names are kept; deeper ranges are only counted. */
 enum { DEPTH = 32 };
-/* STARTED: largest number of started ranges that are kept at a time. The lowest NUMBER_BITS bits of an id are the
- * number of its range, or NOT_KEPT. */
+/* STARTED: largest number of started ranges that are kept at a time. NUMBER_BITS: number of low bits of an id that have
+ * the number of the range. NOT_KEPT: number of a range that is not kept. */
 enum { STARTED = 64, NOT_KEPT = 127, NUMBER_BITS = 7 };
-/* State of the place of a started range if it is not the id of the range: unused, or being changed. */
+/* State of a place for a started range. UNUSED: the place has no range. CHANGING: a thread is changing the place. Any
+ * other state is the id of the range in the place. */
 enum { UNUSED = 0, CHANGING = 1 };
 
 typedef void (*nvtx_function)(void);

@@ -15,8 +15,8 @@
 #include "state.h"
 
 enum {
-    /* Largest number of frames, and of a string's characters, in the text of a stack: as in the text that Python itself
-     * writes. */
+    /* MOST_FRAMES: largest number of frames in the text of a stack. MOST_CHARACTERS: largest number of a string's
+     * characters in this text. Both are as in the text that Python itself writes. */
     MOST_FRAMES = 100,
     MOST_CHARACTERS = 500,
     /* Largest number of frames that are visited. Frames of calls from C to Python are not written; each is followed by
@@ -55,13 +55,13 @@ static const struct known_table {
 
 /* Bits in the state of a string (PyASCIIObject.state). */
 enum { STRING_KIND_SHIFT = 2, STRING_KIND_MASK = 7, STRING_COMPACT = 1 << 5, STRING_ASCII = 1 << 6 };
-/* Smallest owner of a frame that stands for a call from C to Python, and has no code of the program. */
+/* Smallest owner number of a frame that stands for a call from C to Python. Such a frame has no code of the program. */
 enum { OWNER_C = 3 };
 /* Low bits of a reference to an object that say how the reference is counted; they are no part of the address. */
 static const uint64_t REFERENCE_TAGS = 3;
-/* Codes of the entries of a table of lines. LINE_PLUS_0 to LINE_PLUS_2: the line of the entry before, plus 0 to 2.
- * LINE_WITHOUT_COLUMNS, LINE_LONG: the difference to that line follows. LINE_NONE: no line. All smaller codes: the same
- * line. */
+/* Codes of the entries of a table of lines. LINE_PLUS_0 to LINE_PLUS_2: the line of the previous entry, plus 0 to 2.
+ * LINE_WITHOUT_COLUMNS, LINE_LONG: the difference to the line of the previous entry follows. LINE_NONE: no line. All
+ * smaller codes: the line of the previous entry. */
 enum { LINE_PLUS_0 = 10, LINE_PLUS_2 = 12, LINE_WITHOUT_COLUMNS, LINE_LONG, LINE_NONE };
 
 /* A part of the process's memory as it was last read. */
@@ -307,6 +307,8 @@ static void put_string(struct reader *reader, struct window *window, uint64_t st
 /* A number with a sign in the lowest bit, six bits in each byte, the lowest first. */
 static int64_t signed_number(struct reader *reader, struct window *window, uint64_t *at)
 {
+    /* BITS: number of a byte's low bits that belong to the number. MASK: these bits. MORE: bit of a byte that another
+     * byte follows. HIGHEST_SHIFT: shift (bits) of the last byte that is read. */
     enum { BITS = 6, MASK = 63, MORE = 64, HIGHEST_SHIFT = 30 };
     uint64_t number = 0, byte;
     uint32_t shift = 0;
@@ -322,7 +324,8 @@ static int64_t signed_number(struct reader *reader, struct window *window, uint6
 static int64_t line_in_table(struct reader *reader, struct window *window, uint64_t table, int64_t line,
                              uint64_t instruction)
 {
-    /* Bits in the first byte of an entry: its mark, the number of its instructions less 1, and its code. */
+    /* Parts of a byte of an entry. BEGINS_ENTRY: mark of the first byte. COUNT_MASK: bits with the number of the
+     * entry's instructions less 1. FORM_SHIFT, FORM_MASK: place of the entry's code. */
     enum { BEGINS_ENTRY = 0x80, COUNT_MASK = 7, FORM_SHIFT = 3, FORM_MASK = 15 };
     uint64_t size = pointer_at(reader, window, table + reader->layout->bytes_size);
     uint64_t at = table + reader->layout->bytes_text;

@@ -6,7 +6,8 @@
 
 #include "own_memory.h"
 
-/* Whether an interpreter's frames can be read: yes; no, its table of offsets is unknown; no, it has no global lock. */
+/* Whether an interpreter's frames can be read. SS_PYTHON_KNOWN: yes. SS_PYTHON_UNKNOWN: no, its table of offsets is
+ * unknown. SS_PYTHON_FREE_THREADED: no, the interpreter has no global lock. */
 enum { SS_PYTHON_KNOWN = 0, SS_PYTHON_UNKNOWN, SS_PYTHON_FREE_THREADED };
 /* Where the interpreter's structures have what is needed: the state of a thread, a frame, code, an object, a string of
  * bytes, a string; and the addresses of the types of three of them. */

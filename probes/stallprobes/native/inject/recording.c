@@ -25,11 +25,11 @@
 
 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, which older headers lack. */
 enum { REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
-/* Time (ns) that callbacks in flight have to return before CUPTI is released. */
+/* Time (ns) that callbacks in flight get to return before CUPTI is released. */
 enum { LAST_CALLBACKS_NS = 50000000 };
-/* The oldest CUPTI that is finalized: no older one was tried. */
+/* Oldest version of CUPTI (13.1) that the library finalizes. No older version was tried. */
 enum { FINALIZED_SINCE = 130100 };
-/* The longest (ns) that the program's exit waits until CUPTI is finalized, which takes 3 to 24 ms. */
+/* Longest wait (ns) of the program's exit until CUPTI is finalized. Finalizing takes 3 to 24 ms. */
 enum { FINALIZED_NS = 100000000 };
 
 static struct ss_cupti cupti;

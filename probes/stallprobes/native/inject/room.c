@@ -30,6 +30,7 @@
 #endif
 
 enum {
+    /* Number of bytes in a KiB. */
     KIB = 1024,
     /* Divisor of the free memory, and of the free space in the folder: a recording takes at most a quarter of each. */
     SHARE = 4,

@@ -17,15 +17,17 @@
 
 enum {
     /* Longest time, in multiples of SAMPLE_NS, for which a sample waits until its thread may spend time on a stack.
-     * After it, the sample is written without a stack. */
+     * After this time, the sample is written without a stack. */
     MOST_DEFERRED = 64,
-    /* Number of the last sampling points of a long call that have random distances. */
+    /* Largest number of sampling points of one long time that have random distances: the last ones. Earlier points have
+     * the mean distance SAMPLE_NS. */
     MOST_POINTS = 16,
-    /* Largest number of waits of which one is sampled. The number follows from a rate that may be measured in a very
-     * short time. */
+    /* Largest mean number of waits per sampled wait. Reason for a limit: the number follows from the rate of waits,
+     * which may be measured in a very short time. */
     MOST_WAITS = 1 << 16,
 };
-/* State of the space for the ring: not there, requested by a thread, or there. */
+/* State of the space for the ring. NONE: the file has no space for the ring. ASKED: a thread requests the space. READY:
+ * the file has the space. */
 enum { NONE, ASKED, READY };
 
 static uint32_t space;

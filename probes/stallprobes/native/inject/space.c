@@ -24,11 +24,11 @@
 enum {
     /* MADV_POPULATE_WRITE, which older headers lack. */
     POPULATE_WRITE = 23,
-    /* Time (ms) until space is requested again: LACK_MS after a lack of space, PASSING_MS after one that passes, as of
-     * descriptors. */
+    /* LACK_MS: pause (ms) before space is requested again after a lack of space. PASSING_MS: pause (ms) before space is
+     * requested again after a lack that soon passes, such as a lack of descriptors. */
     LACK_MS = 1000,
     PASSING_MS = 10,
-    /* Number of tries of a request that is interrupted. */
+    /* Largest number of tries of a request that is interrupted. */
     TRIES = 100,
 };
 /* Nanoseconds in a millisecond. */

@@ -29,18 +29,19 @@ enum {
     MOST_SEARCHED = 64,
     /* NT_GNU_BUILD_ID. */
     NOTE_BUILD_ID = 3,
-    /* Largest number of bytes of a library's notes that are read; a pipe takes more at once. */
+    /* Largest number of bytes of a library's notes that are read. A pipe, through which memory may be read, takes more
+     * at once. */
     MOST_NOTES = 1024,
     /* Number of modules for which the file gets space at a time; a stack hardly adds more. */
     MODULES_AT_ONCE = 32,
-    /* Largest time (ns) for stacks that a thread saves up. */
+    /* Largest time (ns) for stacks that a thread saves up. Time beyond this limit is lost. */
     MOST_CREDIT_NS = 1000000,
     /* Time (ns) that all threads of a process together may spend on the first stacks, so that a short program has
      * stacks too. */
     FIRST_CREDIT_NS = 2000000,
     /* Limits for the stack of a thread's name. NAME_NS: time (ns) that the thread must have saved up. NAME_TRIES:
-     * number of tries. NAME_PAUSE_NS: pause (ns) between two tries: all places for a stack may be in use, or Python may
-     * not know the thread yet. */
+     * largest number of tries. NAME_PAUSE_NS: pause (ns) between two tries. Reason for several tries: all places for a
+     * stack may be in use, or Python may not know the thread yet. */
     NAME_NS = 100000,
     NAME_TRIES = 8,
     NAME_PAUSE_NS = 10000000,

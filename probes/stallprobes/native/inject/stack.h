@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Division of the time that a thread may spend on stacks, in SS_ALL_PARTS parts: for slow calls and the thread's name,
- * for samples of its time, and for samples of its waits. The parts of one purpose are not spent on another, so that no
- * purpose uses up the time of another. */
+/* Parts of the time that a thread may spend on stacks. SS_SLOW_PARTS: for slow calls and the thread's name.
+ * SS_TIME_PARTS: for samples of the thread's time. SS_WAIT_PARTS: for samples of the thread's waits. SS_ALL_PARTS: sum
+ * of all parts. Each purpose spends its own parts only. Reason: no purpose uses up the time of another. */
 enum { SS_SLOW_PARTS = 16, SS_TIME_PARTS = 11, SS_WAIT_PARTS = 5, SS_ALL_PARTS = 32 };
 /* What a thread may still spend on frames of Python and on native ones (ns) by its ``parts`` of SS_ALL_PARTS, and when
  * that was last counted. */

@@ -18,7 +18,8 @@
 /* Flags of memfd_create, which older headers lack. */
 enum { MEMFD_CLOEXEC = 1, MEMFD_SEALABLE = 2 };
 
-/* State of the recording of this process: not begun in a forked process, opening its file, recording, or off. */
+/* State of the recording of this process. SS_FORKED: the process was forked, and its recording has not begun.
+ * SS_OPENING: the recording opens its file. SS_OPEN: the process is recorded. SS_OFF: the process is not recorded. */
 enum { SS_FORKED = 0, SS_OPENING, SS_OPEN, SS_OFF };
 
 struct ss_private {

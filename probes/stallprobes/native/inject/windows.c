@@ -32,38 +32,41 @@
 #endif
 
 enum {
-    /* LOOK_MS: period (ms) of the looks at a program without windows. FIRST_LOOK_MS: time (ms) until the first look, as
-     * records come a flush (100 ms) after their work. With a later first look, a program that is attached for seconds
-     * would have all its records on in the first second. */
+    /* LOOK_MS: period (ms) of the looks at a program without windows. FIRST_LOOK_MS: time (ms) until the first look.
+     * Reason for the delay: records come a flush (100 ms) after their work. With a later first look, a program that is
+     * attached for seconds would have all its records on in the first second. */
     LOOK_MS = 1000,
     FIRST_LOOK_MS = 250,
-    /* KNOWN: number of kept slowdowns, those of the last minute or two. LEAST_KNOWN: smallest number that is used. */
+    /* A slowdown is the share of time that records cost in one window. KNOWN: number of slowdowns that are kept, those
+     * of the last minute or two. LEAST_KNOWN: smallest number of slowdowns from which the cost of records is taken.
+     * With fewer, the cost is computed from the number of records. */
     KNOWN = 64,
     LEAST_KNOWN = 6,
     /* Time (ns) that CUPTI takes for a call's two callbacks, beside the library's own time (H200s: 0.1 to 0.33 us). */
     DISPATCH_NS = 200,
-    /* Smallest number of calls in a window from which their rate is used. */
+    /* Smallest number of calls in a window from which the rate of calls is used. */
     LEAST_CALLS = 50,
     /* Longest wait (ms) of a profiler of the program for the end of a switch. */
     STOP_MS = 1000,
-    /* Time (ms) between switching callbacks on and switching records on, in which calls that began without callbacks
-     * return. A switch during a longer call has crashed CUPTI 13.0, with which callbacks therefore stay on
-     * (QUIET_VERSION). */
+    /* Time (ms) between switching callbacks on and switching records on. Reason: calls that began without callbacks
+     * return in this time. A switch of records during a longer call has crashed CUPTI 13.0, with which callbacks
+     * therefore stay on (QUIET_VERSION). */
     RESUME_MS = 50,
-    /* Length of the shorter one of two neighboring windows. SETTLINGS: usual length, in multiples of the time until all
-     * work in a window is recorded: most of the time is then known. LEAST_QUIET_MS: smallest length (ms) if callbacks
-     * go off, which costs RESUME_MS in each window. MOST_WINDOW_MS: largest length (ms). */
+    /* Limits for the length of the shorter one of two neighboring windows.
+     * SETTLINGS: usual length, in multiples of the time until all work in a window is recorded. Reason: most of the
+     * time in the window is then known. LEAST_QUIET_MS: smallest length (ms) if callbacks go off, which costs RESUME_MS
+     * in each window. MOST_WINDOW_MS: largest length (ms). */
     SETTLINGS = 4,
     LEAST_QUIET_MS = 100,
     MOST_WINDOW_MS = 200,
     /* Length (ms) of the first window of a program that is attached. */
     FIRST_WINDOW_MS = 200,
-    /* First version of CUPTI (13.1) with which callbacks go off. */
+    /* First version of CUPTI (13.1) with which callbacks go off in windows without records. */
     QUIET_VERSION = 130100,
-    /* Number of times that calls in flight may prevent that callbacks go off, as in a loop of queries; then they stay
-     * on. */
+    /* Number of failed tries to switch callbacks off after which callbacks stay on. A try fails if calls are always in
+     * flight, as in a loop of queries. */
     MOST_FAILURES = 3,
-    /* Pause (ms) before a switch that a call in flight prevented is tried again. A thread that copies into pageable
+    /* Pause (ms) before the next try of a switch that a call in flight prevented. A thread that copies into pageable
      * memory, copy after copy, is outside calls for a millisecond now and then. */
     AGAIN_MS = 2,
 };
@@ -80,10 +83,12 @@ enum {
 #define QUIET_FROM 0.5
 /* Factor on the sums over earlier windows when a window is added, so that earlier windows count less. */
 #define KEPT 0.8
-/* State of the switching: free for the thread that switches, in progress, or stopped. */
+/* State of the switching. FREE: the switching thread may begin a switch. SWITCHING: a switch is in progress. STOPPED:
+ * no switch begins any more. */
 enum { FREE, SWITCHING, STOPPED };
 
-/* What is recorded in a window: all calls, all calls and GPU work, or calls that are not frequent. */
+/* What is recorded in a window. NOTHING_MORE: all calls. RECORDS: all calls and GPU work. QUIET: only calls that are
+ * not frequent. */
 enum { NOTHING_MORE, RECORDS, QUIET };
 
 uint64_t ss_unsettled_since = UINT64_MAX;

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from stallprobes.native.layouts.structure import Int32, Int64, UInt32, UInt64, structure
 
-# Version of the layout of a control: the shared memory through which stallscope sends requests to a library that it
-# attached to a process.
+# Version of the layout of a control: the memory in which stallscope and the attached library exchange requests.
+# Stallscope refuses a control of another version.
 CONTROL_FORMAT = 3
 # First 8 bytes of a control, the memory in which stallscope and the attached library exchange requests.
 CONTROL_MAGIC = int.from_bytes(b"stallsc1", "little")
@@ -31,15 +31,17 @@ ENTRY = "stallscope_attach_library"
 # through the control, the shared memory for requests.
 ASLEEP_VARIABLE = "STALLSCOPE_WATCH_ASLEEP"
 
-# Size (bytes) of the path of libcupti in a request to the attached library, with the final zero.
+# Size (bytes) of the path of libcupti in a request to the attached library, with the final zero. A longer path is
+# refused.
 CUPTI_TEXT = 1024
 
 
 class ControlState(IntEnum):
-    """State of the library: it sleeps, begins to record, records, or ends a recording.
+    """State of the library.
 
-    FAILED: the library sleeps, since a recording could not begin. The reason is in ``recording`` and ``code``, or in
-    ``lack`` if there is no file (WatchState.STARTING).
+    ASLEEP: the library records nothing. STARTING: a recording begins. AWAKE: the library records. STOPPING: a recording
+    ends. FAILED: the library records nothing, since a recording could not begin. ``recording`` and ``code`` have the
+    reason. If the recording has no file (WatchState.STARTING), ``lack`` has the reason.
     """
 
     ASLEEP = 0

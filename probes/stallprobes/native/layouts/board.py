@@ -18,11 +18,11 @@ BOARD_MAGIC = 0x5354_414C_4C42_4F41  # "STALLBOA"
 # Alignment (bytes) of the sections of the board, the shared memory of an engine and its session.
 ALIGN = 128
 
-# Number of entries in a probe's ring of measured calls.
+# Number of entries in a probe's ring of measured calls. A newer call replaces the oldest.
 SAMPLES = 4_096
-# Number of entries in a probe's ring of host calls for the timeline.
+# Number of entries in a probe's ring of host calls for the timeline. A newer call replaces the oldest.
 HOST_CALLS = 8_192
-# Number of entries in the ring of records of GPU work.
+# Number of entries in the ring of records of GPU work. A newer record replaces the oldest.
 GPU_RECORDS = 16_384
 # Number of 64-bit words for the sensors of a simulated GPU on the board, the shared memory of an engine and its
 # session.
@@ -37,7 +37,12 @@ CALL_OP_MASK = (1 << 32) - 1
 
 
 class ProbeState(IntEnum):
-    """State of a probe's loop."""
+    """State of a probe's loop.
+
+    NEW: the loop has not begun. PARKED: the probe is switched off. RUNNING: the probe is switched on. ENDED: the loop
+    has ended on request. ERROR: a call returned a code that the probe does not accept, and the probe makes no further
+    calls.
+    """
 
     NEW = 0
     PARKED = 1

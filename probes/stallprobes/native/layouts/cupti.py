@@ -83,7 +83,11 @@ class OverheadKind(IntEnum):
 
 
 class CuptiCode(IntEnum):
-    """A code that CUPTI's functions return."""
+    """A code that CUPTI's functions return (CUptiResult).
+
+    NO_MORE_RECORDS: a buffer has no further record. INVALID_KIND: a record or a request has an unknown kind. TAKEN:
+    CUPTI already has another subscriber.
+    """
 
     SUCCESS = 0
     NO_MORE_RECORDS = 12
@@ -282,7 +286,7 @@ class Activity(ctypes.Structure):
 
 
 class BufferState(IntEnum):
-    """Who has a buffer: nobody, CUPTI, or the decoder."""
+    """Owner of a buffer. FREE: nobody. WITH_CUPTI: CUPTI. COMPLETED: the decoder."""
 
     FREE = 0
     WITH_CUPTI = 1

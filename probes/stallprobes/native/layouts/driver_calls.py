@@ -36,11 +36,13 @@ class CallFamily(StrEnum):
 
 
 class CallKind(IntEnum):
-    """Use of its thread's time by a call.
+    """What a thread does during a call.
 
-    ``SUBMITS``: it submits work or asks, and does not block. ``WORKS``: the driver does something on the host, such as
-    instantiating a graph. ``QUEUES``: it submits work to a full queue, and blocks. ``WAITS``: it waits for work of the
-    GPU. ``COPIES``: it returns when its copy is done. The others block for their own work.
+    ``SUBMITS``: the call submits work or asks, and does not block. ``WORKS``: the driver works on the host, such as on
+    the instantiation of a graph. ``QUEUES``: the call submits work to a full queue, and blocks. ``WAITS``: the call
+    waits for work of the GPU. ``COPIES``: the call returns when its copy is done. ``ALLOCATES``, ``FREES``,
+    ``HOST_MEMORY``, ``CONTEXT``, ``LOADS``: the call blocks while the driver allocates GPU memory, frees memory, pins
+    host memory, changes a context, or loads code.
     """
 
     SUBMITS = 0
@@ -71,7 +73,10 @@ class Waits(IntEnum):
 
 
 class HostTask(IntEnum):
-    """Task of the driver on the host in a call that may take long. The order is the order of causes of slow calls."""
+    """Task of the driver on the host in a call that may take long.
+
+    The causes of slow calls that name these tasks have the same order.
+    """
 
     NOTHING = 0
     PAGEABLE_COPY = 1
@@ -286,11 +291,12 @@ class CallUse(IntEnum):
 
 # Offset that stands for an argument which the driver function does not have.
 ABSENT = -1
-# Codes in place of a MemoryKind, where the driver function alone does not determine the kind of a copy's source or
-# target. The injected library then looks the address up in its list of host memory. If the address is not in the list,
-# the memory counts as pageable (HOST) or as unknown (ANY). Both codes are larger than every MemoryKind, so the library
-# can tell them apart.
-HOST, ANY = 64, 65
+# Code in place of a MemoryKind for host memory whose kind the driver function does not determine. The injected library
+# looks the address up in its list of host memory. Memory that is not in the list counts as pageable.
+HOST = 64
+# Code in place of a MemoryKind for memory that may be host or GPU memory. Memory that is not in the list counts as
+# unknown. Reason for 64 and 65: every MemoryKind is smaller.
+ANY = 65
 
 
 @dataclass(frozen=True)
@@ -319,11 +325,11 @@ class CallShape:
     use: CallUse = CallUse.NONE
 
 
-# Parameters of driver functions in their order, a word for each. ``to:`` and ``from:`` are the target and the source of
-# a copy, with the memory there: host, device or any memory (the parameter is an address), or an array. ``bytes``,
-# ``halves`` and ``words`` are a size (see _UNITS), and ``rows`` is a second factor of it. ``copy2d`` and ``copy3d``
-# point to the structure of a copy (see _DIMENSIONS), ``config`` to a CUlaunchConfig. ``stream`` and ``event`` are
-# handles. ``p`` (8 bytes) and ``i`` (4 bytes) are skipped.
+# Words for the parameters of driver functions, in the order of the parameters.
+# ``to:``, ``from:``: target and source of a copy. The kind of memory follows: host, device, any, or array. All but an
+# array are addresses. ``bytes``, ``halves``, ``words``: size in a unit of _UNITS. ``rows``: second factor of the size.
+# ``copy2d``, ``copy3d``: pointer to the structure of a copy (see _DIMENSIONS). ``config``: pointer to a CUlaunchConfig.
+# ``stream``, ``event``: handle. ``p`` (8 bytes), ``i`` (4 bytes): parameter that is skipped.
 _PARAMETERS: dict[str, str] = {
     "cuMemcpy": "to:any from:any bytes",
     "cuMemcpyAsync": "to:any from:any bytes stream",

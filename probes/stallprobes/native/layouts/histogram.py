@@ -4,5 +4,5 @@
 SUB_BITS = 6
 # Number of buckets in an octave.
 SUB = 1 << SUB_BITS
-# Number of all buckets of a histogram.
+# Number of buckets of a histogram. A value above all buckets counts in the last bucket.
 BUCKETS = 2304

@@ -15,7 +15,11 @@ NONE = -1
 
 
 class OpFlag(IntFlag):
-    """A bit of an op's flags: its return is a value, not a status; its sample is a float of ms at ``value``."""
+    """A bit of an op's flags.
+
+    RETURN_IS_VALUE: the call returns a value, not a status. SAMPLE_IS_FLOAT_MS: the measured value is the float (ms) at
+    ``value``, not the call's duration.
+    """
 
     RETURN_IS_VALUE = 1
     SAMPLE_IS_FLOAT_MS = 2

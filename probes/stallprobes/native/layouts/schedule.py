@@ -6,17 +6,17 @@ from typing import Annotated
 
 from stallprobes.native.layouts.structure import Int64, Pointer, structure
 
-# Default time (ns) before an iteration's due time at which a probe stops sleeping and polls the clock, so that its call
-# does not measure the CPU's wake-up too. On an H200 machine (eight windows of 0.6 s), the p50 of a launch every
-# millisecond varied from 2.9 to 9.5 us with 60 us, and from 3.0 to 3.4 us with this value.
+# Default time (ns) before an iteration's due time at which a probe stops sleeping and polls the clock. Reason: the
+# measured call must not include the wake-up of the CPU. On an H200 machine (eight windows of 0.6 s), the p50 of a
+# launch every millisecond varied from 2.9 to 9.5 us with 60 us, and from 3.0 to 3.4 us with this value.
 LEAD_DEFAULT_NS = 150_000
 # Period (ns) at which the loop of a parked (switched-off) probe polls its RUN word, which switches it on.
 PARKED_STEP_NS = 1_000_000
 # Period (ns) at which a probe polls the GPU's progress while the probe is as far ahead of the GPU as allowed. The next
 # iteration begins only when the GPU has caught up.
 GUARD_STEP_NS = 100_000
-# Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened, when the slot
-# opens soon. Before that, it polls every PARKED_STEP_NS.
+# Period (ns) at which a victim's loop polls whether its slot (the share of time of its group) has opened. The period
+# applies if the slot opens in less than 2 * PARKED_STEP_NS. Earlier, the loop polls every PARKED_STEP_NS.
 SLOT_STEP_NS = 100_000
 # Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
@@ -30,8 +30,8 @@ PAUSE_NS = 20_000
 # Time (ns) before an iteration's due time in which a loop only polls the clock, so that the iteration begins
 # punctually.
 LAST_POLLS_NS = 1_000
-# Largest number of consecutive readings of the clock shortly before an iteration is due. After them, the loop does
-# its other checks (such as for a stop) before it reads the clock again.
+# Largest number of consecutive readings of the clock shortly before an iteration is due. After these readings, the loop
+# makes its other checks (such as for a stop), and then reads the clock again.
 LAST_READINGS = 100
 # Longest single sleep (ns) of a loop, so that a probe with a long period soon notices a stop.
 WAIT_SLICE_NS = 50_000_000
@@ -40,7 +40,12 @@ SPIN_BELOW_NS = 100_000
 
 
 class NextStep(IntEnum):
-    """Next step of a loop: sleep until ``awake_ns`` for one of four reasons, read the clock again, or iterate."""
+    """Next step of a loop.
+
+    PARKED: sleep, since the probe is switched off. SLOT_CLOSED: sleep, since the probe's slot is closed. GUARDED:
+    sleep, since the probe is as far ahead of the GPU as allowed. SLEEP: sleep, since the iteration is not due yet. Each
+    sleep lasts until ``awake_ns``. POLL: read the clock again. ITERATE: begin the iteration.
+    """
 
     PARKED = 0
     SLOT_CLOSED = 1

@@ -16,11 +16,13 @@ NO_PROBE = -1
 
 # Largest number of GPU records that the collector decodes in one batch.
 BATCH = 8_192
-# Largest number of GPU records that the collector keeps until it knows the calls that submitted their work.
+# Largest number of GPU records that the collector keeps until it knows the calls that submitted their work. Further
+# records are published without a call.
 MOST_KEPT = 2_048
 # Largest number of batches in one round of the collector, so that a round ends even if CUPTI keeps returning buffers.
 MOST_BATCHES = 64
-# Number of the collector's rounds for which a GPU record waits for its call: 2 s with PERIOD_NS.
+# Number of the collector's rounds for which a GPU record waits for its call: 2 s with PERIOD_NS. After these rounds,
+# the record is published without a call.
 USUAL_PATIENCE = 200
 # Usual period (ns) of the collector's rounds, in which it takes records from CUPTI.
 PERIOD_NS = 10_000_000
@@ -37,11 +39,11 @@ SWITCH_TO_WORK_NS = 3_840
 # Largest difference (ns) between a new sample of the GPU clock's offset to the host's clock and the offset in use;
 # a sample further off is ignored. The limit grows with the offset's age, by CLOCK_DRIFT_PER_MILLION.
 CLOCK_ERROR_NS = 30_000
-# Largest drift (ppm) of the GPU's clock against the host's that is assumed since the offset was last confirmed. It
-# raises the limit CLOCK_ERROR_NS.
+# Largest drift (ppm) of the GPU's clock against the host's that is assumed since the offset was last confirmed. The
+# drift raises the limit CLOCK_ERROR_NS.
 CLOCK_DRIFT_PER_MILLION = 50
-# Upper bound (ns) of the limit, which is CLOCK_ERROR_NS plus the drift. It is half a time-slice: a sample that is
-# further off may pair a kernel with the switch of another time-slice.
+# Upper bound (ns) of the limit for samples of the GPU clock's offset (CLOCK_ERROR_NS plus the drift). The bound is half
+# a time-slice. Reason: a sample that is further off may pair a kernel with the switch of another time-slice.
 MOST_CLOCK_ERROR_NS = 1_000_000
 # Largest spread (ns, between the quartiles) of the samples that set a new offset of the GPU's clock. With a larger
 # spread the old offset stays. CUPTI's own conversion of GPU times is off by a microsecond.
@@ -49,8 +51,8 @@ MOST_CLOCK_SPREAD_NS = 8_000
 # Time (ns) since the last confirmation of the offset of the GPU's clock after which it is determined anew.
 CLOCK_STALE_NS = 20_000_000_000
 
-# Number of histograms to which each latency of an operation (such as its start on the GPU) is added: that of all
-# operations of the probe, and that of the probe's operations with the same label.
+# Number of histograms to which each latency of an operation (such as its start on the GPU) is added: the histogram of
+# all operations of the probe, and the histogram of its operations with the same label.
 PHASE_ROWS = 2
 # Number that stands for "no histogram row".
 NO_ROW = -1

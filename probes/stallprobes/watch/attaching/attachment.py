@@ -21,18 +21,17 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, is_cupti_named, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# The attacher borrows a thread of the process to load the library. This is the longest wait (s) until the thread has
-# returned to its system call. After a longer wait, the library does not free the memory that the attacher made in the
-# process. A fiftieth of this time is the period of the checks, also while stallscope waits for the control
-# (_CONTROL_S).
+# Longest wait (s) until the thread that the attacher borrowed has returned to its system call. After a longer wait, the
+# library does not free the memory that the attacher made in the process. A fiftieth of this time is the period of the
+# checks, also in the wait for the control (_CONTROL_S).
 _BACK_S = 0.1
-# Longest wait (s) for the library's answer to a request. After it, the caller shows what attaching waits for: a first
-# subscription to CUPTI can take seconds on a busy GPU.
+# Longest wait (s) for the library's answer to a request. After a longer wait, the caller shows what attaching waits
+# for. Reason: a first subscription to CUPTI can take seconds on a busy GPU.
 ANSWER_S = 1.5
 # Longest wait (s) until the library has detached from CUPTI: a call of the program that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
-# Longest wait (s) until the library, once loaded into the process, has created its control: the shared memory through
-# which stallscope sends it requests.
+# Longest wait (s) until the loaded library has created its control: the memory in which stallscope and the library
+# exchange requests. After a longer wait, attaching fails.
 _CONTROL_S = 2.0
 # Time (s) that is added to the wait for the library's answer when stallscope also sends a libcupti to the process.
 _SENDING_S = 10.0

@@ -29,12 +29,13 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}
 # Operation FUTEX_WAKE of futex, which wakes the library's thread.
 _FUTEX_WAKE = 1
 # The control (the memory for requests to the library) has a lock, which the library holds for short times. _LOCK_TRIES:
-# number of attempts to get the lock. _LOCK_PAUSE_S: pause (s) between two attempts.
+# number of attempts to get the lock. After the last attempt, the lock counts as held by another stallscope.
+# _LOCK_PAUSE_S: pause (s) between two attempts.
 _LOCK_TRIES, _LOCK_PAUSE_S = 20, 0.01
 # Period (s) at which the library's answer is polled.
 _LOOK_S = 0.002
-# Stallscope stops waiting for the library's answer if the process has replaced its program by another program (execve).
-# This is the period (s) at which it checks that.
+# Period (s) of the checks, during a wait for the library's answer, whether the process has replaced its program
+# (execve). A process that has done so ends the wait.
 _REPLACED_S = 0.1
 # Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)

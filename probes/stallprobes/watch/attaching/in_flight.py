@@ -14,8 +14,8 @@ from stallprobes.watch.attaching.image import ProcessImage
 from stallprobes.watch.attaching.target import Target
 from stallprobes.watch.reading.kernel_wait import kernel_wait
 
-# Number of bytes of each thread's stack in which a call in flight is searched. A call from Python into the driver has
-# frames of some kilobytes.
+# Number of bytes of a thread's stack that are searched for a driver call in flight. Reason: a call from Python into the
+# driver has frames of some kilobytes.
 _STACK_BYTES = 1 << 14
 # Largest number of threads, blocked in system calls, whose stacks are searched for a driver call when a process is
 # attached; the rest are left out.

@@ -22,7 +22,8 @@ _SYSCALL = b"\x0f\x05\xc3"
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 # Type of the segment with the dynamic section of a module (ELF).
 _PT_DYNAMIC = 2
-# Tags in the dynamic section: hash table, strings, symbols, size of the strings, GNU hash table.
+# Tags in the dynamic section (ELF). _DT_HASH: hash table. _DT_STRTAB: strings. _DT_SYMTAB: symbols. _DT_STRSZ: size of
+# the strings. _DT_GNU_HASH: GNU hash table.
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
 # Type of a symbol that is a function (STT_FUNC).
 _FUNCTION = 2

@@ -15,17 +15,17 @@ from stallprobes.watch.attaching.loaded_functions import find_functions
 from stallprobes.watch.attaching.target import Target, remedy_for_rights, replaced_sentence
 from stallprobes.watch.reading.lack_text import lack_of, lack_sentence
 
-# Longest run (s) of the attacher, the program that loads the library into another process. It waits up to 5 s
-# itself until the library is loaded.
+# Longest run (s) of the attacher, the program that loads the library into another process. The attacher itself waits
+# for the load for up to 5 s (LOADED_MS in attach.c).
 ATTACHER_S = 30.0
-# Largest number of characters of the attacher's reason for a failure.
+# Largest number of characters that are shown of the attacher's reason for a failure.
 _MAX_REASON = 300
 # Text of EPERM in the attacher's reason for a failure.
 _NOT_PERMITTED = os.strerror(1)
 
 
 class _Outcome(IntEnum):
-    """What the attacher says of itself (enum outcome in attach.c)."""
+    """Exit code of the attacher. The enum outcome in attach.c describes each code."""
 
     ATTACHED = 0
     REFUSED = 3

@@ -32,8 +32,8 @@ _ASLEEP = 'start it with the variables of "stallscope watch --print-env --asleep
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 # Mode of seccomp in /proc/PID/status with which a process may only read, write and end (SECCOMP_MODE_STRICT).
 _STRICT_SECCOMP = "1"
-# A process without memory mappings is ending, or is just replacing its program (execve). This is the longest wait (s)
-# until it has ended or has mappings again.
+# Longest wait (s) until a process without memory mappings has ended or has mappings again. Reason: such a process is
+# ending, or is replacing its program (execve).
 _ENDING_S = 0.5
 # Limits by which a 32-bit program is recognised. _END_OF_32_BITS: end of the addresses that its mappings can have.
 # _VSYSCALL: path of the only mapping above that end.

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# A slow call without records gets the cause of the recorded slow calls of its sort (same function, size, and call stack
-# or thread), under two conditions. LEAST_ALIKE: smallest number of recorded slow calls of the sort. LEAST_SHARE:
-# smallest share of their total excess (time above the median of such calls) that the calls with this cause must have.
-LEAST_ALIKE, LEAST_SHARE = 4, 0.9
-# Largest number of sorts of calls (function, size, and call stack or thread) for which the causes of slow calls are
-# summed up; calls of further sorts are not counted.
+# Smallest number of recorded slow calls of a sort that can give their cause to a call without records. Calls of one
+# sort have the same function, size, and call stack or thread.
+LEAST_ALIKE = 4
+# Smallest share of the excess of a sort's recorded slow calls that calls with one cause must have. Only then does a
+# slow call of the sort without records get the cause. The excess of a call is the time above the median of similar
+# calls.
+LEAST_SHARE = 0.9
+# Largest number of sorts of calls (function, size, and call stack or thread) with sums of the causes of slow calls.
+# Calls of further sorts are not counted.
 _MOST_KEYS = 8192
 
 

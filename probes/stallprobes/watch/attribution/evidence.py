@@ -22,12 +22,12 @@ from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.process import DriverCall
 from stallprobes.watch.reading.words import DIRECTIONS, GPU_WORK, Direction
 
-# Largest number of pieces of GPU work that are read for a call: the last ones before its end.
+# Largest number of pieces of GPU work that are read for a call: the last pieces before the call's end.
 MOST_PIECES = 4096
-# A call's evidence keeps at most this many groups of GPU work: those that overlap the call longest.
-# A group is work of one kind, name, direction, context and stream. The call's own work has groups of its own.
+# Largest number of groups of GPU work in a call's evidence: the groups that overlap the call longest. A group is work
+# of one kind, name, direction, context and stream. The call's own work has groups of its own.
 MOST_GROUPS = 8
-# Kinds of records of copies, the only ones with a direction.
+# Kinds of records of copies. Only records of these kinds have a direction.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))
 
 

@@ -20,20 +20,20 @@ from stallprobes.watch.attribution.switch_clock import Tenures
 from stallprobes.watch.intervals import Int64s, IntervalGroups, distinct, distinct_pairs, expanded, int64s
 from stallprobes.watch.reading.words import Memory
 
-# Smallest share of a slow call's excess (time above the median of such calls) that GPU work, or an overhead of the
-# driver, must cover to be the cause of the call. Records, or calls that order streams, must show that the call waits
-# for this work or overhead.
+# Smallest share of a slow call's excess that GPU work, or an overhead of the driver, must cover to be the cause of the
+# call. The excess is the time above the median of similar calls. Records, or calls that order streams, must show that
+# the call waits for this work or overhead.
 DIRECT_SHARE = 0.5
-# Smallest share of a slow call's excess (time above the median of such calls) that an event must cover to be the cause
-# of the call if the event only happened at the same time. The share is larger than DIRECT_SHARE, since overlap in time
-# is weaker evidence than records that show the wait.
+# Smallest share of a slow call's excess that an event at the same time must cover to be the cause of the call. The
+# excess is the time above the median of similar calls. The share is larger than DIRECT_SHARE, since overlap in time is
+# weaker evidence than records that show the wait.
 OVERLAP_SHARE = 0.8
 # Largest distance (ns) between the ends of a call and of a simultaneous event that may have held up the call.
 SAME_END_NS = 50_000
-# Longest time (ns) by which a call may end after what it waited for: a call of another thread, or GPU work that freed a
-# place in the launch queue. The waiting thread has to wake up, which took 60 to 350 µs in launches beside pageable
-# copies on an H200's virtual machine. For calls of more than 10 ms that waited for another thread, the limit is larger
-# (see _WAKE_UP_DIVISOR in other_threads.py).
+# Longest time (ns) from the end of another thread's call, or of GPU work that freed a place in the launch queue, to the
+# end of the waiting call. The waiting thread has to wake up, which took 60 to 350 µs in launches during pageable copies
+# (virtual machine, H200). For calls of more than 10 ms that waited for another thread, the limit is larger (see
+# _WAKE_UP_DIVISOR in other_threads.py).
 WAKE_UP_NS = 500_000
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

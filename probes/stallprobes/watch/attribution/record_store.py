@@ -26,27 +26,27 @@ from stallprobes.watch.reading.process import RecordBatch, SlowDriverCall
 # Largest number of records of GPU work that are kept for each process, and also the largest number of records of
 # context switches. The oldest records are dropped.
 MOST_RECORDS = 1 << 20
-# Number of newest records of GPU work that are kept at any age: they give the offset between the GPU's and the host's
-# clock.
+# Number of newest records of GPU work that are kept at any age. Reason: the records give the offset between the GPU's
+# and the host's clock.
 LEAST_WORK = 4096
-# Number of newest records of context switches that are kept at any age: they give the offset between the GPU's and the
-# host's clock.
+# Number of newest records of context switches that are kept at any age. Reason: the records give the offset between the
+# GPU's and the host's clock.
 LEAST_SWITCHES = 512
 # Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# Largest number of records at the end of the last reading that are always used to explain slow calls, even if they are
-# far from the calls in time: they show at least whether the GPU had work.
+# Largest number of newest records of the last reading that explain slow calls at any distance in time. Reason: the
+# records show at least whether the GPU had work.
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
-# Largest time (ns) that is accepted in a record, above every time of a real program; other records are dropped. It also
-# stands for the start of work that does not exist.
+# Largest time (ns) that is accepted in a record. Records with a larger time are dropped, since the limit is above every
+# time of a real program. The value also stands for the start of work that does not exist.
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# The times of context switches are converted to the host's clock. If an attempt fails for some switches, and no new
-# switches come, some readings with new GPU work are skipped before the next attempt: none after the first failure, then
-# 1, 3 and 7. This is the largest number of skipped readings. New switches are tried at once.
+# Largest number of readings with new GPU work between two attempts to convert context switches to the host's clock.
+# Without new switches, the number grows with each attempt that fails for some switches: 0, 1, 3 and 7. New switches are
+# converted at once.
 _MOST_PAUSE = 7
 
 

@@ -16,10 +16,10 @@ from stallprobes.watch.intervals import Int64s, int64s, running_maximum
 from stallprobes.watch.reading.process import FinishedCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY, Memory
 
-# Number of different correlation numbers: they have 32 bits and wrap around.
+# Number of different correlation numbers: the numbers have 32 bits and wrap around.
 _WRAP = 1 << 32
-# Half of the number of correlation numbers. The order of two calls is known although the numbers wrap around, since the
-# distance of their numbers is smaller than this.
+# Limit for the distance between the correlation numbers of two calls: half of the number of correlation numbers. Below
+# this distance, the order of the two calls is known although the numbers wrap around.
 _HALF = 1 << 31
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

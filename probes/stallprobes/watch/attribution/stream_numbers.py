@@ -30,26 +30,25 @@ _WORK = sorted(int(kind) for kind in GPU_WORK)
 # spread evenly from the first to the last call of the stream. Each match gives the number that the stream has in
 # CUPTI's records.
 _CALLS_OF_STREAM = 4
-# Age (ns) after which a call that submitted work is no longer matched with GPU records. Its record arrives within two
-# seconds.
+# Age (ns) after which a call that submitted work is no longer matched with GPU records. Reason: the record of the work
+# arrives within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# A call that submits work is a candidate for the match with GPU records if its stream differs from the stream of the
-# submitting call before it. Of each reading, at most this number of candidates is kept: the last ones.
+# Largest number of candidates for the match with GPU records that are kept of each reading: the last candidates. A
+# candidate is a call that submits work to another stream than the submitting call before.
 _MOST_CHANGES = 1 << 14
-# Candidates for the match with GPU records (see _MOST_CHANGES) are first searched among this number of calls at the end
-# of a reading, to save time. If the search finds fewer than _MOST_CHANGES candidates, all calls of the reading are
-# searched.
+# Number of calls at the end of a reading that are searched first for candidates (see _MOST_CHANGES). If the search
+# finds fewer than _MOST_CHANGES candidates, all calls of the reading are searched. Reason: the first search saves time.
 _SEARCHED_FIRST = 1 << 15
 # Largest number of submitting calls that are kept until their GPU records come; the oldest are dropped.
 _MOST_LOOKED_FOR = 1 << 15
 # Largest number of stream handles whose numbers in CUPTI's records are kept.
 _MOST_STREAMS = 1 << 16
-# Largest number of CUPTI's stream numbers that are kept for one handle, the last ones: the driver gives the handle
-# of a destroyed stream to a new one.
+# Largest number of CUPTI's stream numbers that are kept for one handle: the last numbers. Reason: the driver gives the
+# handle of a destroyed stream to a new stream.
 _NUMBERS_OF_HANDLE = 8
 
 # Layout of the calls that submitted work. ``context`` and ``handle`` identify the stream. ``thread`` is the thread of
-# the call if the stream is a thread's own default stream, else 0.
+# the call if the stream is a thread's own default stream, and 0 for other streams.
 _SUBMITTED = np.dtype(
     [
         ("began_ns", np.int64), ("context", np.int64), ("handle", np.uint64), ("thread", np.int64),

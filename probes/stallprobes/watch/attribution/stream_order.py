@@ -17,22 +17,24 @@ from stallprobes.watch.attribution.stream_numbers import LEGACY, StreamNumbers
 from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.process import CallBatch, FinishedCall
 
-# Largest age (ns) of calls that order streams (records of events, waits for them, …) that are kept. A slow call mostly
-# waits for work that was submitted just before it.
+# Largest age (ns) at which calls that order streams (records of events, waits for events, …) are kept. Reason: a slow
+# call mostly waits for work that was submitted just before the call.
 KEPT_NS = 10_000_000_000
-# Largest number of calls that order streams (records of events, waits for them, …) that are kept.
+# Largest number of calls that order streams (records of events, waits for events, …) that are kept: the last calls.
 MOST_KEPT = 1 << 17
-# The search for the streams that a call waits for follows at most this many event waits and host functions of each
-# stream, the last ones before the call.
+# Largest number of event waits and host functions of each stream that the search follows: the last before the call. The
+# search finds the streams that a call waits for.
 MOST_OF_STREAM = 4
-# Largest number of steps in the search for the streams that a call waits for: the call's stream waits for a second
-# stream, which waits for a third, and so on.
+# Largest number of steps in the search for the streams that a call waits for. A step goes from a stream to a second
+# stream for which the first stream waits.
 DEEPEST = 8
-# Limits for blocking streams (streams that wait for the legacy default stream); the streams that were created last are
-# kept. MOST_BLOCKING: largest number of kept streams. MOST_ORDERED: largest number of streams of a context that the
-# search for the work in front of a call includes.
-MOST_BLOCKING, MOST_ORDERED = 4096, 64
-# First StreamRole whose calls order streams or threads, by events or other waits; all roles after it do so too.
+# Largest number of blocking streams (streams that wait for the legacy default stream) that are kept. With more streams,
+# the streams that were created first are dropped.
+MOST_BLOCKING = 4096
+# Largest number of a context's blocking streams that the search for the work in front of a call includes: the newest.
+MOST_ORDERED = 64
+# First StreamRole whose calls order streams or threads, by events or other waits. The calls of all roles after this
+# role order streams or threads too.
 _ORDERING = StreamRole.RECORDS
 
 

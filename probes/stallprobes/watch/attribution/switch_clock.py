@@ -24,17 +24,18 @@ SWITCH_TO_WORK_NS = 3_840
 # Largest error (ns) of CUPTI's conversion of the times of GPU work to the host's clock. Times, and offsets of the
 # clocks, count as equal if they differ by at most this error.
 MOST_SPREAD_NS = 8_000
-# Largest drift (parts per million) between the GPU's clock and the host's; limits for their offset grow with it
-# over time.
+# Largest drift (parts per million) between the GPU's clock and the host's clock. Limits for the clock offset grow by
+# this drift over time.
 DRIFT_PER_MILLION = 50
 # Largest distance (ns) between a start of work and the time that the last known clock offset predicts for this start.
 # The possible drift since the offset was confirmed is added to this limit. A start at a larger distance is ignored.
 ERROR_NS = 30_000
 # Upper limit (ns) of the sum of ERROR_NS and the possible drift.
 MOST_ERROR_NS = 1_000_000
-# Smallest number of observations in five tests of a clock offset: of context switches; of pairs of a switch and a start
-# of work of its context; of these pairs that match a candidate offset; of starts of work that are checked against the
-# switches; and of differences of lags (times from a switch to its work).
+# Smallest number of observations in five tests of a clock offset. With fewer observations, the offset is not accepted.
+# The observations are context switches, pairs of a switch and a start of work of the switch's context, and pairs that
+# match a candidate offset. Further observations are starts of work that are checked against the switches, and
+# differences of lags (times from a switch to the work).
 LEAST_SAMPLES = 16
 # Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated without
 # a known earlier offset.
@@ -45,29 +46,29 @@ COMPARED_STARTS = 2_048
 # Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
 # is roughly known.
 COMPARED_NEAR = 8_192
-# A candidate clock offset is examined if it matches at least this share of the number of context switches that the
-# best candidate matches.
+# Smallest number of context switches that an examined candidate clock offset matches, as a share of the best
+# candidate's number. Candidates with fewer matches are ignored.
 LEAST_RIVAL = 0.25
 # Largest number of candidate clock offsets that are examined.
 MOST_RIVALS = 64
-# Another candidate clock offset is a rival of the best candidate if it matches more than this share of the number of
-# context switches that the best one matches. Among rivals, the one with the least variation of lags (times from a
-# switch to its work) is chosen.
+# Number of matching context switches above which a clock offset is a rival, as a share of the best candidate's number.
+# Among the best candidate and its rivals, the offset with the least variation of lags (times from a switch to its work)
+# is chosen.
 MOST_RIVAL = 0.75
-# Smallest share of the starts of work that must lie in times in which the work's own context has the GPU. A clock
-# offset with a smaller share is rejected. In the search near an expected offset, ends of work count too. The limit is
-# below 1, since the records of context switches may have gaps.
+# Smallest share of the starts of work at which the work's own context must have the GPU. A clock offset with a smaller
+# share is rejected. In the search near an expected offset, ends of work count too. The limit is below 1, since the
+# records of context switches may have gaps.
 LEAST_CONSISTENT = 0.95
 # Number of consecutive context switches in a group. Each group confirms or corrects the known offset between the clocks
 # of GPU and host.
 SWITCHES_OF_GROUP = 32
-# Smallest number of context switches in a group of SWITCHES_OF_GROUP that must match a start of work. A group that has
-# fewer leaves the clock offset as it is.
+# Smallest number of context switches in a group of SWITCHES_OF_GROUP that must match a start of work. A group with
+# fewer matches leaves the clock offset unchanged.
 LEAST_OF_GROUP = 8
 # Longest time (ns) for which a clock offset is used after its last confirmation.
 VALID_NS = 20_000_000_000
-# Shortest pause (ns) between two pieces of work of a context, without work of another context between them, after which
-# the second one may have waited for a context switch. After a shorter pause the context may still have the GPU.
+# Shortest pause (ns) in a context's work after which the next piece of work may have waited for a context switch. The
+# limit holds if no other context has work in the pause. After a shorter pause, the context may still have the GPU.
 IDLE_NS = 50_000
 # Largest distance (ns) between the GPU's clock and CLOCK_REALTIME at which clock offsets are searched.
 NEAR_NS = 10_000_000
@@ -77,23 +78,25 @@ DELIVERED_NS = 500_000_000
 # Smallest number of context switches, and of pieces of work, from which a clock offset near an expected value is
 # estimated.
 LEAST_FITTING = 8
-# Limit (ns) with two uses. Neighbouring clock offsets that are possible form one span if they differ by at most this
-# much. If any such span is wider than this, the offset is too uncertain, and none is chosen.
+# Largest distance (ns) between neighbours in a span of possible clock offsets, and largest width (ns) of the span.
+# Neighbours at a larger distance belong to different spans. If any span is wider, the offset is too uncertain, and no
+# offset is chosen.
 WIDEST_NS = 200_000
-# A clock offset fits a number of begins and ends of work. Offsets that fit nearly as many as the best offset are
-# possible too. The difference must be less than the larger of two limits. LEAST_WORSE: number of begins and ends.
-# LEAST_WORSE_SHARE: share of all begins and ends.
-LEAST_WORSE, LEAST_WORSE_SHARE = 3, 0.001
-# Clock offsets are compared by their lags (times from a context switch to its work). The offset with the smallest
-# variation of lags is chosen if the variation with the second best offset is at least MORE_EVEN times as large. The
-# lags varied by 20 to 50 ns with the right offset, and by 850 to 1 000 ns with an offset that was wrong by a period
-# (two processes on an H200, switches every 1.66 ms).
+# Smallest shortfall, in begins and ends of work that fit, at which a clock offset is impossible. The shortfall is the
+# difference from the clock offset with which most begins and ends fit. The larger of LEAST_WORSE and the limit by
+# LEAST_WORSE_SHARE holds.
+LEAST_WORSE = 3
+# Smallest shortfall (see LEAST_WORSE) at which a clock offset is impossible, as a share of all begins and ends of work.
+LEAST_WORSE_SHARE = 0.001
+# Smallest ratio between the lag variations of the second best and the best clock offset for a choice of the best. A lag
+# is the time from a context switch to its work. The lags varied by 20 to 50 ns with the right offset, and by 850 to
+# 1000 ns with a wrong offset (by one period; two processes on an H200, switches every 1.66 ms).
 MORE_EVEN = 4
-# If several clock offsets fit equally well, the offset with the fewest idle turns (times in which a context has the GPU
-# but no work runs) is chosen. MOST_WITH_IDLE is the largest number of pieces of work for which this rule is used: with
-# more pieces, some turns are idle by chance.
+# Largest number of pieces of work with which idle turns decide between clock offsets that fit equally well. The offset
+# with the fewest idle turns (times in which a context has the GPU but no work runs) is chosen. Reason: with more pieces
+# of work, some turns are idle by chance.
 MOST_WITH_IDLE = 128
-# Time (ns) beyond all others: it stands for the unknown end or begin of a context's time on the GPU.
+# Time (ns) beyond all other times. The value stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61
 # Number of the operation of a switch with which a context gets the GPU.
 _START = int(SwitchOperation.START)

@@ -10,7 +10,9 @@ from stallprobes.native.layouts.driver_calls import HostTask
 
 
 class WaitCause(StrEnum):
-    """What a slow call waited for, the strongest evidence first: its value in JSON, and its words in a sentence.
+    """Cause of a slow call's wait. The causes with the strongest evidence come first.
+
+    Each member has the cause's value in JSON, and the cause's words in a sentence.
 
     ``watch/causes`` has the rules for each cause.
     """
@@ -57,7 +59,7 @@ class WaitCause(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How the cause of a slow call is known. The values are those of the JSON document."""
+    """How the cause of a slow call is known (see ``Sureness``). The values are those of the JSON document."""
 
     PROVEN = "proven"
     KNOWN = "known"

@@ -52,11 +52,12 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# A call's stream may wait for other streams. This is the largest number of slow calls in a reading for which those
-# other streams are searched. The limit saves time: each search reads all calls that order streams.
+# Largest number of slow calls in a reading, the first calls, whose streams are searched for waits for other streams.
+# Reason: each search reads all calls that order streams.
 MOST_FOLLOWED = 256
-# A call that makes a stream wait for an event or a host function can explain a later call that waits for this stream.
-# This is the longest time (ns) between the begins of the two calls, in addition to the duration of the later call.
+# Longest time (ns) from the begin of a holding call to the begin of a slow call, beyond the slow call's duration. A
+# holding call makes a stream wait for an event or a host function; the slow call waits for this stream. After a longer
+# time, no record shows that the stream is still held.
 HOLDS_NS = 10_000_000
 # Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
 # ``parts``, which say how much of a call's wait each cause explains.

@@ -18,11 +18,12 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# A launch waited for a place in the full launch queue if it returns when a certain piece of work ends: a piece that was
-# submitted at least this number of calls before the launch. The queue holds some 1020 launches (H200, driver 580).
+# Smallest number of calls from the submission of a piece of work to a launch at which the launch queue may be full. If
+# the launch returns when this piece ends, the launch waited for a place in the queue. The queue holds some 1020
+# launches (H200, driver 580).
 MIN_PENDING = 900
-# The end of a piece of GPU work frees a place in the full launch queue. This piece is searched among this number of
-# pieces: the last that ended before the launch returned.
+# Number of pieces of GPU work that are examined for the piece whose end freed a place in the launch queue. The pieces
+# are the last that ended before the launch returned.
 _LAST_ROWS = 4
 
 
@@ -142,7 +143,7 @@ def _followed(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, Certainty.PROVEN, covered, facts.evidence.behind(at, rows, covered))
 
 
-# Rule: the call waits for work of other streams, as earlier calls (records of events, waits for them, …) show.
+# Rule: the call waits for work of other streams, as earlier calls (records of events, waits for events, …) show.
 FOLLOWED = Rule(_follows, _followed)
 
 
@@ -161,8 +162,8 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-# Rule: the call waits for an event, and work of exactly one other stream ends at the same time as the call and covers
-# most of the call. This counts as a proof.
+# Rule: the call waits for an event, and work of exactly one other stream ends at the same time as the call. The work
+# must cover most of the call. The rule counts as a proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
 # Rule: work of other streams ends at the same time as the call and covers most of the call. This does not prove that
 # the call waited for the work.

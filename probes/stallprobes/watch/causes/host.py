@@ -15,7 +15,7 @@ from stallprobes.watch.causes.cause import Answer, CallCause, Rule
 from stallprobes.watch.causes.facts import Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual, longest_ns
 
-# Smallest number of calls of a function and size from which the usual duration of such a call is known.
+# Smallest number of calls of a function and size at which the usual duration of these calls is known.
 MIN_ALIKE = 5
 
 
@@ -60,7 +60,7 @@ def _lacked_cpu(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.NO_CPU, Certainty.PROVEN, ns, WaitEvidence(ns, run_delay_ns=ns))
 
 
-# Rule: the thread was ready to run and had no CPU for most of the call's excess, its time above the usual one.
+# Rule: the thread was ready to run and had no CPU for most of the call's excess (time above the usual time).
 NO_CPU = Rule(_lacks_cpu, _lacked_cpu)
 
 
@@ -109,6 +109,7 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
 
 # Rule: the call's function is known to load device code.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
-# Rule: the call takes no longer than such calls usually take by themselves, as measured on an idle GPU or as seen in
-# the program. Graph instantiations always count as usual, since the size of the graph is not known.
+# Rule: the call takes no longer than calls of its function usually take by themselves. The usual duration was measured
+# on an idle GPU, or seen in the program. Graph instantiations always count as usual, since the size of the graph is not
+# known.
 ITSELF = Rule(_takes_as_long, partial(_known_by_function, WaitCause.ITSELF))

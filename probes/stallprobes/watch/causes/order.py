@@ -6,7 +6,7 @@ from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, WaitCause
 from stallprobes.watch.causes import gpu, host, other_threads, overheads, unrecorded
 from stallprobes.watch.causes.cause import CallCause, Rule
 
-# All causes of slow calls, the one with the strongest evidence first.
+# All causes of slow calls, the cause with the strongest evidence first.
 CAUSES: tuple[CallCause, ...] = tuple(
     sorted(
         (*overheads.CAUSES, *gpu.CAUSES, *other_threads.CAUSES, *host.CAUSES, *unrecorded.CAUSES),
@@ -14,8 +14,8 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# Rules by the overhead records of a call. Only these rules also apply to calls that are not longer than the median
-# of such calls.
+# Rules by the overhead records of a call. Only these rules also apply to calls that are not longer than the median of
+# similar calls.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
 # Rules by records of GPU work and by the calls that order streams, for slow calls that OVERHEADS leaves without a
 # cause.
@@ -36,7 +36,8 @@ BESIDE: tuple[Rule, ...] = (
     # What the call does.
     overheads.FIRST_LAUNCH, gpu.DESTRUCTION, host.LOADS, host.ITSELF,
 )  # fmt: skip
-# Rules for calls during which GPU work was not recorded. They are applied last: they use the causes of the other calls.
+# Rules for calls during which GPU work was not recorded. These rules are applied last, since the rules use the causes
+# of the other calls.
 UNRECORDED: tuple[Rule, ...] = (host.NO_CPU, unrecorded.ALIKE, unrecorded.RECORDS_OFF)
 # Causes by their names.
 _BY_NAME = {cause.name: cause for cause in CAUSES}

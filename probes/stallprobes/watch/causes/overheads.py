@@ -97,6 +97,6 @@ def _launched_first(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.LAZY_LOADING, Certainty.KNOWN, facts.excess[at], facts.evidence.own(at))
 
 
-# Rule: the call is the first launch of its kernel in the context, so the driver loaded the kernel's code (lazy
+# Rule: the call is the first launch of its kernel in the context. The driver then loaded the kernel's code (lazy
 # loading).
 FIRST_LAUNCH = Rule(_launches_first, _launched_first)

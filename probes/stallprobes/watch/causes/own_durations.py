@@ -17,9 +17,11 @@ from stallprobes.native.layouts.driver_calls import plain_name
 
 # File with the measured durations of driver functions, by function.
 FILE = Path(__file__).with_name("call_durations.json")
-# A call is as long as usual if it takes at most MOST_TIMES times the longest measured duration of its function,
-# plus MOST_MORE_NS (ns): machines differ.
-MOST_TIMES, MOST_MORE_NS = 4.0, 1_000_000
+# Largest usual duration of a call, as a multiple of the longest measured duration of the call's function. MOST_MORE_NS
+# is added to the limit. Reason for both: machines differ.
+MOST_TIMES = 4.0
+# Time (ns) that is added to the largest usual duration of a call (see MOST_TIMES).
+MOST_MORE_NS = 1_000_000
 # Version at the end of a driver function's name.
 _VERSION = re.compile(r"_v\d+$")
 # Functions that were not measured, each with the function whose durations stand for its own.

@@ -70,5 +70,5 @@ def _without_records(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.RECORDS_OFF, None, facts.excess[at], NO_EVIDENCE)
 
 
-# Rule: GPU work was not recorded during the call, so the cause of the call is not known.
+# Rule: GPU work was not recorded during the call. The cause of the call is therefore not known.
 RECORDS_OFF = Rule(_has_no_records, _without_records)

@@ -15,15 +15,15 @@ from stallprobes.watch.intervals import FOREVER, NONE, Int64s, int64s
 # Initial width (ns) of the bins by which the time of a sequence (threads that call by turns) is summed up. The width
 # doubles when there are more than MOST_BINS bins.
 BIN_NS = 1_000_000_000
-# Largest number of bins for the sums of the time: more than an hour with bins of a second. With more, each two
-# neighbours are merged.
+# Largest number of bins for the sums of the time. With more bins, each pair of neighbouring bins is merged. Bins of a
+# second cover more than an hour.
 MOST_BINS = 4096
 # Times (begin, end) in ns, in their order, without overlap.
 Times = Sequence[tuple[int, int]]
-# Half of a 95 % interval, in standard deviations of the normal distribution.
+# Half-width of a 95 % interval of the normal distribution, in standard deviations.
 _DEVIATIONS = 1.96
-# Smallest distance (share of the time) from a figure to each limit of its interval: the error of the clocks of records
-# and calls.
+# Smallest half-width of the interval of a figure (share of the time). Reason: the clocks of records and calls have
+# errors.
 CLOCK_ERROR = 0.01
 
 

@@ -15,8 +15,8 @@ from stallprobes.watch.division.instants import COMMUNICATION, KERNEL, Instants,
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# The collectives of each slice of time are kept until the analysis of ranks takes them. This is the largest number of
-# slices that are kept. If nothing takes them, the oldest slices are dropped.
+# Largest number of slices of time whose collectives are kept until the analysis of ranks takes the collectives. With
+# more slices, the oldest slice is dropped. Reason: the memory stays limited if no analysis takes the collectives.
 _MOST_BATCHES = 64
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
@@ -27,7 +27,8 @@ _PARTS = len(ORDER)
 COLLECTIVE = np.dtype(
     [("start", "i8"), ("end", "i8"), ("stream", "u4"), ("name", "u4"), ("parts", "i8", (_PARTS,))]
 )  # fmt: skip
-# Operation in the name of a kernel, for the names of all versions of NCCL: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
+# Regular expression for the operation in the name of a kernel, in lower case and without underscores. The expression
+# fits the names of all versions of NCCL: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
 # ncclKernel_AllReduce_RING_LL_Sum_float, ncclAllReduceRingLLKernel_sum_f32, ncclDevKernel_SendRecv.
 _OPERATION = re.compile("allreduce|allgather|reducescatter|broadcast|sendrecv|alltoall|reduce|gather|scatter")
 

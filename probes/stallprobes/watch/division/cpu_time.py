@@ -19,14 +19,19 @@ from stallprobes.watch.intervals import Int64s
 CpuSamples = Mapping[int, Int64s]
 # Number of columns of a thread's samples. The comment on CpuSamples lists the columns.
 SAMPLE_COLUMNS = 8
-# Keys in CpuSamples in place of a thread id. CHILDREN: samples of child processes. OTHERS: samples of threads that make
-# no calls. Their CPU time is the CPU time of the busiest process or thread. COLLECTOR: samples of Python's garbage
-# collector; its CPU time is the time in which it collects.
-CHILDREN, OTHERS, COLLECTOR = 0, -1, -2
-# Empty samples of threads: it is not known when a thread was on a CPU.
+# Key in CpuSamples, in place of a thread id, of the samples of child processes. The samples have the CPU time of the
+# busiest child process.
+CHILDREN = 0
+# Key in CpuSamples, in place of a thread id, of the samples of threads that make no calls. The samples have the CPU
+# time of the busiest thread without calls.
+OTHERS = -1
+# Key in CpuSamples, in place of a thread id, of the samples of Python's garbage collector. In place of CPU time, the
+# samples have the time in which the collector runs.
+COLLECTOR = -2
+# Empty samples of threads. Without samples, the times at which a thread was on a CPU are not known.
 NO_SAMPLES: CpuSamples = MappingProxyType({})
-# Kinds of calls that wait for the GPU by polling or asleep. Whether the thread has a CPU in such a call is not known.
-# In all other calls, it is assumed to have a CPU.
+# Kinds of calls that wait for the GPU, polling or asleep. In a call of these kinds, it is not known whether the thread
+# has a CPU. In all other calls, the thread is assumed to have a CPU.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
 # Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: smallest and largest part of _BETWEEN with a
 # CPU. _READY_LEAST and _READY_MOST: smallest and largest part of _BETWEEN in which threads were ready to run but had no
@@ -40,28 +45,32 @@ _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, 
     13,
     14,
 )
-# The thread with the most CPU time outside the sequence is searched among this number of threads: the first threads.
+# Largest number of threads outside a sequence that are searched for the thread with the most CPU time: the first
+# threads. Further threads are ignored. Reason: the time of the search is limited.
 _MOST_OTHERS = 64
 # Positions in the order of the five reasons for sleep. _OUTSIDE: sleep for data from outside the process. _THREAD:
 # sleep for another thread.
 _OUTSIDE, _THREAD = 2, 3
-# The off-CPU time counts as known if its upper and lower bound differ by at most this share of the time between calls.
+# Largest distance between the two bounds of the off-CPU time, as a share of the time between calls. At a larger
+# distance, the off-CPU time counts as unknown.
 _WIDEST = 0.3
-# The sampled time asleep is scaled to the measured time without a CPU. This is the largest factor of the scaling, up or
-# down. A larger difference is not sleep: it is other time without a CPU, such as in calls that allocate.
+# Largest factor, up or down, by which the sampled time asleep is scaled to the measured time without a CPU. A larger
+# factor is replaced by this limit. Reason: the rest of the difference is other time without a CPU, such as in calls
+# that allocate.
 _MOST_SCALE = 1.25
 # Smallest share of a slice of time that the samples of all threads must cover. A slice with a smaller share is not
 # added to the sums.
 _LEAST_COVERED = 0.5
-# Smallest share of a slice of time that the samples of child processes must cover. Child processes are sampled less
-# often than threads, and the share of time in which they are busy hardly changes within a slice. The same limit is used
-# for threads outside the sequence.
+# Smallest share of a slice of time that the samples of child processes, other threads or the garbage collector must
+# cover. With a smaller share, their CPU time counts as 0. Reason for the low limit: child processes are sampled rarely,
+# and their load hardly changes within a slice.
 _LEAST_OF_CHILDREN = 0.2
 # Flags by number of CallKind: True if a call of this kind submits GPU work, asks for its state, or waits for it.
 _IS_WORK_CALL = np.array(
     [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
 )
-# Largest number of slices of time that are kept: the latest slices after the last work call (_IS_WORK_CALL).
+# Largest number of slices of time after the last work call (_IS_WORK_CALL) that are kept: the latest slices. Reason: at
+# the end of the program, the time after the last work is subtracted from the sums.
 _MOST_SLICES = 64
 
 

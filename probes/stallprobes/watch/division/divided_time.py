@@ -11,22 +11,25 @@ from collections.abc import Iterable
 from stallprobes.watch.division.instants import NO_SPANS, Spans, united
 from stallprobes.watch.intervals import int64s
 
-# Largest number of calls and GPU operations in a second, of all processes together, at which all time is divided into
-# parts. This many take up to a tenth of a core (bench_division.py). With more, only a share of the time is divided.
+# Largest number of calls and GPU operations a second, in all processes, at which all time is divided into parts. With
+# more calls and operations, only a share of the time is divided. Reason: the division of this number takes up to a
+# tenth of a core (bench_division.py).
 MOST_EVENTS = 100_000
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# If a second has more events (calls and GPU operations) than MOST_EVENTS, only a share of the time is divided:
-# (MOST_EVENTS / events) ** _POWER. The exponent is above 1, since reading and choosing events take time as well.
+# Exponent of the share of the time that is divided in a second with more than MOST_EVENTS events. The share is
+# (MOST_EVENTS / events) ** _POWER; events are calls and GPU operations. Reason for an exponent above 1: reading and
+# choosing events take time as well.
 _POWER = 5 / 3
-# If only a share of the time is divided, this share is one part of each slice of time. From slice to slice, the
-# beginning of this part moves by the golden ratio of its possible range (modulo the range). Thus the part does not
-# always fall on the same phase of a periodic program.
+# Step by which the divided part moves from slice to slice, as a share of its possible range (modulo the range). The
+# step is used if only a part of each slice of time is divided. Reason for the golden ratio: the part does not always
+# fall on the same phase of a periodic program.
 _GOLDEN_RATIO = 0.6180339887498949
-# If processes are compared, the same part of each period is divided in all of them. PERIOD_NS: length (ns) of the
-# period. LEAST_COMPARED: smallest share of the period that is divided. It is this large so that most collectives lie in
-# the same part as the collective before them.
-PERIOD_NS, LEAST_COMPARED = 4_000_000_000, 1 / 8
+# Length (ns) of a period, of which the same part is divided in all processes that are compared.
+PERIOD_NS = 4_000_000_000
+# Smallest share of a period (PERIOD_NS) that is divided if processes are compared. Reason: most collectives then lie in
+# the same divided part as the collective before.
+LEAST_COMPARED = 1 / 8
 
 
 def most_of_each(rates: Iterable[float], most: float) -> float:

@@ -75,40 +75,43 @@ from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 
-# Longest time (ns) from the end of work until its record is in the file: CUPTI's buffers are flushed ten times a
-# second.
+# Longest time (ns) from the end of GPU work until the record of the work is in the file. Time is divided only at this
+# age, when all records are known. Reason: CUPTI's buffers are flushed ten times a second.
 LAG_NS = 1_000_000_000
-# Longest time (ns) from an event of a program's start-up until its record is read: a flush of CUPTI's buffers, then a
-# reading of the file.
+# Longest time (ns) from an event of a program's start-up until the record of the event is read. The time contains a
+# flush of CUPTI's buffers and a reading of the file.
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns) that is divided into parts at once, except for the last slice of a process.
 LEAST_SLICE_NS = 900_000_000
-# A gap between GPU operations of a sequence (threads that call by turns) is divided into parts once the operation after
-# the gap has a record. A gap that is longer than this (ns) is divided before this operation has a record.
+# Longest gap (ns) between GPU operations whose division waits for the record of the operation after the gap. A longer
+# gap is divided at once. Reason: an operation that still runs may end the gap, and has no record yet.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# Calls and work of other threads explain gaps between a sequence's GPU operations. While a gap is not divided yet,
-# calls and work up to this age (ns) are kept.
+# Largest age (ns) of calls and GPU work that are kept while a gap between a sequence's GPU operations is undivided.
+# Older calls and work of other threads are dropped. Reason: recent calls and work of other threads explain the gap.
 KEPT_NS = 1_000_000_000
-# A call that may create a context counts as having created one if it takes at least this long (ns).
+# Shortest duration (ns) at which a call that may create a context counts as having created a context. A shorter call
+# found an existing context.
 _CREATES_NS = 1_000_000
-# Time-slices of other processes on the GPU are ignored if there are fewer context switches than this number.
+# Number of context switches of a GPU below which other processes' time-slices on the GPU are negligible. With more
+# switches, the times of the switches must be known on the host's clock. Without these times, the report says that use
+# of the GPU by others is not known.
 _FEW_SWITCHES = 64
-# Largest number of sequences (threads that call by turns, on one GPU) that are kept, those with the most calls.
+# Largest number of sequences (threads that call by turns, on one GPU) that are kept: the sequences with the most calls.
 MOST_SEQUENCES = 64
-# Largest number of threads outside a sequence that each have a sum of their own: the time for which the sequence waits
-# while the thread's GPU work runs.
+# Largest number of threads outside a sequence that each have a sum of their own. The sum is the time for which the
+# sequence waits while the thread's GPU work runs.
 _MOST_OTHERS = 64
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
 # Kinds of losses that mean that calls are missing in the log of all calls.
 _CALL_LOSSES = (LossKind.NO_BLOCK,)
-# Longest time (ns) from the return of a call to the start of its work on an idle GPU. It is used for a process that ran
-# before its recording began. If the first recorded work starts later, it was queued behind work without a record. The
-# time of the process then counts as recorded only from the start of the first recorded work on.
+# Longest time (ns) from the return of a call to the start of the call's work on an idle GPU. If the first recorded work
+# of a process starts later, the work was queued behind work without a record. The process's time before this start then
+# counts as not recorded, if the process ran before its recording.
 _QUEUED_NS = 100_000
-# Sequences (threads that call by turns) are listed by number of calls, but a sequence is listed before an earlier one
-# only if it has more than this many times as many calls. Otherwise the threads of a server would change places with
-# every reading.
+# Factor between the numbers of calls of two sequences above which the sequence with more calls is listed first. Up to
+# this factor, the sequence that began first is listed first. Reason: the threads of a server would otherwise change
+# places with every reading.
 _DISPLACING_FACTOR = 1.25
 
 

@@ -20,39 +20,38 @@ from stallprobes.watch.intervals import Int64s
 Gains = Mapping[Bound, float]
 # Column of the time in which the GPU only copies, without kernels.
 _COPIES = NUMBERS[Part.COPIES]
-# Columns of all time in copies: without kernels, and beside kernels.
+# Columns of all time in copies: while the GPU only copies, and while kernels run at the same time.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# Share of the time from which on the host counts as always busy (it never waits for the GPU), or the GPU (it never
-# waits for the host). All time of the busy side in a cause then counts for the cause's gain (time that the program
-# would save without the cause): of the host in sleeps and allocations, of the GPU in copies. Below this share, mainly
-# the time counts in which the other side has nothing to do meanwhile.
+# Smallest share of the time at which the host, or the GPU, counts as always busy. A cause's gain (time saved without
+# the cause) then includes all host time in sleeps and allocations, or all GPU time in copies. Reason: below this share,
+# the program saves mainly time in which the other side is idle.
 _NEVER_WAITS = 0.95
-# A gain is computed in two ways: from the sums of all bins of time, and as the mean of the gains of the bins. A
-# difference of at most this share of the time is scatter, and the gain from the sums is used. A larger difference shows
-# that the program has phases, and the mean is used.
+# Largest difference (share of the time) between two values of a gain that counts as scatter. The first value comes from
+# the sums of all bins of time. The second value, the mean of the gains of the bins, replaces the first value if a
+# larger difference shows phases.
 _MOST_SCATTER = 0.05
-# If frees that wait for the GPU take at least this share of the time, other waits gain at most SAVED_WAITS: without the
-# other waits, the frees would wait longer instead.
+# Smallest share of the time in frees that wait for the GPU at which other waits gain at most SAVED_WAITS. Reason:
+# without the other waits, the frees would wait longer. With this share of late frees (LATE_FREES), waits gain at most
+# the time that exceeds LONGER.
 _LEAST_FREES = 0.1
-# A child process counts as preparing the data of a sequence (threads that call by turns) if the child's time on a CPU
-# is at least this share of the time for which the sequence sleeps for data. Another thread counts as the cause of
-# sleep for a thread if its time on a CPU is at least this share of that sleep.
+# Smallest CPU time of a child process or another thread that explains a sequence's sleep, as a share of the sleep. A
+# child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
+# less CPU time cannot explain half of the sleep.
 _LEAST_BUSY = 0.5
-# Smallest share of the time that a sequence must sleep for three rules. First rule: a child process counts as preparing
-# data only if the sequence sleeps this long for data from outside the process, or for data that another thread hands
-# over. Second rule: the price of waits for the GPU may be 0 if the sequence sleeps this long in all for data from
-# outside, for another thread and for the interpreter lock. Third rule: the price may be higher if the sequence sleeps
-# this long for another thread, since this sleep could be shorter without the waits.
+# Smallest share of the time in which a sequence (threads that call by turns) sleeps, as a condition of three rules.
+# Sleep for data, from outside the process or from another thread: a child process can count as preparing the data.
+# Sleep for outside data, other threads and the interpreter lock together: the price of waits for the GPU can be 0.
+# Sleep for another thread: the price can be higher, since this sleep could be shorter without the waits.
 LEAST_OUTSIDE = 0.02
-# A child process, or another thread, limits the program if it has a CPU for at least this share of the time, even if
-# the program rarely sleeps for it. Reason: without its other waits, the program would sleep longer for this process or
-# thread.
+# Smallest share of the time on a CPU at which a child process, or another thread, limits the program. The limit holds
+# even if the program rarely sleeps for the process or thread. Reason: without other waits, the program would sleep
+# longer for the process or thread.
 _KEPT_BUSY = 0.9
-# Largest share of the time in which a child process that prepares data has a CPU: it also waits until the program has
-# taken its data.
+# Largest share of the time on a CPU at which a child process can count as preparing data. Reason: a child process that
+# prepares data also waits until the program has taken the data.
 _ALWAYS_BUSY = 0.98
-# Smallest mean number of waits per bin of time. Bins with fewer waits are merged, since a bin must contain whole steps:
-# a step of the program has about one wait, and in a part of a step only the host or only the GPU may work.
+# Smallest mean number of waits in a bin of time. With fewer waits, bins are merged. Reason: a bin must contain whole
+# steps (about one wait each), since host and GPU may work by turns within a step.
 _LEAST_WAITS = 8
 
 

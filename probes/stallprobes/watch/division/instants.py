@@ -26,26 +26,28 @@ _NEVER = 2**62
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
 _PARTS = len(ORDER)
-# Columns of a sequence's sums after the columns of the parts (times in ns).
-# WAITING: the sequence waits for the GPU.
-# SUBMITS: it is inside calls that submit work.
-# QUEUE_FULL: it waits since calls that submit work find the launch queue full.
-# ALLOCATES: it is inside calls that allocate or free.
-# LATE_FREES: it is inside calls that allocate or free while the GPU works, and their thread waits next, or submits and
-# then waits.
-# FREE_WAITS: LATE_FREES, plus other frees while the GPU works.
-# COPYING: it is inside blocking copies that do not wait for earlier work.
+# Columns of a sequence's sums after the columns of the parts: times in ns.
+# WAITING: time in which the sequence waits for the GPU.
+# SUBMITS: time inside calls that submit work, except for time in WAITING.
+# QUEUE_FULL: part of WAITING in which calls that submit work find the launch queue full.
+# ALLOCATES: time inside calls that allocate or free.
+# LATE_FREES: time inside calls that allocate or free while the GPU works, if a wait of the thread follows soon
+# (MOST_BEHIND).
+# FREE_WAITS: LATE_FREES, plus time inside other frees while the GPU works.
+# COPYING: time inside blocking copies that do not wait for earlier work.
 # OWN_COPIES: part of COPYING in which the GPU only copies.
 # AWAITED_COPIES: part of WAITING in which the GPU only copies.
-# APART: the GPU only copies, and kernels could run beside the copies if the host did not wait.
-# BESIDE: the GPU copies beside kernels.
+# APART: time in which the GPU only copies, in streams without kernels. Kernels could run at the same time if the host
+# did not wait.
+# BESIDE: time in which the GPU runs copies and kernels at the same time.
 WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
     range(_PARTS, _PARTS + 11)
 )
-# Four more columns of the sums (times in ns). LEAST_GAPS: the shortest time that the GPU itself needs between
-# operations, in gaps that the host causes by late submissions. LONGER: for each group of waits the longer of host time
-# and GPU time, summed over the groups. SAVED_WAITS: time that the sequence would save without waits, if its frees still
-# wait for the GPU. SAVED_FREES: time that it would save without calls that allocate or free, if its waits remain.
+# Four more columns of the sums: times in ns.
+# LEAST_GAPS: time that the GPU itself needs between operations, in gaps that the host causes by late submissions.
+# LONGER: the longer of host time and GPU time in each group of waits, summed over the groups.
+# SAVED_WAITS: time that the sequence would save without waits, if its frees still waited for the GPU.
+# SAVED_FREES: time that the sequence would save without calls that allocate or free, if its waits remained.
 LEAST_GAPS, LONGER, SAVED_WAITS, SAVED_FREES = range(_PARTS + 11, _PARTS + 15)
 # Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,
 # and the four from LEAST_GAPS to SAVED_FREES.
@@ -77,12 +79,13 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
-# A call that frees memory is a late free (LATE_FREES) if launches and then a wait follow soon. This is the largest time
-# from the end of the call to the begin of the wait, as a share of the call's duration.
+# Largest time from a call that allocates or frees to the next wait, as a share of the call's duration. With launches in
+# this time, the call is a late free (LATE_FREES) below the limit. Without launches, the limit is the call's whole
+# duration. Reason: without the call, the thread would work before the wait while the GPU works.
 MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
-# Whether a call of each CallKind allocates or frees, by the kind's number; the last one is for the time without a call.
+# Flags by number of CallKind: a call of this kind allocates or frees. The last flag is for the time without a call.
 ALLOCATES_BY_KIND = np.array(
     [kind in (CallKind.ALLOCATES, CallKind.FREES, CallKind.HOST_MEMORY) for kind in CallKind] + [False]
 )

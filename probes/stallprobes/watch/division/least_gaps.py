@@ -13,16 +13,19 @@ import numpy as np
 from stallprobes.watch.division.instants import SequenceTimes
 from stallprobes.watch.intervals import NONE, Int64s
 
-# The least gap is the shortest time that the GPU itself needs between two kernels. A computed least gap is accepted up
-# to this value (ns). On H200s with records, the GPU needed 1.1 to 1.3 us between two kernels; a much larger gap has
-# another cause.
+# Largest accepted value (ns) of the least gap, which is the shortest time that the GPU itself needs between two
+# kernels. A larger value is ignored, since the gap then has another cause. On H200s with records, the GPU needed 1.1 to
+# 1.3 us between two kernels.
 _MOST_ACCEPTED_NS = 2_000
-# The least gap of a slice of time is a percentile of its gaps. _PERCENTILE: the percentile. _LEAST_SEEN: smallest
-# number of gaps that the slice must have. _MOST_SEEN: largest number of gaps that are used; from more gaps, an even
-# selection is used.
-_PERCENTILE, _LEAST_SEEN, _MOST_SEEN = 1, 64, 4096
-# A time between two operations counts as a gap only if it is longer than this (ns). Shorter times occur within graphs
-# and between overlapping kernels, where the next operation was submitted in time.
+# Percentile of the gaps in a slice of time that is the least gap of the slice.
+_PERCENTILE = 1
+# Smallest number of gaps in a slice of time from which the least gap is computed.
+_LEAST_SEEN = 64
+# Largest number of gaps in a slice of time from which the least gap is computed. From more gaps, an even selection is
+# used.
+_MOST_SEEN = 4096
+# Time (ns) between two operations above which the time counts as a gap. Shorter times occur within graphs and between
+# overlapping kernels, where the next operation was submitted in time.
 _NO_GAP_NS = 200
 
 

@@ -22,38 +22,50 @@ from stallprobes.watch.division.instants import Spans, ThreadCalls
 from stallprobes.watch.division.pending import column
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 
-# A wait for the GPU outside calls has no function. OUTSIDE and OUTSIDE_NAME stand for the number and the name of its
-# function.
-OUTSIDE, OUTSIDE_NAME = -2, "code outside calls"
-# A gap between two calls of a thread can be a wait if GPU work still runs for some time at the beginning of the gap.
-# _LEAST_GAP_NS: shortest gap (ns). After a call by which the GPU wakes a thread (_WAKES), a gap of _LEAST_WORK_NS is
-# long enough. _LEAST_WORK_NS: shortest time (ns) of GPU work in the gap.
-_LEAST_GAP_NS, _LEAST_WORK_NS = 100_000, 20_000
-# Error (ns) of the clocks of the records. GPU work counts as ended in a gap between calls if it ends at most this long
-# after the end of the gap. The square of the error is added to the variance of the time after the work. Durations of
-# the work that vary by less than the error do not show that the host computes.
+# Number in place of a function's number, for a wait for the GPU outside calls.
+OUTSIDE = -2
+# Name in place of a function's name, for a wait for the GPU outside calls.
+OUTSIDE_NAME = "code outside calls"
+# Shortest gap (ns) between two calls of a thread that can be a wait for the GPU. After a call by which the GPU wakes a
+# thread (_WAKES), the limit is _LEAST_WORK_NS.
+_LEAST_GAP_NS = 100_000
+# Shortest GPU work (ns) at the beginning of a gap between calls with which the gap can be a wait. Also the shortest gap
+# after a call in _WAKES that can be a wait.
+_LEAST_WORK_NS = 20_000
+# Error (ns) of the clocks of the records. GPU work counts as ended in a gap between calls if the work ends at most this
+# long after the gap. The square of the error is added to the variance of the time after the work. Work whose duration
+# varies by less than the error cannot show that the host computes.
 _CLOCK_ERROR_NS = 5_000
-# Gaps between calls of the same two functions are judged together. _LEAST_GAPS: smallest number of gaps from which they
-# are judged. _LEAST_ENDED: smallest share of the gaps in which the GPU's work must end for the gaps to be waits.
-_LEAST_GAPS, _LEAST_ENDED = 20, 0.95
-# The slope is the change of the time from the end of the GPU's work to the next call, per change of the work's
-# duration. It is 0 if the thread waits for the work, and -1 if the host computes all the time. It is above 0 if inputs
-# with longer GPU work also take the host longer. Gaps are waits if two limits hold. The slope minus _DEVIATIONS times
-# its standard error must be above _LEAST_SLOPE. The slope plus its standard error must be below _MOST_SLOPE.
-# _LEAST_SCATTER (ms²) is added to the variance of the work's duration, since this variance may be 0.
-_LEAST_SLOPE, _MOST_SLOPE, _DEVIATIONS, _LEAST_SCATTER = -0.75, 0.35, 3.0, 1e-9
-# The host computes in the gaps if the slope (see _LEAST_SLOPE) plus two standard errors is below this limit. The test
-# is used only if the duration of the work varies by more than the error of the clocks, since this error makes every
-# slope smaller.
+# Smallest number of gaps between calls of the same two functions at which the gaps can be waits.
+_LEAST_GAPS = 20
+# Smallest share of the gaps between the same two functions in which GPU work must end for the gaps to be waits.
+_LEAST_ENDED = 0.95
+# Lower limit of the slope for waits: the slope minus _DEVIATIONS standard errors must be above this limit. The slope is
+# the change of the time from the work's end to the next call, per change of the work's duration. The slope is 0 if the
+# thread waits for the work, and -1 if the host computes all the time.
+_LEAST_SLOPE = -0.75
+# Upper limit of the slope (see _LEAST_SLOPE) for waits: the slope plus one standard error must be below this limit. The
+# slope is above 0 if inputs with longer GPU work also take the host longer.
+_MOST_SLOPE = 0.35
+# Number of standard errors that are subtracted from the slope before the comparison with _LEAST_SLOPE. If the GPU wakes
+# the thread (_WAKES) and the thread sleeps, the standard errors are added.
+_DEVIATIONS = 3.0
+# Variance (ms²) that is added to the variance of the work's duration. Reason: the slope is a quotient with this
+# variance, which may be 0.
+_LEAST_SCATTER = 1e-9
+# Limit for the slope (see _LEAST_SLOPE) plus two standard errors, below which the host computes in the gaps. The test
+# is used only if the duration of the work varies by more than _CLOCK_ERROR_NS. Reason: the error of the clocks makes
+# every slope smaller.
 _COMPUTING_SLOPE = -0.5
-# Gaps are not waits if the GPU's work in them takes more than this many times as long as the thread was awake outside
-# calls. Reason: a thread that sleeps for another reason does not poll for the GPU. If the GPU wakes the thread
-# (_WAKES), this test is left out.
+# Largest GPU work in gaps that can be waits, as a multiple of the thread's time awake outside calls. The test is left
+# out if the GPU wakes the thread (_WAKES). Reason: a thread that sleeps for another reason does not poll for the GPU.
 _MOST_WORK_PER_AWAKE = 1.25
-# _WAKES: functions by which GPU work calls a function on the host, which may wake a thread. After such a call, a gap is
-# a wait if the thread sleeps outside calls for at least the share _LEAST_ASLEEP of the work's duration, unless the
-# slope (see _LEAST_SLOPE) shows that the host computes.
-_WAKES, _LEAST_ASLEEP = ("cuLaunchHostFunc", "cuStreamAddCallback"), 0.8
+# Functions by which GPU work calls a function on the host, which may wake a thread.
+_WAKES = ("cuLaunchHostFunc", "cuStreamAddCallback")
+# Smallest sleep outside calls, as a share of the work's duration, at which gaps after calls in _WAKES are waits. The
+# gaps are no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits of the
+# slope decide.
+_LEAST_ASLEEP = 0.8
 
 
 @dataclass

@@ -9,8 +9,9 @@ from enum import StrEnum
 class Part(StrEnum):
     """Part of a sequence's wall time on a GPU; each instant belongs to one part. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works; ``ranks`` takes ``RANK_WAIT`` out of communication. ``BETWEEN``, and
-    ``QUEUED`` and all parts after it, are parts of gaps. A gap ends with the next operation of the sequence on the GPU.
+    ``KERNELS`` to ``COPIES``: the GPU works. ``RANK_WAIT`` is a part of communication that ``ranks`` separates.
+    ``BETWEEN``, ``QUEUED`` and all parts after ``QUEUED`` are parts of gaps. A gap ends with the next operation of the
+    sequence on the GPU.
     """
 
     KERNELS = "kernels"
@@ -88,7 +89,7 @@ PARTS = {
 MEANINGS = " ".join(f"{part}: {traits.clause}." for part, traits in PARTS.items())
 # Parts of the time in which only kernels that communicate run.
 COMMUNICATION_PARTS = (Part.COMMUNICATION, Part.RANK_WAIT)
-# Parts of the time in which the GPU is occupied: a faster host would not end them sooner.
+# Parts of the time in which the GPU is occupied. A faster host would not shorten these parts.
 GPU_PARTS = (Part.KERNELS, *COMMUNICATION_PARTS, Part.COPIES, Part.BETWEEN)
 # Parts of the time that count together for the verdict "allocation-bound".
 ALLOCATION_PARTS = (Part.ALLOCATION, Part.FREE, Part.HOST_MEMORY)

@@ -19,17 +19,17 @@ from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Fla
 from stallprobes.watch.intervals import Int64s, coded, expanded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Largest number of calls that are kept to find the caller of GPU work by correlation number, since the records of the
-# work are read later than the calls. Above this number, the oldest calls are dropped.
+# Largest number of calls that are kept to find the caller of GPU work by correlation number. Above this number, the
+# oldest calls are dropped. Reason for the keeping: the records of the work are read later than the calls.
 MOST_SUBMITTED = 1 << 19
 # Mask of the thread id in a call's thread field: Linux has no larger ids.
 _THREAD_MASK = 0x7FFFFFFF
-# Largest number of overhead records without a correlation number that are assigned to calls by thread and time: each
-# needs a search. Further records get no call.
+# Largest number of overhead records without a correlation number that are assigned to calls by thread and time. Further
+# records are ignored. Reason: each assignment needs a search.
 _MOST_SEARCHED = 1000
-# Longest time (ns) by which the record of GPU work may start before the call that submitted the work. CUPTI converts
-# times from the GPU's clock with an error of microseconds. The limit is much larger, since it only has to tell apart
-# calls with equal correlation numbers (the numbers start again after 2**32 calls).
+# Longest time (ns) by which recorded GPU work may start before the call that submitted the work. Reason: CUPTI converts
+# times from the GPU's clock with an error of microseconds. The limit is much larger, since only calls with equal
+# correlation numbers, 2**32 calls apart, must be distinguished.
 _CLOCK_ERROR_NS = 1_000_000
 # Part of the name of a kernel that communicates with other GPUs: kernels of NCCL, NVSHMEM, MSCCL++, UCC and DeepEP, and
 # collectives of frameworks, such as vLLM's cross_device_reduce and PyTorch's one_shot_all_reduce. A reduction within a
@@ -43,23 +43,23 @@ _COMMUNICATION = re.compile(
 _WORK = sorted(int(kind) for kind in GPU_WORK)
 # Time (ns) that stands for "no work found".
 _LATEST_NS = np.iinfo(np.int64).max
-# The GPU work nearest to a given time is first searched within this distance (ns) of it. Most streams have work there,
-# and a search of all rows is slow.
+# Distance (ns) from a given time within which the nearest GPU work is searched first. Reason: most streams have work
+# within this distance, and a search of all rows is slow.
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
-# If a call waits for a place in the full launch queue for at least this share of its duration, the whole call counts as
-# waiting for the queue.
+# Smallest share of a call's duration in waits for the full launch queue at which the whole call counts as waiting. With
+# a smaller share, only the time of the wait counts as waiting.
 _LEAST_QUEUED = 0.9
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")
-# A thread waits for a handle by queries, but the result of each query is not known. This is the smallest number of
-# consecutive queries of the handle that count as a wait.
+# Smallest number of consecutive queries of a handle that count as a wait for the handle. Reason: the result of each
+# query is not known.
 _LEAST_POLLS = 3
-# Consecutive queries of a handle count as one wait if the time between two of them is shorter than this (ns).
+# Time (ns) between consecutive queries of a handle below which the queries count as one wait.
 _POLL_NS = 50_000
-# Two runs of queries of the same handle count as one wait if the time between them is shorter than this (ns). A thread
-# that loses its CPU makes no queries in this time.
+# Time (ns) between two runs of queries of the same handle below which the runs count as one wait. Reason: a thread that
+# loses its CPU makes no queries in this time.
 _INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts. ``holds`` is the driver's task on the host (HostTask) in a call
 # that may hold up calls of other threads.
@@ -71,8 +71,8 @@ CALL = np.dtype(
 )  # fmt: skip
 # Names of the arrays of a ThreadCalls, each with the field of CALL from which the array is taken.
 _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions": "function"}
-# Largest number of blocks of a kernel of few blocks, which leaves most of a GPU unused. Each block runs on one
-# multiprocessor; GPUs of data centers have 40 to 148 multiprocessors.
+# Largest number of blocks of a kernel that counts as a kernel of few blocks. A kernel of few blocks leaves most of a
+# GPU unused. Reason: each block runs on one multiprocessor, and GPUs of data centers have 40 to 148 multiprocessors.
 FEW_BLOCKS = 16
 # Row of a GPU operation. ``few`` is true for a kernel of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation
 # was known when its slice of time was divided. ``returned`` is the time (ns) when its call returned, and ``thread`` the

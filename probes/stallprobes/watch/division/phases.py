@@ -19,34 +19,40 @@ from stallprobes.watch.intervals import Int64s
 _Floats = NDArray[np.float64]
 # Numbers of something from each of some times (ns) to before the next one.
 Counts = Callable[[Int64s], Int64s]
-# Smallest number of a program's steps in a bin of time. Bins with fewer steps are merged, since in a part of a step
-# only the host or only the GPU may work. A phase has a mean step from _LEAST_STEPS * _LEAST_BINS steps on.
+# Smallest number of a program's steps in a bin of time. Bins with fewer steps are merged, since host and GPU may work
+# by turns within a step. A phase has a mean step from _LEAST_STEPS * _LEAST_BINS steps on.
 _LEAST_STEPS = 8
-# Largest number of phases of a sequence that are reported. If more are found, none are.
+# Largest number of phases of a sequence that are reported. If there are more phases, no phase is reported.
 _MOST_PHASES = 6
-# Smallest number of bins in a phase. Phases, and growth of the steps, are searched from twice this number on; the first
-# and the last step of a growth are means of this many bins.
+# Smallest number of bins in a phase. Phases, and growth of the steps, are searched from twice this number of bins on.
+# The first and the last step of a growth are means of this number of bins.
 _LEAST_BINS = 5
-# Largest number of bins that are compared; if there are more, neighbours are merged. The search for phases takes time
-# proportional to the square of the number.
+# Largest number of bins that are compared for the search for phases. With more bins, neighbouring bins are merged.
+# Reason: the search takes time proportional to the square of the number of bins.
 _MOST_BINS = 512
-# Limits for a difference between two phases. _LEAST_SHARE: smallest difference in the share of a part of the time.
-# _LEAST_FACTOR: smallest factor between the times of a step. _DEVIATIONS: smallest difference in standard errors. Steps
-# grow if their time changes by at least the factor _LEAST_FACTOR, and by at least _DEVIATIONS times their standard
-# deviation from a straight line.
-_LEAST_SHARE, _LEAST_FACTOR, _DEVIATIONS = 0.15, 1.3, 4.0
-# Smallest standard error of the mean of a share: the error of the clocks of records and calls.
+# Smallest difference between two phases in the share of a part of the time.
+_LEAST_SHARE = 0.15
+# Smallest factor between the times of a step in two phases. Also the smallest factor by which the time of a step must
+# change for a growth of the steps.
+_LEAST_FACTOR = 1.3
+# Smallest difference between two phases, in standard errors. Also the smallest change of the time of a step for a
+# growth, in standard deviations from a straight line.
+_DEVIATIONS = 4.0
+# Smallest standard error of the mean of a share. Reason: the clocks of records and calls have errors.
 _LEAST_ERROR = 0.01
-# A further segment of bins must reduce the sum of squared differences from the segment means by at least the larger of
-# two penalties. The first penalty is _LEAST_GAIN: the reduction if 2 * _LEAST_BINS bins are divided into two equal
-# segments, and the segments differ by _LEAST_SHARE in the shares of two parts of the time. The second penalty is
-# _PENALTY, times the variance between neighbours, times the binary logarithm of the number of bins.
-_LEAST_GAIN, _PENALTY = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2, 3.0
+# Smallest reduction of the sum of squared differences from the segment means at which bins get a further segment. The
+# value is the reduction if 2 * _LEAST_BINS bins are divided into two equal segments. These two segments differ by
+# _LEAST_SHARE in the shares of two parts of the time.
+_LEAST_GAIN = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2
+# Factor of a second limit for a further segment. The second limit is _PENALTY, times the variance between neighbours,
+# times the binary logarithm of the number of bins. The larger of _LEAST_GAIN and the second limit holds.
+_PENALTY = 3.0
 # Median of the squared difference between two values of the same normal distribution, divided by the variance of the
-# values. It turns the median of squared differences between neighbours into their variance.
+# values. The median of squared differences between neighbours, divided by this number, is the variance of the
+# neighbours.
 _MEDIAN_SQUARE = 0.91
-# Values that grow steadily have no phases. The values grow steadily if the sum of squares that remains with a straight
-# line is at most this many times the sum of squares that remains with the means of the segments.
+# Largest ratio of two sums of squares at which values grow steadily, and therefore have no phases. The first sum has
+# the distances of the values from a straight line. The second sum has the distances from the means of the segments.
 _MOST_OF_LINE = 1.5
 # Columns of the sums by which bins are compared, as shares of the bin's time. The columns are each part of the time
 # (except the end), and the time in which the host waits for the GPU.

@@ -12,7 +12,7 @@ from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Shortest time (ns) without the GPU's engine that counts for a context as a time-slice of another context. A shorter
-# one is within the error of the clocks.
+# time is within the error of the clocks.
 LEAST_AWAY_NS = 20_000
 
 

@@ -13,52 +13,57 @@ from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Boun
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.reading.call_stack import StackFrame
 
-# Smallest share of the time of a sequence (threads that call by turns) that one cause, such as allocation, a lock, a
-# full launch queue or waits, must cost for a verdict that names this cause. Also the smallest share of GPU work for a
-# sentence on small kernels.
+# Smallest share of a sequence's time (threads that call by turns) that a cause must cost for the cause's verdict.
+# Causes are, for example, allocation, a lock, a full launch queue, or waits. The value is also the smallest share of
+# GPU work for a sentence on small kernels.
 CAUSE_LIMIT = 0.15
-# Smallest shares of the time of a sequence (threads that call by turns) for two verdicts. GPU_LIMIT: share of GPU work
-# without communication, for "GPU-bound". COMMUNICATION_LIMIT: share of communication, for "communication-bound".
-GPU_LIMIT, COMMUNICATION_LIMIT = 0.9, 0.3
-# Smallest share of the time of a sequence (threads that call by turns) for two verdicts. For "idle", it is the share of
-# time in which the sequence sleeps for data from outside the process. For "asleep", it is the share of time in which
-# the GPU waits for the host and the host sleeps. Both verdicts come before "wait-bound".
+# Smallest share of GPU work without communication in a sequence's time for the verdict "GPU-bound".
+GPU_LIMIT = 0.9
+# Smallest share of communication in a sequence's time for the verdict "communication-bound".
+COMMUNICATION_LIMIT = 0.3
+# Smallest share of a sequence's time for the verdicts "idle" and "asleep", which come before "wait-bound". The share
+# for "idle" is the time in which the sequence sleeps for data from outside the process. The share for "asleep" is the
+# time in which the GPU waits for the host and the host sleeps.
 ASLEEP_LIMIT = 0.5
 # Distance (share of the time) from the limit of a verdict that counts as close. A verdict that misses its limit by at
-# most this distance is named as a second verdict. If the first verdict exceeds its limit by less than this distance,
-# the verdict that would hold without the first verdict can be the second verdict.
+# most this distance can be the second verdict. If the first verdict exceeds its limit by less, the verdict that would
+# hold without the first can be the second verdict.
 CLOSE = 0.05
-# Largest share of a sequence's time that may be unknown: unknown parts, and GPU work whose record was read too late to
-# be counted. With a larger share, the verdict is "unknown".
+# Largest share of a sequence's time that may be unknown. Unknown time is in unknown parts, or in GPU work whose record
+# was read too late. With a larger share, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
-# Widest 95 % interval of two shares of time that still allows a verdict: the share in which the GPU worked, and the
-# share in which the host did not wait. A wider interval comes from few windows with records. The verdict is then
-# "unknown", unless the lower end of the GPU's interval is at least GPU_LIMIT, or that of the host's _CERTAIN_HOST. The
-# report also states how long to watch for an interval of this width.
-_WIDEST, _CERTAIN_HOST = 0.4, 0.8
-# An interval of at least this width says nothing, since it reaches from about 0 to about 1.
+# Largest width of the 95 % intervals of GPU work and of the host's time without waits at which a verdict is given. A
+# wider interval comes from few windows with records, and gives "unknown" unless GPU_LIMIT or _CERTAIN_HOST decides. The
+# report states how long to watch for an interval of this width.
+_WIDEST = 0.4
+# Smallest lower end of the interval of the host's time without waits (share) that allows a verdict with wide intervals.
+# The share of GPU work must also be below GPU_LIMIT. Reason: a busy host decides the verdict, whatever the exact share
+# of GPU work.
+_CERTAIN_HOST = 0.8
+# Smallest width of an interval of a share that says nothing, since the interval reaches from about 0 to about 1. With
+# an interval of this width, the report does not state how long to watch.
 _UNLIMITED = 0.95
-# Smallest share of the time that a sequence waits for the work of another thread at which the thread is named.
+# Smallest share of a sequence's time in waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
-# Smallest share of kernels of few blocks (see FEW_BLOCKS) in the time of all kernels at which kernels of different
-# streams count as able to run at the same time, and at which the remedy is larger kernels.
+# Smallest share of kernels of few blocks (see FEW_BLOCKS) in the time of all kernels for two conclusions. The
+# conclusions are that kernels of different streams could run at the same time, and that larger kernels are the remedy.
 LEAST_FEW = 0.8
-# Error of the price of waiting (share of the time), in addition to the errors of the figures that it is computed from.
-# Programs that were run or replayed without their waits gained 0 to 3 percentage points more or less than the price
-# (random programs, H200).
+# Error (share of the time) of the price of waiting, in addition to the errors of the figures behind the price.
+# Measured: without their waits, random programs gained 0 to 3 percentage points more or less than the price (H200). The
+# programs were run or replayed without their waits.
 PRICE_ERROR = 0.02
-# Causes that are compared by their gains (the time that the program would save without them): if the first verdict
-# that holds is one of these, the one with the largest gain replaces it.
+# Verdicts that are compared by their gains (the time that the program would save without the cause). If the first
+# verdict that holds is in this list, the verdict with the largest gain replaces the first verdict.
 _COMPARED = (
     Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD,
     Bound.STREAMS, Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
-# Verdicts that state what a sequence sleeps for, or that it lacks CPUs. After one of these, "asleep" is no second
-# verdict, since it adds nothing.
+# Verdicts that state what a sequence sleeps for, or that the sequence lacks CPUs. After one of these verdicts, "asleep"
+# is no second verdict, since "asleep" adds nothing.
 _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.CPUS)
-# Verdicts that a sequence can get because "wait-bound" (Bound.WAIT) does not hold. Bound.GPU and Bound.ASLEEP also have
-# rules that come before "wait-bound".
+# Verdicts that "wait-bound" (Bound.WAIT) would replace if waits had a larger gain. Reason: a sequence gets one of these
+# verdicts if "wait-bound" does not hold. Bound.GPU and Bound.ASLEEP also have rules that come before "wait-bound".
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.

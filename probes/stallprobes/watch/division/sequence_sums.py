@@ -62,10 +62,11 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Errors (ns) of the times of host and GPU. _CLOCKS_NS: error for each call with work, since the clocks of host and GPU
-# differ. _RECORDING_NS: error for each GPU operation. It replaces _CLOCKS_NS if work was recorded for only a part of
-# the time and the cost of recording is not known.
-_CLOCKS_NS, _RECORDING_NS = 500, 2_000
+# Error (ns) of the time of host and GPU for each call with work. Reason: the clocks of host and GPU differ.
+_CLOCKS_NS = 500
+# Error (ns) of the time of host and GPU for each GPU operation. This error replaces _CLOCKS_NS if work was recorded for
+# a part of the time at an unknown cost.
+_RECORDING_NS = 2_000
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
 # How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.

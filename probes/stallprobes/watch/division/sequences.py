@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from stallprobes.watch.division.instants import CoveredTime, Spans
 
-# Two threads call by turns, and are one sequence, if the overlap of their calls is at most this share of the less busy
-# thread's time inside calls. They stay one sequence until the overlap exceeds twice this share.
+# Largest overlap of two threads' calls in one sequence, as a share of the less busy thread's time in calls. The threads
+# of a sequence call by turns. Threads of one sequence are separated only if the overlap exceeds twice this share.
 MOST_OVERLAP = 0.05
-# Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last ones that
-# made calls.
+# Largest number of threads whose calls are compared to find sequences (threads that call by turns): the last threads
+# that made calls.
 MOST_THREADS = 64
-# To save time, only some slices of time are searched for threads that call by turns: the first _FIRST_SLICES slices,
-# then one slice in _EVERY, and each slice with a new thread.
-_FIRST_SLICES, _EVERY = 8, 8
+# Number of slices of time at the beginning that are all searched for threads that call by turns.
+_FIRST_SLICES = 8
+# Number of slices of time, after the first slices, of which one slice is searched for threads that call by turns.
+# Slices with a new thread are searched as well. Reason: each search takes time.
+_EVERY = 8
 
 
 class SequenceBook:

@@ -23,14 +23,15 @@ from stallprobes.watch.division.instants import (
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import NONE, Int64s, count_until
 
-# Number of waits in a group. A step has about one wait, and programs rarely run more than this many steps ahead of the
-# GPU.
+# Number of waits in a group of calls, for which the time of host and GPU is compared. Reason: a step has about one
+# wait, and programs rarely run more than this number of steps ahead of the GPU.
 _WAITS_OF_GROUP = 8
 # Flags by number of CallKind: a call of this kind waits for the GPU.
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
-# Flags by number of CallKind: a call of this kind frees memory, and waits for all work of the GPU before.
+# Flags by number of CallKind: a call of this kind frees memory, and waits for all earlier work of the GPU.
 _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
-# Smallest number of groups in a slice of time for a replay: the first and the last group are cut.
+# Smallest number of waits, or of frees, in a slice of time for a replay of the groups of calls in between. Reason: the
+# slice cuts off the first and the last group.
 _LEAST_GROUPS = 4
 # Flags by number of the part of the time: the GPU has work in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])

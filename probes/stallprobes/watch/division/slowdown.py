@@ -26,36 +26,47 @@ from stallprobes.watch.reading.record_windows import NEVER
 
 # Keys of sums for windows with records and without.
 _ON, _OFF = True, False
-# A function's call durations with records are compared with those without records. _LEAST_CALLS: smallest number of
-# calls that is needed with records, and also without. _MOST_CALLS: largest number of durations that are kept from the
-# calls of one reading in one window.
-_LEAST_CALLS, _MOST_CALLS = 30, 256
-# Largest numbers that are kept. _KEPT_WINDOWS: lists of call durations of a function, one list for the calls of one
-# reading in one window. _MOST_KEPT: calls whose window has not ended. _MOST_KEYS: pairs of thread and function.
-_KEPT_WINDOWS, _MOST_KEPT, _MOST_KEYS = 64, 500_000, 4096
-# In windows without records, the library may follow (write to the log) only a part of frequent calls. A function's
-# calls count as followed in these windows if their rate there is at least this share of their rate with records.
+# Smallest number of a function's calls with records, and also without records, for a comparison of the calls'
+# durations. With fewer calls, records count as adding no time to the function.
+_LEAST_CALLS = 30
+# Largest number of call durations of a function that are kept from one reading in one window. From more calls, an even
+# selection is kept.
+_MOST_CALLS = 256
+# Largest number of lists of call durations that are kept of a function: the last lists. Each list has the calls of one
+# reading in one window.
+_KEPT_WINDOWS = 64
+# Largest number of calls that are kept while their window has not ended. With more calls, the oldest calls are dropped.
+_MOST_KEPT = 500_000
+# Largest number of pairs of thread and function that are counted. Calls of further pairs are ignored.
+_MOST_KEYS = 4096
+# Smallest rate of a function's logged calls without records, as a share of the rate with records, for followed calls.
+# Reason: in windows without records, the library may follow (write to the log) only a part of frequent calls.
 _LEAST_FOLLOWED = 0.5
 # Time (ns) that CUPTI itself takes for the two callbacks of a call.
 _DISPATCH_NS = 200
 # Largest time (ns) by which a record makes a call longer. Measured on an H200: 0.3 to 1.5 us for launches, and 4.6 us
 # for uploads of pinned memory. A larger difference comes from a full queue.
 _MOST_LONGER_NS = 5_000
-# Beginning of the names of the functions that launch graphs. _MOST_LONGER_NS does not limit their calls, since each
-# node has a record.
+# Beginning of the names of the functions that launch graphs. _MOST_LONGER_NS does not limit launches of graphs, since
+# each node of a graph has a record.
 _GRAPH_LAUNCH = "cuGraphLaunch"
-# Waits with and without records are compared under two conditions. _LEAST_WAITS: with records, waiting calls must
-# take at least this share of the time. _MOST_FACTOR: largest factor, up or down, between the share of time in which the
-# sequence waits and the share of time inside waiting calls.
-_LEAST_WAITS, _MOST_FACTOR = 0.02, 1.5
-# _MOST_SLOWER: largest slowdown of a program, as a multiple of the time by which its calls are longer. It is above 1,
-# since records also lengthen the nodes of graphs and the gaps between them. _NODES_LONGER: largest share of the nodes'
-# and gaps' time by which records lengthen them (8.5 % of 2 us, H200).
-_MOST_SLOWER, _NODES_LONGER = 1.4, 0.085
-# As long as CUPTI is in a process, it lengthens each launch of a graph, with records and without. _PRESENT_NODE_NS:
-# smallest time (ns) that CUPTI adds for each node. Measured: 180 to 360 ns (graphs of 900 kernels, H200, CUPTI 13.5,
-# ten processes). _LEAST_LAUNCH_NS: duration (ns) of a launch without CUPTI.
-_PRESENT_NODE_NS, _LEAST_LAUNCH_NS = 180, 5_000
+# Smallest share of the time with records that waiting calls must take for a comparison of waits with and without
+# records.
+_LEAST_WAITS = 0.02
+# Largest factor, up or down, between a sequence's share of time in waits and the share of time inside waiting calls.
+# With a larger factor, waits with and without records are not compared.
+_MOST_FACTOR = 1.5
+# Largest slowdown of a program by records, as a multiple of the time that records add to the program's calls. Reason
+# for a limit above 1: records also lengthen the nodes of graphs and the gaps between the nodes.
+_MOST_SLOWER = 1.4
+# Largest share of their own time by which records lengthen graph nodes and the gaps between nodes. Measured: 8.5 % of 2
+# us (H200).
+_NODES_LONGER = 0.085
+# Smallest time (ns) that CUPTI, while in a process, adds to a graph launch for each node, with records and without.
+# Measured: 180 to 360 ns (graphs of 900 kernels, H200, CUPTI 13.5, ten processes).
+_PRESENT_NODE_NS = 180
+# Duration (ns) of a graph launch without CUPTI. Only time above this duration counts as added by CUPTI.
+_LEAST_LAUNCH_NS = 5_000
 # Largest share of the time of a bin that records can add.
 _MOST_OF_BIN = 0.9
 # Parts of the time in which the GPU does nothing while the host submits. The time that records add is subtracted from

@@ -10,18 +10,19 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# The steady state begins with this many consecutive seconds without an event of the start-up (loading of code, a new
-# context, a new kernel).
+# Number of consecutive seconds without an event of the start-up with which the steady state begins. Events of the
+# start-up are the loading of code, a new context and a new kernel.
 QUIET_SECONDS = 3
-# Number of seconds at the start of a program at each of which the steady state may begin, so that each of them has sums
-# of its own.
+# Number of seconds at the start of a program at each of which the steady state may begin. Each of these seconds has
+# sums of its own. Later seconds share sums (see _BEGINS).
 FIRST_SECONDS = 60
-# Seconds at which the steady state may begin: each second below FIRST_SECONDS, and few later ones, so that the sums
-# since each of these times take little memory. _MOST_SECONDS is the last of them.
+# Seconds at which the steady state may begin: each second below FIRST_SECONDS, and a few later seconds. Reason for few
+# later seconds: the sums since each of the seconds take memory.
 _BEGINS = np.array([*range(FIRST_SECONDS), 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1800], dtype=np.int64)
+# Last second at which the steady state may begin.
 _MOST_SECONDS = int(_BEGINS[-1])
-# Longest time (ns) that one call adds to the sums of the start-up: no call can take longer in the seconds that are
-# judged.
+# Longest time (ns) that one call adds to the sums of the start-up. Reason: no call can take longer within the seconds
+# that are judged.
 _LONGEST_NS = (_MOST_SECONDS + QUIET_SECONDS) * SECOND_NS
 
 

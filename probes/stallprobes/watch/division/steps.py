@@ -18,30 +18,30 @@ from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.intervals import NONE, Int64s, int64s
 from stallprobes.watch.reading.process import CallBatch, NamedRange
 
-# Smallest number of intervals (between calls of one kind, or between NVTX ranges of one name) from which it is
-# judged whether they are regular, as the steps of a program are.
+# Smallest number of intervals at which the regularity of the intervals is judged. An interval lies between calls of one
+# kind, or between NVTX ranges of one name. Regular intervals may be the steps of a program.
 LEAST_STEPS = 20
-# The steps of a call or NVTX range are the times from one such call or range to the next. The call or range is regular
-# if enough of its steps are near a reference step. To report a step, the reference is the median step. To count steps
-# in bins of time, it is the step before. NEAR: largest difference from the reference step, as a share of the reference
-# step. LEAST_NEAR: smallest share of the steps that must be near.
-NEAR, LEAST_NEAR = 0.25, 0.75
+# Largest difference of a near step from the reference step, as a share of the reference step. A step is the time from
+# one call or NVTX range to the next. The reference is the median step in reports, and the step before in counts of
+# steps in bins of time.
+NEAR = 0.25
+# Smallest share of steps near the reference step (see NEAR) at which a call or NVTX range is regular.
+LEAST_NEAR = 0.75
 # Shortest time (ns) of a program's step. A step is one round of the main loop, such as a training step. Shorter
 # intervals are parts of a step.
 LEAST_NS = 100_000
-# Smallest number of steps from which the slowest 1 % of them are known.
+# Smallest number of steps at which the duration of the slowest 1 % of the steps is known.
 _LEAST_OF_SLOW = 500
-# NVTX ranges of one name can be the program's steps only if the time inside them is at least this share of the longest
-# such time of any name.
+# Smallest time inside NVTX ranges of a name that can be steps, as a share of the longest time of any name.
 LEAST_INSIDE = 0.9
-# Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first ones
-# of the program.
+# Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first kinds
+# that the program makes.
 MOST_CALLS = 64
-# Number of buckets of durations in each octave: a bucket is 4 % wide.
+# Number of buckets of durations in each octave (factor of two): a bucket is 4 % wide.
 _IN_OCTAVE = 16
-# Number of all buckets of durations.
+# Number of all buckets of durations: 48 octaves, up to 2**48 ns.
 _BUCKETS = _IN_OCTAVE * 48
-# Kinds of calls that block until GPU work has ended; a step of the program often has one such call.
+# Kinds of calls that block until GPU work has ended. A step of the program often has one call of these kinds.
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
 

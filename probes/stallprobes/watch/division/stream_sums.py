@@ -13,10 +13,12 @@ from stallprobes.watch.division.pending import column
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.intervals import Int64s, distinct, int64s
 
-# A kernel waited for another stream under two conditions. _STARTS_NS: it starts at most this long (ns) after an
-# operation of the other stream has ended. _LEAST_HELD_NS: it starts at least this long (ns) after its own submission
-# and after the end of the work before it in its own stream.
-_STARTS_NS, _LEAST_HELD_NS = 10_000, 20_000
+# Longest time (ns) from an operation's end to the start of another stream's kernel that counts as waiting for the
+# operation.
+_STARTS_NS = 10_000
+# Shortest delay (ns) of a kernel's start that counts as a wait for another stream. The delay begins when the kernel is
+# submitted and the work before the kernel in its own stream has ended.
+_LEAST_HELD_NS = 20_000
 # Largest number of streams that have sums of their own. All other streams share one sum.
 _MOST_STREAMS = 64
 

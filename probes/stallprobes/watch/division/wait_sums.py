@@ -11,11 +11,12 @@ from stallprobes.watch.division.result import WaitShare
 from stallprobes.watch.division.wait_weights import WaitWeights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Largest number of functions that have sums of their own, the first ones that waited: programs use two or three.
+# Largest number of functions that have sums of their own: the functions that waited first. Reason: programs use two or
+# three functions that wait.
 MOST_FUNCTIONS = 8
 # Columns of the sums of each function that waited. _CALLS: number of its calls. _TIME: time (ns) inside its calls.
-# _WEIGHT: sum (ns) over its calls of the length of the gap in the GPU's work in which the call returned, at most the
-# call's duration. _COLUMNS: number of columns.
+# _WEIGHT: sum (ns) of the weights of its calls. A call's weight is the gap in the GPU's work in which the call
+# returned, at most the call's duration. _COLUMNS: number of columns.
 _CALLS, _TIME, _WEIGHT, _COLUMNS = range(4)
 
 

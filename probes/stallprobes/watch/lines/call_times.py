@@ -17,13 +17,13 @@ from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
 BETWEEN = -1
-# A thread counts as asleep between its calls if it was off the CPU for more than this share of the time between
-# them.
+# Largest share of the time between a thread's calls off the CPU at which the thread counts as awake. With a larger
+# share, the thread counts as asleep, and its time goes to threads that worked meanwhile.
 _MOST_ASLEEP = 0.5
 # No calls in flight: an empty map from threads to the begins (ns) of their calls.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})
-# Largest number of threads for which the end of the last call is kept (those whose last call ended latest). The same
-# limit holds for the threads whose last sample of CPU time is kept.
+# Largest number of threads for which the end of the last call is kept: the threads whose last call ended latest. The
+# same limit holds for the threads whose last sample of CPU time is kept.
 _MOST_THREADS = 1024
 
 

@@ -15,22 +15,26 @@ from stallprobes.watch.division.start_up import SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
-# A call that does not wait for the GPU is unusually long if it takes at least this many times the median of its
-# function in the same reading, and at least LIMITS.blocked_ns (ns).
+# Smallest duration of an unusually long call, as a multiple of the median of its function in the same reading. The call
+# must also take at least LIMITS.blocked_ns (ns), and must not wait for the GPU.
 _UNUSUAL_FACTOR = 10
-# Smallest number of calls of a function in a reading of the log with which a call of the function can count as long.
+# Smallest number of calls of a function in a reading of the log at which the calls can count as long. Reason: the
+# median of fewer calls is not reliable.
 _LEAST_CALLS = 20
-# Smallest share of a long call that a call of another thread must cover to count as holding it up.
+# Smallest share of a long call that a call of another thread must cover to hold up the long call.
 _LEAST_COVERED = 0.5
-# A function in one thread holds up calls of other threads under two conditions. _LEAST_HELD: smallest number of long
-# calls that its calls cover. _LEAST_RATIO: factor by which long calls must be more frequent among the calls that begin
-# during its calls than among all other calls.
-_LEAST_HELD, _LEAST_RATIO = 3, 10
-# Largest numbers of calls in a reading that are compared: the longest calls. _MOST_LONG: long calls. _MOST_HOLDING:
-# calls of other threads that may hold them up.
-_MOST_LONG, _MOST_HOLDING = 512, 2048
-# Largest number of functions (each in one thread) that have their own sums in each second because they may hold up
-# calls. It is also the largest number of pairs of such a function and a function in another thread that it holds up.
+# Smallest number of long calls of other threads that a function's calls must cover for the function to hold up calls.
+_LEAST_HELD = 3
+# Smallest ratio of two shares of long calls at which a function in one thread counts as holding up calls. The first
+# share is among the calls of other threads that begin during the function's calls. The second share is among all other
+# calls.
+_LEAST_RATIO = 10
+# Largest number of long calls in a reading that are compared with calls of other threads: the longest calls.
+_MOST_LONG = 512
+# Largest number of calls in a reading that are compared as possible causes of long calls: the longest calls.
+_MOST_HOLDING = 2048
+# Largest number of functions (each in one thread) with their own sums in each second as possible causes of long calls.
+# The limit also holds for pairs of a function that holds up calls and a held-up function in another thread.
 _MOST_PAIRS = 1024
 
 

@@ -22,29 +22,36 @@ from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
 
-# A sequence (threads that call by turns) keeps at most this many program lines: those with the highest cost.
+# Largest number of program lines that a sequence (threads that call by turns) keeps: the lines with the highest cost.
 MOST_LINES = 50
-# Standard deviations of the normal distribution for an interval of 95 %.
+# Half-width of a 95 % interval of the normal distribution, in standard deviations.
 _DEVIATIONS = 1.96
 # Columns of the time at a line. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other calls.
 # _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# For these verdicts, the lines of a sequence are ordered by their whole time instead of their cost. Reason: the GPU or
-# its other users limit the program, so host time costs nothing by itself; or the limit is not known.
+# Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: the GPU or
+# its other users limit the program (host time then costs nothing by itself), or the limit is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Samples without a place in the code are divided among the places of similar samples (same thread, function and kind of
-# call) if at least this many similar samples have a place.
+# Smallest number of similar samples with a place in the code that are needed to divide samples without a place. The
+# samples are divided among the places of the similar samples. Similar samples have the same thread, function and kind
+# of call.
 _LEAST_KNOWN = 10
-# A line keeps inner places (places in the functions that it calls). _MOST_INNER: largest number of kept places.
-# _LEAST_INNER: smallest share of the line's cost that a kept place has.
-_MOST_INNER, _LEAST_INNER = 3, 0.05
+# Largest number of inner places (places in the functions that a line calls) that a line keeps.
+_MOST_INNER = 3
+# Smallest share of a line's cost at which the line keeps an inner place.
+_LEAST_INNER = 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
-# Limits for a line that grows, by its shares of the time in the three thirds of a run. _LEAST_GROWN: smallest amount by
-# which the share in the last third exceeds the share in the first third. _EVENLY: smallest part of this growth that
-# must happen from the first to the second third, and also from the second to the last third. _LEAST_OTHERS: the time of
-# all other lines counts as at least this share. _LEAST_SAMPLES: smallest number of samples in each third.
-_LEAST_GROWN, _EVENLY, _LEAST_OTHERS, _LEAST_SAMPLES = 0.25, 0.2, 0.02, 50
+# Smallest growth of a growing line's share of the time, from the first to the last third of a run.
+_LEAST_GROWN = 0.25
+# Smallest part of a line's growth from the first to the second third of a run, and from the second to the last. Reason:
+# the growth of a line must be spread over the run.
+_EVENLY = 0.2
+# Smallest share of all other lines in the ratio of a line's time to the time of all other lines. A smaller share is
+# replaced by this limit. Reason: the ratio has no limit if the line takes all time.
+_LEAST_OTHERS = 0.02
+# Smallest number of samples in each third of a run at which growing lines are searched.
+_LEAST_SAMPLES = 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
 

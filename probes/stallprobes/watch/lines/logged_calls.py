@@ -21,11 +21,11 @@ from stallprobes.watch.reading.process import CallBatch
 
 # Kinds of calls that wait for the GPU's work: waits, copies that block, and frees.
 WAITING = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES))
-# Flags of the kinds of calls (CallKind) that wait, by the kind's number; the last one is for the time between calls,
-# whose number is -1.
+# Flags by number of CallKind: a call of this kind waits. The last flag is for the time between calls, whose number is
+# -1.
 _IS_WAITING = np.isin(np.arange(len(CallKind) + 1), WAITING)
-# Flags of the kinds of calls (CallKind) that end when work of the GPU has ended, by the kind's number; the last one is
-# for the time between calls.
+# Flags by number of CallKind: a call of this kind ends when work of the GPU has ended. The last flag is for the time
+# between calls.
 _ENDS_WORK = np.isin(np.arange(len(CallKind) + 1), (int(CallKind.WAITS), int(CallKind.COPIES)))
 
 

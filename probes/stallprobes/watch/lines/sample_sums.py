@@ -20,12 +20,12 @@ from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, 
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# The samples of each call stack are summed up by the function that another thread called last before the sample. These
-# functions show which calls give a library's own threads their work. _MOST_ENTERED: largest number of pairs (call stack
-# of a thread, function in another thread) that have a sum.
+# Largest number of pairs (call stack of a thread, function in another thread) that have a sum of samples. The function
+# is the last function that another thread called before the sample. The pairs show which calls give a library's own
+# threads their work.
 _MOST_ENTERED = 4096
 # Longest time (ns), and largest number of calls in thousandths, that a sample may stand for. A larger product of
-# sampled numbers is replaced by this value, since it may not fit into 64 bits.
+# sampled numbers is replaced by this value, since the product may not fit into 64 bits.
 _MOST_NS = 2.0**55
 
 

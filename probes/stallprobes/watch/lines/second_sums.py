@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from stallprobes.watch.division.start_up import FIRST_SECONDS, SECOND_NS, period_of
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
-# Largest number of keys (thread, stack, function and kind of call) by which samples are summed up. _MOST_OF_SECOND:
-# limit for each second of a program's first minute. _MOST_KEYS: limit for each later period. Above the limit, samples
-# with new keys are added without their stack. Above twice the limit, they are dropped.
-_MOST_OF_SECOND, _MOST_KEYS = 1024, 8192
-# Largest number of sequences (threads that call by turns) whose tail, the time after their last work, has sums of
-# its own. With more, the oldest tails are added to the sums of all other time.
+# Largest number of keys (thread, stack, function and kind of call) with sums in each second of a program's first
+# minute. Above this number, samples with new keys are added without their stack. Above twice this number, samples with
+# new keys are dropped.
+_MOST_OF_SECOND = 1024
+# Largest number of keys with sums in each period after the first minute. The effects are the same as for
+# _MOST_OF_SECOND.
+_MOST_KEYS = 8192
+# Largest number of sequences (threads that call by turns) whose tail has sums of its own. The tail is the time after a
+# sequence's last work. With more tails, the oldest tails are added to the sums of all other time.
 _MOST_TAILS = 256
-# Fields of a sample are combined in one number for sorting. In this number, the kind of call is a digit with this base.
-# The base is larger than the number of kinds (CallKind), since the digit also stands for the time between calls
-# (BETWEEN).
+# Base of the digit for the kind of call in a number that combines fields of a sample for sorting. The base is larger
+# than the number of kinds (CallKind), since the digit also stands for the time between calls (BETWEEN).
 _KIND_BASE = 16
 
 

@@ -11,7 +11,7 @@ from stallprobes.watch.lines.result import WaitPlace
 from stallprobes.watch.lines.second_sums import SampleKey
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 
-# Largest number of places of waits that are kept: those with the largest cost.
+# Largest number of places of waits that are kept: the places with the largest cost.
 MOST_WAITS = 20
 # Place of waits: the line, the inner place in the functions that it calls, and the waiting function.
 _PlaceKey = tuple[StackFrame | None, StackFrame | None, str]

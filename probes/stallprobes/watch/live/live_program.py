@@ -18,21 +18,26 @@ from stallprobes.watch.reading.source import WatchSource
 
 # Longest wait (s) at the end of watching for call stacks and code that are still being read from outside the processes.
 LOOK_S = 5.0
-# Period (ns) of the analyses: a person does not read findings faster. The figures change more often.
+# Shortest period (ns) of the analyses, which give new findings. Reason: a person does not read findings faster. Figures
+# on the screen change more often.
 ANALYZE_NS = 1_000_000_000
 # Largest share of the time that the analysis takes. After a long analysis, the next analysis comes later.
 _ANALYSIS_SHARE = 0.1
-# Longest pause after a reading of the processes' files, as a multiple of the CPU time that the reading took. With it,
-# the readings and the library's threads together take less than a tenth of a core. The pause is shorter if a ring of
-# records or calls fills up sooner.
+# Longest pause after a reading of the processes' files, as a multiple of the CPU time that the reading took. Reason:
+# the readings and the library's threads together then take less than a tenth of a core. The pause is shorter if a ring
+# of records or calls fills up sooner.
 _PAUSE_FACTOR = 11
-# The trace of a slow call begins before the call, by the call's duration within two limits (ns). _BEFORE_NS: smallest
-# time before the call. _LONGEST_BEFORE_NS: largest time before the call.
-_BEFORE_NS, _LONGEST_BEFORE_NS = 50_000_000, 1_000_000_000
-# The trace of a slow call ends after the call, by the call's duration within two limits (ns). _AFTER_NS: smallest time
-# after the call. _LONGEST_AFTER_NS: largest time after the call.
-_AFTER_NS, _LONGEST_AFTER_NS = 20_000_000, 200_000_000
-# Length (ns) of the trace that shows the present: it ends now.
+# Shortest time (ns) that the trace of a slow call shows before the call. Between this limit and _LONGEST_BEFORE_NS, the
+# time before the call is the call's duration.
+_BEFORE_NS = 50_000_000
+# Longest time (ns) that the trace of a slow call shows before the call.
+_LONGEST_BEFORE_NS = 1_000_000_000
+# Shortest time (ns) that the trace of a slow call shows after the call. Between this limit and _LONGEST_AFTER_NS, the
+# time after the call is the call's duration.
+_AFTER_NS = 20_000_000
+# Longest time (ns) that the trace of a slow call shows after the call.
+_LONGEST_AFTER_NS = 200_000_000
+# Length (ns) of the trace that shows the present: the trace ends now.
 PRESENT_NS = 2_000_000_000
 
 

@@ -25,9 +25,9 @@ from stallprobes.watch.live.trace_history import TriggeringCall
 
 # Longest time (ns) after a call's end in which its cause may change; a recording then has the final cause.
 CHANGES_NS = 10_000_000_000
-# A recorded moment keeps at most this many new or changed slow calls of each process: the last ones.
+# Largest number of new or changed slow calls of each process in a recorded moment (a line): the last calls.
 _MOST_CALLS_IN_LINE = 2000
-# Largest number of lines of the program's output in one line (a moment) of a recording: the last ones.
+# Largest number of lines of the program's output in one line (a moment) of a recording: the last lines of output.
 _MOST_OUTPUT_IN_LINE = 500
 # Largest number of characters that a recording keeps of a line of the program's output.
 _LONGEST_OUTPUT = 1000
@@ -35,7 +35,8 @@ _LONGEST_OUTPUT = 1000
 MOST_WORDS = 20_000
 # Shortest time (ns) between two traces of slow calls in a recording.
 TRACE_EVERY_NS = 10_000_000_000
-# Time (ns) from a slow call's end until its trace is recorded: the records that the trace shows have been read by then.
+# Time (ns) from a slow call's end until its trace is recorded. Reason: the records that the trace shows have been read
+# by then.
 _TRACE_AFTER_NS = 1_000_000_000
 
 # Identity of a slow call: process, program of the process, thread, begin and function.

@@ -20,9 +20,10 @@ MOST_MOMENTS = 1 << 22
 # Number of moments that are read before the target of a jump in a recording. The screen also shows the slow calls and
 # the output of these moments.
 LEAD = 30
-# The screen of a recording shows slow calls and output of the present moment and earlier moments. MOST_CALLS: largest
-# number of kept slow calls. MOST_OUTPUT: largest number of kept lines of output. The last of each are kept.
-MOST_CALLS, MOST_OUTPUT = 10_000, 2000
+# Largest number of slow calls that the screen of a recording keeps of past and present moments: the last calls.
+MOST_CALLS = 10_000
+# Largest number of lines of output that the screen of a recording keeps of past and present moments: the last lines.
+MOST_OUTPUT = 2000
 
 
 def is_watch_recording(path: Path) -> bool:

@@ -33,14 +33,16 @@ from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedPro
 
 # Largest age (ns) of calls and records that are kept for traces, unless --trace writes all of them.
 KEEP_NS = 12_000_000_000
-# Limits of the data of each process that is kept for traces. MOST_RECORDS: largest number of GPU records. MOST_CALLS:
-# largest number of driver calls.
-MOST_RECORDS = MOST_CALLS = 500_000
-# Limits of a trace; calls of further threads and functions are left out. MOST_THREADS: largest number of threads.
-# MOST_FUNCTIONS: largest number of functions of each thread.
-MOST_THREADS = MOST_FUNCTIONS = 64
-# Distance between the ranges of context numbers of two processes in a trace. Each process numbers its contexts from 1,
-# so that numbers would collide without the ranges.
+# Largest number of GPU records of each process that are kept for traces: the last records.
+MOST_RECORDS = 500_000
+# Largest number of driver calls of each process that are kept for traces: the last calls.
+MOST_CALLS = 500_000
+# Largest number of threads in a trace. Calls of further threads are left out.
+MOST_THREADS = 64
+# Largest number of functions of each thread in a trace. Calls of further functions are left out.
+MOST_FUNCTIONS = 64
+# Distance between the ranges of context numbers of two processes in a trace. Reason: each process numbers its contexts
+# from 1, and the numbers would collide without the ranges.
 _CONTEXT_DISTANCE = 1_000_000
 # Kinds of records of work on the GPU.
 _WORK_KINDS = sorted(int(kind) for kind in GPU_WORK)

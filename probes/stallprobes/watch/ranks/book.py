@@ -29,29 +29,37 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Limits for two series of collectives. They become one communicator if their match is not ambiguous, at least
-# LEAST_MATCHED kernels are comparable, and at least the share LEAST_SHARE of these kernels match. They are separated
-# again if less than the share _LEAST_KEPT of at least LEAST_MATCHED kernels match. A rank's time of waits is known from
-# LEAST_MATCHED matched kernels on.
-LEAST_MATCHED, LEAST_SHARE, _LEAST_KEPT = 8, 0.75, 0.5
-# The figures of a pair of ranks are sure only if two limits are reached. SURE_SHARE: smallest share of kernels that
-# match. SURE_ROUNDS: smallest number of rounds (collectives) with a wait. LEAST_ROUNDS: smallest number of rounds with
-# a wait for which figures exist.
-SURE_SHARE, SURE_ROUNDS, LEAST_ROUNDS = 0.95, 8, 3
+# Smallest number of comparable kernels at which two series of collectives become one communicator, or are separated
+# again. A rank's time of waits is known from this number of matched kernels on.
+LEAST_MATCHED = 8
+# Smallest share of comparable kernels that match at which two series of collectives become one communicator. The match
+# must not be ambiguous.
+LEAST_SHARE = 0.75
+# Smallest share of comparable kernels that match at which two series of collectives remain one communicator. With a
+# smaller share, the series are separated.
+_LEAST_KEPT = 0.5
+# Smallest share of kernels that match at which the figures of a pair of ranks are sure. The pair must also have
+# SURE_ROUNDS.
+SURE_SHARE = 0.95
+# Smallest number of rounds (collectives) with a wait at which the figures of a pair of ranks are sure. The pair must
+# also have SURE_SHARE.
+SURE_ROUNDS = 8
+# Smallest number of rounds (collectives) with a wait at which a pair of ranks has figures.
+LEAST_ROUNDS = 3
 # Smallest difference, in the share of matching kernels, between the best and the next best match for a series of
 # collectives. At a smaller difference, the figures of the ranks are not sure.
 _LEAST_LEAD = 0.2
-# Largest number of comparable kernels of a communicator's member that count as evidence. With more, the counts are
-# halved, so that older evidence counts less.
+# Largest number of comparable kernels of a communicator's member that count as evidence. With more kernels, the counts
+# are halved. Reason: older evidence then counts less.
 _MOST_EVIDENCE = 4096
-# The count of rounds (collectives of all ranks) waits for the records of each process. It no longer waits for a process
-# whose records end more than this time (ns) before the newest records of another process. Kernels of a series without a
-# communicator are kept for this time.
+# Largest lag (ns) of a process's records behind another's newest records at which rounds wait for the process. A round
+# is a collective of all ranks, and is counted when the records of each process are known. Kernels of a series without a
+# communicator are kept for the same time.
 _MOST_BEHIND_NS = 15_000_000_000
-# Smallest progress (ns) of the time that the records of all members of a communicator cover. After this progress, the
-# rounds (collectives of all ranks) are counted again.
+# Shortest period (ns), covered by the records of all members of a communicator, after which the rounds are counted
+# again. A round is a collective of all ranks.
 _COUNT_PERIOD_NS = 900_000_000
-# Largest number of waits of a rank's series of collectives that are kept individually, the last ones.
+# Largest number of waits of a rank's series of collectives that are kept individually: the last waits.
 MOST_WAITS = 1 << 15
 # Longest pause, in updates of the analysis of ranks, before a series of collectives without partners, or a
 # communicator, is matched again. The pause doubles with each attempt.

@@ -16,27 +16,31 @@ import numpy as np
 from stallprobes.watch.division.instants import Flags
 from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 
-# Largest distance (ns) between the ends of one collective in the records of two processes. It contains the error of
-# their clocks.
+# Largest distance (ns) between the ends of one collective in the records of two processes. The distance contains the
+# error of the processes' clocks.
 CLOCK_ERROR_NS = 1_000_000
-# Largest distance (ns) between the ends of two ranks' short kernels, less the clock offset, at which the kernels can be
-# one collective; long kernels have the limit _DISTANCE_SHARE. Also the longest time by which a rank's kernel may end
-# before another rank's kernel begins. Distances within twice this value show the same clock offset.
+# Largest distance (ns), less the clock offset, between the ends of two ranks' short kernels of one collective. Long
+# kernels have the limit _DISTANCE_SHARE. The value is also the longest time by which a rank's kernel may end before
+# another rank's kernel begins. Distances that differ by at most twice this value show the same clock offset.
 _CLUSTER_NS = 50_000
 # Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
 # The limit is at least _CLUSTER_NS.
 _DISTANCE_SHARE = 0.1
-# Limits for the time by which a rank starts a collective's kernel later than another rank. If the time exceeds both,
-# the rank is late. _LEAST_LATE_NS: limit (ns). _LATE_FACTOR: limit as a multiple of the spread of the distances between
-# the ends of matched kernels.
-_LATE_FACTOR, _LEAST_LATE_NS = 3, 5_000
-# Largest number of candidate pairs of kernels of two ranks that are compared. With more, no clock offset stands
+# Smallest delay of a late rank's start of a collective's kernel, as a multiple of the spread of end distances. End
+# distances are the distances between the ends of matched kernels. The delay must also exceed _LEAST_LATE_NS.
+_LATE_FACTOR = 3
+# Smallest delay (ns) of a late rank's start of a collective's kernel behind another rank. The delay must also exceed
+# the limit by _LATE_FACTOR.
+_LEAST_LATE_NS = 5_000
+# Largest number of candidate pairs of kernels of two ranks that are compared. With more pairs, no clock offset stands
 # out, and the ranks are not matched.
 _MOST_PAIRS = 1 << 19
-# The match of two ranks is ambiguous if the second best clock offset is nearly as good as the best offset. This holds
-# if the second best offset leaves fewer than _RIVAL_MARGIN + _RIVAL_FACTOR * n kernels without a partner, where n is
-# the number of kernels that the best offset leaves without a partner.
-_RIVAL_MARGIN, _RIVAL_FACTOR = 3, 3
+# Constant part of a limit for the kernels without a partner under the second best clock offset. Below the limit, the
+# match of two ranks is ambiguous, since the second best offset is nearly as good as the best. The limit is
+# _RIVAL_MARGIN + _RIVAL_FACTOR * n; the best offset leaves n kernels without a partner.
+_RIVAL_MARGIN = 3
+# Factor of n in the limit below which a match of two ranks is ambiguous (see _RIVAL_MARGIN).
+_RIVAL_FACTOR = 3
 # Percentile of the distances between the ends of matched kernels, corrected by the clock offset, that is used as their
 # spread.
 _SPREAD_PERCENTILE = 95

@@ -16,9 +16,9 @@ from stallprobes.watch.reading.call_stack import StackFrame
 class Partners(StrEnum):
     """What is known of the ranks with which a sequence communicates. The values are those of the JSON document.
 
-    ``WATCHED``: its collectives match those of other watched ranks. ``SOME``: the same, but not all ranks are watched.
-    ``NONE``: no other watched process that communicates ran at the same time. ``UNMATCHED``: such a process ran, but no
-    collectives match.
+    ``WATCHED``: its collectives match those of other watched ranks. ``SOME``: the collectives match, but not all
+    ranks are watched. ``NONE``: no other watched process that communicates ran at the same time. ``UNMATCHED``: another
+    watched process that communicates ran at the same time, but no collectives match.
     """
 
     WATCHED = "watched"

@@ -19,11 +19,12 @@ from stallprobes.watch.reading.kernel_names import demangle_all, short_name
 
 # A process: its id, and how many programs it has executed before.
 ProcessKey = tuple[int, int]
-# Limits for the kernels that are kept of a series of collectives (a stream of a rank). MOST_KERNELS: largest number of
-# kernels. KEPT_NS: time (ns) for which a kernel is kept after its round was counted.
-MOST_KERNELS, KEPT_NS = 8192, 5_000_000_000
-# A kernel is compared only if it lies at least this far (ns) from a border of recorded time, so that its partner on
-# another rank is recorded too.
+# Largest number of kernels that are kept of a series of collectives (a stream of a rank): the last kernels.
+MOST_KERNELS = 8192
+# Time (ns) for which a kernel of a series of collectives is kept after its round was counted.
+KEPT_NS = 5_000_000_000
+# Smallest distance (ns) of a kernel from a border of recorded time at which the kernel is compared. Reason: the
+# kernel's partner on another rank is then recorded too.
 _MARGIN_NS = 2 * CLOCK_ERROR_NS
 # Columns of the sums of a rank's series of collectives. EXPOSED: time (ns) in which only kernels of this series run.
 # COUNT: number of its kernels.

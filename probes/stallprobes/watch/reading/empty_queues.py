@@ -17,9 +17,9 @@ from stallprobes.watch.reading.process import CallBatch
 # Largest number of streams for which the last submission is kept. If a program uses more streams, no time counts as a
 # time without work.
 _MOST_STREAMS = 64
-# Number of readings whose calls are kept individually, since the state of the queues at a time within these readings is
-# needed. A window that begins during a reading is seen only by the next reading, so two readings are needed; the third
-# is a reserve.
+# Number of the last readings whose calls are kept individually, to find the state of the queues at a past time. Two
+# readings are needed: a window that begins during a reading is seen only by the next reading. The third reading is a
+# reserve.
 _KEPT_READINGS = 3
 
 Stream = tuple[int, int]

@@ -15,12 +15,14 @@ import numpy as np
 
 # Largest size (bytes) of a _PyRuntime that is read. It takes 0.2 to 0.7 MB in CPython 3.11 to 3.13.
 _MOST_BYTES = 1 << 22
-# Sizes (bytes) in the collector's structure. _POINTER: pointer. _GENERATIONS: the three generations. _TO_FLAG: from the
-# pointer to the first generation to the flag: the pointer, the permanent generation, and statistics of the generations.
+# Sizes (bytes) in the collector's structure. _POINTER: size of a pointer. _GENERATIONS: size of the three generations
+# together. _TO_FLAG: distance from the pointer to the first generation to the flag that is set during a collection.
+# This distance is the size of the pointer, the permanent generation, and the statistics of the generations.
 _POINTER, _GENERATIONS, _TO_FLAG = 8, 72, 104
-# Position (bytes) of a generation's threshold (int32) behind the begin of the generations: one for each of the three.
+# Positions (bytes) of the thresholds (int32) of the three generations, from the begin of the generations on.
 _THRESHOLDS = (16, 40, 64)
-# Largest threshold of a generation that is taken for one. Programs set up to some hundred thousand objects.
+# Largest number (objects) that can be the threshold of a generation. Memory with a larger number there is not the
+# collector's structure. Programs set up to some hundred thousand objects.
 _MOST_THRESHOLD = 1 << 28
 
 

@@ -15,8 +15,8 @@ _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]{1,1000}")
 LONGEST_MANGLED = 200
 # Largest number of characters of all kernel names that are kept; with more, the oldest half of the names is dropped.
 _MAX_KEPT = 1 << 24
-# Text of the demangler for an unnamed namespace. It is replaced before parameters are removed, since its parentheses
-# look like parameters.
+# Text of the demangler for an unnamed namespace. The text is replaced before parameters are removed. Reason: the
+# parentheses in the text look like parameters.
 _ANONYMOUS = "(anonymous namespace)"
 # Pattern of the return type before a function's name, in a name without template arguments and parameters.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")

@@ -64,8 +64,8 @@ from stallprobes.watch.reading.words import STATES, ProcessState
 FILE_NAME = re.compile(r"(\d{1,10})-(\d{1,4})(?:\.(\d{1,2})\.(\d{1,20})\.(\d{1,20}))?\.watch")
 # Largest number of attempts to read words of a file that its process changes meanwhile.
 ATTEMPTS = 16
-# Largest time (ns) or count that is accepted in a file. A real program has no larger value. It also stands for the end
-# of a window that has not ended.
+# Largest time (ns) or count that is accepted in a file. A real program has no larger value. This value also stands for
+# the end of a window that has not ended.
 MOST = 2**62
 # Largest count of a histogram's bucket that is accepted in a file: sums over a histogram stay within 64 bits.
 MOST_IN_BUCKET = 2**48
@@ -649,8 +649,8 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Part of a thread's entry in the file with its calls in flight. Calls change this part during a reading, so that it is
-# read until two readings agree.
+# Part of a thread's entry in the file with its calls in flight. Calls may change the part during a reading. The part is
+# read until two readings agree, at most ATTEMPTS times.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
 # Part of a thread's entry in the file with the number of its slow calls. After the slow calls were read, the number is
 # read again, to find those that were overwritten during the reading.

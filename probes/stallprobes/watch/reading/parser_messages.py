@@ -34,7 +34,11 @@ class ParserRequest(IntEnum):
 
 
 class FileAnswer(IntEnum):
-    """Result for a file: its code was read, it has no readable code or is of another build, or it is too large."""
+    """Result for a file.
+
+    READ: the file's code was read. NOT_READABLE: the file has no readable code, or is of another build. TOO_LARGE: the
+    file, or the answer about the file, exceeds a limit of the parser process.
+    """
 
     READ = 1
     NOT_READABLE = 2
@@ -42,7 +46,10 @@ class FileAnswer(IntEnum):
 
 
 class NameAnswer(IntEnum):
-    """What became of a name: its demangled form follows, or it is too long."""
+    """Result for a name.
+
+    DEMANGLED: the demangled name follows. TOO_LONG: the name could not be demangled within the limits.
+    """
 
     DEMANGLED = 1
     TOO_LONG = 2

@@ -28,7 +28,8 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 PROGRAM = "py-spy"
 # Longest run (s) of py-spy.
 TIMEOUT_S = 10.0
-# Time (s) for py-spy to exit once its output is closed; then it is killed.
+# Longest wait (s) for py-spy's exit, after its output was closed or TIMEOUT_S has passed. After a longer wait, py-spy
+# is killed.
 _ENDING_S = 1.0
 # Largest size (bytes) of py-spy's output that is read.
 MOST_BYTES = 16 << 20

@@ -13,12 +13,13 @@ from stallprobes.watch.reading.empty_queues import EmptyQueues
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of a process's last spans of time (with or without records) for which stallscope still searches the time from
-# which on all GPU work was recorded. The records of older spans were read already.
+# Number of a process's last spans (times with or without records) that stallscope still examines. In a span with
+# records, stallscope searches the time from which on all GPU work was recorded. All records of older spans have been
+# read.
 LOOKED_AT = 16
-# The library does not always follow (write to the log) frequent calls. It starts to follow them 50 ms before it
-# switches records on (RESUME_MS in windows.c). In the last _FOLLOWED_NS (ns) before the switch, all calls are certainly
-# followed.
+# Time (ns) before the library switches records on in which the library certainly logged all calls. At other times,
+# frequent calls may be missing in the log. The library logs frequent calls again from 50 ms before the switch on
+# (RESUME_MS in windows.c).
 _FOLLOWED_NS = 40_000_000
 # Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1
