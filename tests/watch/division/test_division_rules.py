@@ -15,8 +15,8 @@ from stallprobes.watch.division.gains import gains_of, with_sleeps, without_chil
 from stallprobes.watch.division.instants import (
     COLUMNS,
     SAVED_FREES,
-    SAVED_WAITS,
     WAITING,
+    WITHOUT_WAITS,
     Instants,
     Spans,
     sums_of,
@@ -51,7 +51,8 @@ def sums(parts: Mapping[Part, int], waiting: float, **of: float) -> Int64s:
     for column, name in enumerate(FLAGS, WAITING):
         row[0, column] = round(1000 * of.get(name, 0))
     row[0, WAITING] = round(1000 * waiting)
-    row[0, [SAVED_WAITS, SAVED_FREES]] = round(1000 * of.get("saved_waits", 0)), round(1000 * of.get("saved_frees", 1))
+    row[0, SAVED_FREES] = round(1000 * of.get("saved_frees", 1))
+    row[0, WITHOUT_WAITS] = round(1000 * of.get("without_waits", 0))
     return row
 
 
@@ -86,7 +87,7 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         (verdict({Part.COPIES: 24, Part.KERNELS: 39}, 0.6, 0.63, apart=0.24), (Bound.WAIT, None)),
         # A host that waits and then frees, which waits too.
         (
-            verdict({Part.KERNELS: 64, Part.FREE: 3}, 0.68, 0.64, allocates=0.35, free_waits=0.32),
+            verdict({Part.KERNELS: 64, Part.FREE: 3}, 0.68, 0.64, allocates=0.35, free_waits=0.32, without_waits=1.0),
             (Bound.ALLOCATION, None),
         ),
         # One that frees and then waits: without either, the other one takes the time.

@@ -14,7 +14,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     instants_of,
 )
-from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, saved_without_waits
+from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, times_without_waits
 from stallprobes.watch.intervals import int64s
 
 STEP, WORKS = 100, 60
@@ -93,10 +93,8 @@ def saved(times: SequenceTimes, steps: int, by: str) -> float:
     """The time saved in each step."""
     instants = instants_of(times, 0, steps * (SHORT + TRANSFER + LONG + HOST))
     if by == "waits":
-        found = saved_without_waits(times, instants, longer_times(times, instants))
-    else:
-        found = saved_without_frees(times, instants)
-    return int(found[1].sum()) / steps
+        return SHORT + TRANSFER + LONG + HOST - int(times_without_waits(times, instants)[1].sum()) / steps
+    return int(saved_without_frees(times, instants)[1].sum()) / steps
 
 
 def test_without_waits_frees_still_wait_for_what_is_left_of_the_work() -> None:
@@ -113,11 +111,8 @@ def test_frees_without_waits_behind_them_may_save_all_their_time() -> None:
     assert abs(saved(frees(40, waits=False), 40, "frees") - SHORT) <= 1
 
 
-def test_without_frees_the_gain_of_waits_is_that_of_groups_of_waits() -> None:
+def test_nothing_is_replayed_without_calls_that_free_or_allocate() -> None:
     times = steps(32, 0)
     instants = instants_of(times, 0, 32 * STEP)
-    begins, longer = longer_times(times, instants)
-    found = saved_without_waits(times, instants, (begins, longer))
-    assert found[0].tolist() == begins.tolist()
-    assert int(found[1].sum()) == 32 * STEP - int(longer.sum())
+    assert not len(times_without_waits(times, instants)[0])
     assert not len(saved_without_frees(times, instants)[0])

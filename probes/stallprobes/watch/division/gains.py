@@ -30,9 +30,8 @@ _NEVER_WAITS = 0.95
 # the sums of all bins of time. The second value, the mean of the gains of the bins, replaces the first value if a
 # larger difference shows phases.
 _MOST_SCATTER = 0.05
-# Smallest share of the time in frees that wait for the GPU at which other waits gain at most SAVED_WAITS. Reason:
-# without the other waits, the frees would wait longer. With this share of late frees (LATE_FREES), waits gain at most
-# the time that exceeds LONGER.
+# Smallest share of the time in late frees (LATE_FREES) at which waits gain at most the time that exceeds LONGER. With
+# this share in other frees that wait for the GPU, no gain counts of streams that could run beside each other.
 _LEAST_FREES = 0.1
 # Smallest CPU time of a child process or another thread that explains a sequence's sleep, as a share of the sleep. A
 # child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
@@ -165,7 +164,8 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
         # Copies that could run beside kernels take their own time then. A full queue remains.
-        Bound.WAIT: np.where(frees < _LEAST_FREES, waits, np.minimum(waits, share(instants.SAVED_WAITS))),
+        # Without the waits, frees would wait longer.
+        Bound.WAIT: np.minimum(waits, 1 - share(instants.WITHOUT_WAITS)),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,
     }

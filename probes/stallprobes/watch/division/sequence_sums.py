@@ -30,9 +30,9 @@ from stallprobes.watch.division.instants import (
     NO_END,
     QUEUE_FULL,
     SAVED_FREES,
-    SAVED_WAITS,
     SUBMITS,
     WAITING,
+    WITHOUT_WAITS,
     CoveredTime,
     SequenceTimes,
     Spans,
@@ -55,7 +55,7 @@ from stallprobes.watch.division.result import (
     is_vague,
     price_of,
 )
-from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, saved_without_waits
+from stallprobes.watch.division.short_gains import longer_times, saved_without_frees, times_without_waits
 from stallprobes.watch.division.slowdown import NO_SLOWDOWN, Slowdown, without_slowdown
 from stallprobes.watch.division.stream_sums import StreamSums
 from stallprobes.watch.division.wait_sums import WaitSums, limited
@@ -116,9 +116,8 @@ class SequenceSums:
         if len(columns):
             gaps = self._gaps.of(times, begin, until)
             add_at(sums, np.minimum(gaps.starts, until - 1), gaps.times, LEAST_GAPS)
-            longer = longer_times(times, instants)
-            add_at(sums, *longer, LONGER)
-            add_at(sums, *saved_without_waits(times, instants, longer), SAVED_WAITS)
+            add_at(sums, *longer_times(times, instants), LONGER)
+            add_at(sums, *times_without_waits(times, instants), WITHOUT_WAITS)
             add_at(sums, *saved_without_frees(times, instants), SAVED_FREES)
         if (waits := instants.parts == NUMBERS[Part.OTHER_WORK]).any():
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())

@@ -55,21 +55,15 @@ def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int6
     return begins[first], longer
 
 
-def saved_without_waits(
-    times: SequenceTimes, instants: Instants, longer: tuple[Int64s, Int64s]
-) -> tuple[Int64s, Int64s]:
-    """The time (ns) saved without waits in groups of frees, which remain: when each group begins, and the time.
-
-    In a slice with few frees, the groups are those of ``longer``.
-    """
+def times_without_waits(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
+    """The time (ns) that each group of frees takes without waits: when it begins, and the time; none with few frees."""
     frees = _returned(times, _FREES)
-    lengths = instants.ends - instants.begins
-    waiting: Flags = instants.flags[0]
     if len(frees) < _LEAST_GROUPS:
-        begins, ns = longer
-        return begins, np.maximum(np.add.reduceat(lengths, np.searchsorted(instants.begins, begins)) - ns, 0)
+        return NONE, NONE
     works = _WORKS[instants.parts]
-    return _saved(times, instants, frees, waiting | (works & _inside(times, instants, _FREES)))
+    removed = instants.flags[0] | (works & _inside(times, instants, _FREES))
+    first, replayed = _replayed(times, instants, frees, removed, works & ~instants.flags[APART - WAITING])
+    return instants.begins[first], replayed
 
 
 def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
@@ -83,7 +77,9 @@ def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64
     waits = _returned(times, _WAITS)
     if len(waits) < _LEAST_GROUPS:
         return instants.begins[allocates], (instants.ends - instants.begins)[allocates]
-    return _saved(times, instants, waits, instants.flags[0] | allocates)
+    lengths = instants.ends - instants.begins
+    first, replayed = _replayed(times, instants, waits, instants.flags[0] | allocates, _WORKS[instants.parts])
+    return instants.begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
 
 
 def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
@@ -105,12 +101,15 @@ def _inside(times: SequenceTimes, instants: Instants, kinds: Flags) -> Flags:
     return inside
 
 
-def _saved(times: SequenceTimes, instants: Instants, borders: Int64s, removed: Flags) -> tuple[Int64s, Int64s]:
-    """The time (ns) that each group of instants between ``borders`` takes less if the host skips those ``removed``."""
+def _replayed(
+    times: SequenceTimes, instants: Instants, borders: Int64s, removed: Flags, works: Flags
+) -> tuple[Int64s, Int64s]:
+    """The first instant of each group between ``borders``, and the time (ns) that the group takes if the host skips the
+    instants ``removed`` and the GPU works in those ``works``."""
     begins, lengths = instants.begins, instants.ends - instants.begins
     groups = count_until(borders, begins)
     first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))[: len(groups)]
-    host, gpu = (np.append(0, np.cumsum(lengths * chosen)) for chosen in (~removed, _WORKS[instants.parts]))
+    host, gpu = (np.append(0, np.cumsum(lengths * chosen)) for chosen in (~removed, works))
     ends = np.append(first[1:], len(begins))
     replayed = np.maximum(host[ends] - host[first], gpu[ends] - gpu[first])
     # The operations that start in a group, and when the host has submitted each, by its time in the group.
@@ -126,7 +125,7 @@ def _saved(times: SequenceTimes, instants: Instants, borders: Int64s, removed: F
         )
         waited = np.maximum(before_host - host[first][places], 0) + gpu[ends][places] - before_gpu
         replayed = np.maximum(replayed, _longest(waited.astype(np.int64), places, len(first)))
-    return begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
+    return first, replayed
 
 
 def _longest(values: Int64s, groups: Int64s, count: int) -> Int64s:
