@@ -59,7 +59,7 @@ def process() -> ProcessFindings:
         PhaseDivision(verdict=Bound.GPU, gpu=ALL, step_ns=step, times=((begin * SECOND, end * SECOND),))
         for (begin, end), step in zip(spans, (14_000_000, 10_000_000), strict=True)
     )
-    sequence = ProgramSequence(threads=(100,), device=1, verdict=Bound.GPU, phases=phases)
+    sequence = ProgramSequence(threads=(100,), device=1, verdict=Bound.GPU, gpu=ALL, phases=phases)
     return findings(8).processes[0].changed(gpus=("a", "b"), began_ns=5 * SECOND, sequences=(sequence,))
 
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 1
 # Largest number of characters of a host name that an option accepts, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
-# Largest number of lost cells (one victim beside one aggressor each) that the error message names. The message only
-# counts the other lost cells. A cell is lost when its engine process fails.
+# Largest number of lost cells (one victim beside one aggressor set each) that the error message names. The message only
+# counts the other lost cells. If an engine fails, the unfinished cells of the aggressor set that the engine was
+# measuring are lost. Another engine measures the rest.
 _NAMED_CELLS = 8
 
 

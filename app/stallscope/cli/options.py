@@ -105,7 +105,7 @@ class _InputFile(click.Path):
 
 # Type of an option or argument that names a file to read.
 INPUT_FILE = _InputFile()
-# Type of an option that names a file to write.
+# Type of an option or argument that names a file to write.
 OUTPUT_FILE = _OutputFile()
 
 

@@ -124,8 +124,9 @@ class _Rule(NamedTuple):
 _MODES = ("--print-env", "--attach", "--pid")
 # Options of the report. A command that reports on no program refuses these options, as with --print-env.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
-# Options of the recording in the watched process. A command that starts no recording refuses these options, as with
-# --attach.
+# Options of the recording in the watched process. These options are refused with --attach, which only reads a
+# recording, with --asleep, and for the printed list of processes. --print-env accepts these options, for the programs
+# that get the printed environment.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
 # Options for a program that watch starts. With --attach and --print-env, watch starts no program and refuses these
 # options. With --pid, watch refuses only OUTPUT.

@@ -24,7 +24,8 @@ from stallscope.report.text import NARROWEST, TextWriter
 _SLOWEST = 5
 # Largest share (0 to 1) of the text's width that the labels of a trace's rows take.
 _LABELS = 0.34
-# Smallest distance (columns) between two ticks of a trace's time axis.
+# Smallest distance (columns) between two ticks of a trace's time axis. On an axis below 50 columns, the ticks may be
+# closer, so that the axis has at least two ticks.
 _TICK_EVERY = 10
 # Smallest width (columns) for details at which the events of the selected call are a table (time, event, details). With
 # less width, the events are a list.

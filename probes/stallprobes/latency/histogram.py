@@ -66,7 +66,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 _BOUNDS = _frozen(np.array([lower(i) for i in range(BUCKETS + 1)], dtype=np.int64))
 # Lower bound (ns) of each histogram bucket; a value equal to it is in the bucket.
 LOWER: Int64s = _BOUNDS[:-1]
-# Upper bound (ns) of each histogram bucket; a value equal to it is in the next bucket.
+# Upper bound (ns) of each histogram bucket. A value equal to the bound is in the next bucket. Exception: the last
+# bucket also has all larger values.
 UPPER: Int64s = _BOUNDS[1:]
 # Middle (ns) of each histogram bucket. Means and percentiles use it in place of the values in the bucket.
 MIDDLE: NDArray[np.float64] = _frozen((LOWER + UPPER - 1) / 2)

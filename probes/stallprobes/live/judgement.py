@@ -34,8 +34,8 @@ _PROBABLY_NS = 1_000 * MS
 # Shortest time (ns) between switching on the last two aggressors before a stall. If the time is shorter, the stall is
 # assigned to neither aggressor.
 _AT_ONCE_NS = 100 * MS
-# Factor by which a stall's latency must exceed its largest earlier latency to count as a new stall. The begin of a new
-# stall is searched again.
+# Growth of a stall's latency, as a multiple of the stall's largest earlier latency, above which the begin of the stall
+# is searched again. Exception: a stall in a call in flight, since the age of the call grows without a new cause.
 _GROWTH = 3.0
 
 

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterator
 
 _MIB = 1 << 20
-# Parts of the error messages of dlopen that mean a lack of memory. Reason: dlopen gives no error number.
+# Parts of the error messages of dlopen that count as a lack of memory. The first part also occurs if the library is on
+# a file system mounted noexec. Reason for the use of messages: dlopen gives no error number.
 _UNMAPPED = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
 # Text of Python's error where no thread can be started.
 _NO_THREAD = "can't start new thread"

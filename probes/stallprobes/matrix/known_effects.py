@@ -27,7 +27,8 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 # reference (recorded checks) with this ratio suffices.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
 # Factor for the largest stall (as a ratio to the baseline) that one aggressor alone explains: this factor times the
-# aggressor's largest recorded stall. For 57 mixtures of aggressors, on an H200 and simulated, no wrong aggressor was
+# largest stall recorded for the victim, phase and aggressor. For an aggressor with a larger size (bytes) than in the
+# check, the limit grows with the size. For 57 mixtures of aggressors, on an H200 and simulated, no wrong aggressor was
 # named with a factor of 2 to 4. With a factor of 5, one wrong aggressor was named.
 _BEYOND = UNUSUAL_FACTORS[Quantile.P99]
 

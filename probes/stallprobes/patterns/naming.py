@@ -16,7 +16,8 @@ from stallprobes.model import GREEN, PRIMARY, SECONDARY, THIRD, Probe, Process, 
 from stallprobes.patterns import patterns
 from stallprobes.spelling import nearest
 
-# Name that selects every pattern.
+# Name that selects every pattern in ``run``. In a check's lists of probes, the name selects every victim or aggressor
+# of the default check.
 ALL = "all"
 # Largest number of names that an error message lists. With more names, the message refers to "stallscope list".
 _LONGEST_LIST = 20

@@ -315,6 +315,8 @@ def _of_wait(function: str) -> str:
     family = family_of(function)
     if family is CallFamily.COPY:
         return _UPLOAD_REMEDY if "HtoD" in function else cause_of(WaitCause.OWN_WORK).remedy
+    if family in (CallFamily.HOST_MEMORY, CallFamily.MODULE):
+        return cause_of(WaitCause.GPU_WORK).by_family[family]
     return cause_of(WaitCause.FREE).remedy if family is CallFamily.ALLOCATION else _WAITS_REMEDY
 
 

@@ -44,7 +44,8 @@ LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
 # of the waits that must be in rounds (collectives of all ranks) for which the parts of the time are known for both
 # ranks.
 _LEAST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
-# Smallest share of a late rank's delay that a source line or a kernel must explain to be named as the reason.
+# Smallest share of a late rank's additional time that one kernel or source line must have to be named as the reason.
+# The additional time is the sum over all kernels, or lines, that take longer in the late rank than in the waiting rank.
 _MIN_NAMED_SHARE = 0.3
 # Shortest wait of a kernel for another rank, as a share of the kernel's overlap with a slow call. From this share on,
 # the evidence of the slow call names the rank.

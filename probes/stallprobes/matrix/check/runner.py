@@ -43,8 +43,9 @@ _ENGINES = 2
 _WATCHDOG_NS = 60 * MS
 # Number of further repeats that a check measures for a cell (a victim beside aggressors) with too few valid repeats.
 _REJECTED_REPEATS = 2
-# Difference between the random seeds of the engines of one simulated check. Reason: the difference is larger than seeds
-# that users choose, and the engines of two checks get different seeds.
+# Difference between the random seeds of the engines that run at the same time in a simulated check. Reason: with equal
+# seeds, the engines would simulate the same latencies. The difference is large, so that checks with small seeds, such
+# as 1 and 2, share no engine seed.
 _SEED_STEP = 1_000_003
 
 

@@ -24,8 +24,8 @@ _LEAD_IN_S = 0.002
 # Time (s) until the first check of three conditions: switched-off probes are parked, the aggressors' calls have
 # returned, the contexts are idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
 _PARK_S = 0.001
-# Time (s) between switching on the aggressors of a window and measuring. The checks whether the aggressors run have the
-# same period.
+# Pause (s) between the proof that the aggressors of a column run and the start of the first victim. Before this proof,
+# the check tests at intervals of the same length whether the aggressors run.
 _SETTLE_S = 0.005
 # Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
 # never cold. A parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its context. A
@@ -33,7 +33,8 @@ _SETTLE_S = 0.005
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
-# Longest wait (s) for a probe that was switched off to stop. After this time, the check continues.
+# Time (s) after which the check no longer waits for a switched-off probe to stop, and continues. The last polling
+# interval may exceed this time: the wait takes up to 0.075 s on a real GPU.
 _PARK_AT_MOST_S = 0.05
 # Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5

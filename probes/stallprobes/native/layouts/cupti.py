@@ -230,8 +230,9 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
 }
 
-# Sizes (bytes) of each kind of record, by the first version of CUPTI that has them (``cuptiGetVersion``: 18 for CUDA
-# 12.0, 130100 for 13.1).
+# Sizes (bytes) of each kind of record, by version of CUPTI (``cuptiGetVersion``: 130100 for CUDA 13.1). A size applies
+# from the listed version up to the next listed version. Sizes listed for 18 (CUDA 12.0), the oldest supported version,
+# may be older.
 SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.KERNEL: {18: 208, 130_000: 216, 130_100: 224, 130_300: 232, 130_400: 248},
     RecordKind.COPY: {18: 88, 26: 96, 130_400: 112},

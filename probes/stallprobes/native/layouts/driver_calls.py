@@ -223,7 +223,7 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row("cuLinkDestroy", family.MODULE, waits=waits.MAYBE, loads=True, **code)
     yield from row("cuModuleLoad", family.MODULE, waits=waits.MAYBE, loads=True, **code)
     yield from row("cuLibrary*Load cuFuncLoad cuLink", family.MODULE, loads=True, **code)
-    yield from row("cuModuleUnload", family.MODULE, waits=waits.CONTEXT, **code)
+    yield from row("cuModuleUnload", family.MODULE, **freed, task=task.MODULE)
     # A library whose code was never loaded waits for nothing.
     yield from row("cuLibraryUnload", family.MODULE, waits=waits.MAYBE, **code)
     # With lazy loading, the code is loaded when a function is asked for.

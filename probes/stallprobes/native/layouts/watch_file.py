@@ -96,7 +96,8 @@ STACK_TEXT = 7664
 # driver calls and the time between them separately.
 SAMPLE_NS = 5_000_000
 # Average time (ns) between two additional call-stack samples of a thread's waits. Reason: short waits hardly ever get a
-# sample by SAMPLE_NS. An additional sample has the number of waits since the previous one, for which the sample stands.
+# sample by SAMPLE_NS. An additional sample stands for all waits since the previous additional sample, and holds their
+# number.
 WAIT_SAMPLE_NS = 50_000_000
 # Number of call-stack samples in the ring of a process's file: 80 s of one thread.
 TIME_SAMPLES = 1 << 14

@@ -18,8 +18,8 @@ from stallprobes.watch.reading.words import MEMORY, Memory
 
 # Number of different correlation numbers: the numbers have 32 bits and wrap around.
 _WRAP = 1 << 32
-# Limit for the distance between the correlation numbers of two calls: half of the number of correlation numbers. Below
-# this distance, the order of the two calls is known although the numbers wrap around.
+# Half of the number of correlation numbers. The order of calls is known, although the numbers wrap around, if each
+# number differs by less than this half from the number of the table's first call.
 _HALF = 1 << 31
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

@@ -22,8 +22,9 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 KEPT_NS = 10_000_000_000
 # Largest number of calls that order streams (records of events, waits for events, …) that are kept: the last calls.
 MOST_KEPT = 1 << 17
-# Largest number of event waits and host functions of each stream that the search follows: the last before the call. The
-# search finds the streams that a call waits for.
+# Largest number of event waits and holds (StreamRole.HOLDS, such as host functions) of each stream that the search
+# follows: the last before the call, or before the record of the event that led to the stream. The search finds the
+# streams that a call waits for.
 MOST_OF_STREAM = 4
 # Largest number of steps in the search for the streams that a call waits for. A step goes from a stream to a second
 # stream for which the first stream waits.

@@ -65,12 +65,14 @@ _LEAST_COVERED = 0.5
 # cover. With a smaller share, their CPU time counts as 0. Reason for the low limit: child processes are sampled rarely,
 # and their load hardly changes within a slice.
 _LEAST_OF_CHILDREN = 0.2
-# Flags by number of CallKind: True if a call of this kind submits GPU work, asks for its state, or waits for it.
+# Flags by number of CallKind: True if calls of this kind submit GPU work, ask for the state of GPU work, or wait for
+# GPU work. Exception: False for FREES, although calls of this kind may wait for GPU work.
 _IS_WORK_CALL = np.array(
     [kind in (CallKind.SUBMITS, CallKind.QUEUES, CallKind.WAITS, CallKind.COPIES) for kind in CallKind]
 )
-# Largest number of slices of time after the last work call (_IS_WORK_CALL) that are kept: the latest slices. Reason: at
-# the end of the program, the time after the last work is subtracted from the sums.
+# Largest number of kept slices of time that end after the last work call (_IS_WORK_CALL). At the end of the program,
+# the time after the last work is subtracted from the sums for these slices. With more slices, the oldest slices are
+# dropped, and the sums keep the time of the dropped slices.
 _MOST_SLICES = 64
 
 

@@ -37,10 +37,11 @@ _LEAST_FREES = 0.1
 # child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
 # less CPU time cannot explain half of the sleep.
 _LEAST_BUSY = 0.5
-# Smallest share of the time in which a sequence (threads that call by turns) sleeps, as a condition of three rules.
-# Sleep for data, from outside the process or from another thread: a child process can count as preparing the data.
-# Sleep for outside data, other threads and the interpreter lock together: the price of waits for the GPU can be 0.
-# Sleep for another thread: the price can be higher, since this sleep could be shorter without the waits.
+# Smallest share of the time of a sequence (threads that call by turns) at which a sleep counts, in three rules. Sleep
+# for data, from outside the process or from a thread that hardly works: a child process can count as preparing the
+# data. Sleep for outside data, other threads and the interpreter lock together: the lower bound of the price of waits
+# for the GPU is 0. Sleep for another thread: the upper bound of this price can be higher, since this sleep could be
+# shorter without the waits.
 LEAST_OUTSIDE = 0.02
 # Smallest share of the time on a CPU at which a child process, or another thread, limits the program. The limit holds
 # even if the program rarely sleeps for the process or thread. Reason: without other waits, the program would sleep

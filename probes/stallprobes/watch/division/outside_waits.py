@@ -57,8 +57,9 @@ _LEAST_SCATTER = 1e-9
 # is used only if the duration of the work varies by more than _CLOCK_ERROR_NS. Reason: the error of the clocks makes
 # every slope smaller.
 _COMPUTING_SLOPE = -0.5
-# Largest GPU work in gaps that can be waits, as a multiple of the thread's time awake outside calls. The test is left
-# out if the GPU wakes the thread (_WAKES). Reason: a thread that sleeps for another reason does not poll for the GPU.
+# Largest GPU work in the gaps between calls, as a multiple of the thread's time awake outside calls, at which the gaps
+# can be waits. The test is left out if no time awake is known, or if the GPU wakes the thread (_WAKES). Reason: a
+# thread that polls for the GPU is awake while the GPU works.
 _MOST_WORK_PER_AWAKE = 1.25
 # Functions by which GPU work calls a function on the host, which may wake a thread.
 _WAKES = ("cuLaunchHostFunc", "cuStreamAddCallback")

@@ -75,7 +75,7 @@ PARTS = {
     Part.WAKE_UP: Traits("wake-up", "inside a wait whose work has ended", "dim", "^"),
     Part.COPY: Traits("blocking copies", "inside a copy that blocks, outside its work", "bad", "c"),
     Part.ALLOCATION: Traits("allocation", "inside allocations of GPU memory", "bad", "a"),
-    Part.FREE: Traits("free", "inside frees of GPU memory and pinned memory", "bad", "f"),
+    Part.FREE: Traits("free", "inside calls that free memory or unload code", "bad", "f"),
     Part.HOST_MEMORY: Traits("host memory", "inside calls that allocate or register pinned memory", "bad", "m"),
     Part.CONTEXT: Traits("contexts", "inside calls that create or destroy contexts", "bad", "k"),
     Part.LOADING: Traits("loading", "inside calls that load or compile device code", "bad", "l"),

@@ -17,7 +17,9 @@ from stallprobes.watch.reading.call_stack import StackFrame
 # Causes are, for example, allocation, a lock, a full launch queue, or waits. The value is also the smallest share of
 # GPU work for a sentence on small kernels.
 CAUSE_LIMIT = 0.15
-# Smallest share of GPU work without communication in a sequence's time for the verdict "GPU-bound".
+# Smallest share of GPU work without communication in a sequence's time that suffices for the verdict "GPU-bound". With
+# a smaller share, this verdict requires that GPU has at least the gain of HOST, and that the launch queue is full or no
+# other verdict applies.
 GPU_LIMIT = 0.9
 # Smallest share of communication in a sequence's time for the verdict "communication-bound".
 COMMUNICATION_LIMIT = 0.3

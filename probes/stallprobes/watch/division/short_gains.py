@@ -33,7 +33,7 @@ _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
 # Smallest number of waits, or of frees, in a slice of time for a replay of the groups of calls in between. Reason: the
 # slice cuts off the first and the last group.
 _LEAST_GROUPS = 4
-# Flags by number of the part of the time: the GPU has work in this part (GPU_PARTS).
+# Flags by number of the part of the time (place in ORDER): True if the GPU is occupied in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])
 
 

@@ -38,7 +38,8 @@ _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.
 _LEAST_KNOWN = 10
 # Largest number of inner places (places in the functions that a line calls) that a line keeps.
 _MOST_INNER = 3
-# Smallest share of a line's cost at which the line keeps an inner place.
+# Smallest share of a line's cost that an inner place (a place in a function that the line calls) must have for the line
+# to keep the place.
 _LEAST_INNER = 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5

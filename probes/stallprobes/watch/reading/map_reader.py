@@ -649,8 +649,9 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Part of a thread's entry in the file with its calls in flight. Calls may change the part during a reading. The part is
-# read until two readings agree, at most ATTEMPTS times.
+# Fields of a thread's entry in the file with the thread's calls in flight, which the process may change during a
+# reading. Each attempt reads the fields, and then the sequence number again. An attempt succeeds if this number is even
+# and has not changed. After ATTEMPTS failed attempts, the thread counts as without calls in flight.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
 # Part of a thread's entry in the file with the number of its slow calls. After the slow calls were read, the number is
 # read again, to find those that were overwritten during the reading.
