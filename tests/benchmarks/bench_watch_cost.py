@@ -143,14 +143,17 @@ def cost_by_steps(
 def print_run(name: str, run: Measured, budget: float) -> tuple[bool, bool | None]:
     """Print a line; whether all is within the limits, and whether the cost lies in the stated interval.
 
-    None: nothing was compared.
+    None: nothing was compared, by the steps or by ``watch``, which then says that its cost is computed.
     """
-    cost = run.records + run.calls
-    low, high = (one + run.calls for one in run.interval)
+    # Records do not make a program faster: a cost below zero is the scatter of the machine.
+    cost, low, high = (float(np.maximum(one + run.calls, 0.0)) for one in (run.records, *run.interval))
     compared = not np.isnan(cost) and run.recorded < 1
-    agrees = not compared or (low <= run.stated.high and high >= run.stated.low)
-    inside = run.stated.low <= cost <= run.stated.high if compared else None
-    verdict = "" if inside else ", not compared" if inside is None else ", not inside" if agrees else ", DIFFERS"
+    measured = compared and run.stated.compared > 0
+    agrees = not measured or (low <= run.stated.high and high >= run.stated.low)
+    inside = bool(run.stated.low <= cost <= run.stated.high) if measured else None
+    verdict = "" if inside else ", not inside" if agrees else ", DIFFERS"
+    if inside is None:
+        verdict = ", computed" if compared else ", not compared"
     parts = (
         f"records {run.records:6.1%} ({run.interval[0]:.1%} to {run.interval[1]:.1%}; by the mean {run.mean:.1%}),"
         f" calls {run.calls:.1%}"
