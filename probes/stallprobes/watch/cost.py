@@ -52,6 +52,13 @@ class AttachingCost(Document):
     graphs: Annotated[
         bool, about("Whether it instantiates graphs, which takes longer from then on: 0.6 to 2.4 µs for each node.")
     ]
+    profiler: Annotated[
+        bool,
+        about(
+            "Whether a second libcupti recorded work beside the program's own: the program's profiler gets no records "
+            "from then on."
+        ),
+    ] = False
 
 
 class WatchCost(Document, kw_only=True):
@@ -112,7 +119,7 @@ def cost_of(process: WatchedProcess, now_ns: int) -> WatchCost:
 
 def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedProcess | None) -> AttachingCost:
     """What attaching cost the process ``pid``, of which ``process`` was recorded, if it could be."""
-    low, high, graphs = 0.0, 0.0, False
+    low, high, graphs, profiler = 0.0, 0.0, False, False
     if process is not None and process.ended_ns is not None and not process.finalized:
         since_ns, now_ns = process.started.monotonic_ns, process.ended_ns
         rate = _most_calls_per_ns(process, since_ns, now_ns)
@@ -125,7 +132,8 @@ def attaching_cost(pid: int, stopped_ns: int, held_up_ns: int, process: WatchedP
             if name.startswith("cuGraphInstantiate")
         )
         graphs = made > _FEW_GRAPHS * (now_ns - since_ns) / 1e9
-    return AttachingCost(pid, stopped_ns, held_up_ns, low, high, graphs)
+        profiler = process.beside and bool(process.kinds)
+    return AttachingCost(pid, stopped_ns, held_up_ns, low, high, graphs, profiler)
 
 
 def calls_cost(process: WatchedProcess, since_ns: int, now_ns: int, compared: bool) -> tuple[float, float]:

@@ -142,6 +142,11 @@ def attaching_text(cost: AttachingCost) -> str:
     else:
         begin = f"The library was in process {cost.pid} already."
     text = f"{begin} Attaching and detaching held a call up for {duration_ns(cost.held_up_ns)} at most."
+    if cost.profiler:
+        text += (
+            " Its own profiler gets no records until it ends: a second libcupti recorded it, which tells the "
+            "time-slices of other processes."
+        )
     if cost.after_high < _LEAST_COST and not cost.graphs:
         return text
     low = f"{100 * cost.after_low:.1f} to " if cost.after_low else "up to "

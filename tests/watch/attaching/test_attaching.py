@@ -42,6 +42,7 @@ from stallprobes.watch.cost import attaching_cost
 from stallprobes.watch.environment import WatchOptions, asleep_variables
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
+from stallprobes.watch.sentences import attaching_text
 
 # More than the attacher makes.
 MOST_STEPS = 80
@@ -164,6 +165,8 @@ def test_the_programs_own_libcupti_records_unless_another_process_has_time_slice
         used = library if is_shared and version == 130_000 else own
         assert process.cupti_path == str(used)
         assert process.records > 0
+        cost = attaching_cost(process.pid, 0, 0, process)
+        assert cost.profiler is ("Its own profiler gets no records" in attaching_text(cost)) is (used == library)
         # What recorded work stays for later recordings.
         monkeypatch.setattr(attachment, "shares_gpu", lambda _: not is_shared)
         for options in (WatchOptions(calls_only=True, cost=1.0), OPTIONS):

@@ -36,6 +36,8 @@ static struct ss_cupti cupti;
 static void *cupti_library;
 /* Whether the program had loaded that libcupti before, and whether work of the GPU was ever recorded. */
 static int is_shared, had_records;
+/* Whether that libcupti is another one than the program's, which is loaded too. */
+static int is_beside;
 /* Whether CUPTI is being finalized. */
 static uint32_t finalizes;
 static void *subscriber;
@@ -117,6 +119,7 @@ static void *open_cupti(void **loaded)
     if (dl_iterate_phdr(remember_cupti, path))
         library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     *loaded = library;
+    is_beside = 0;
     uint32_t oldest = ss_settings.beside ? SS_SWITCHES_SINCE : SS_OLDEST_VERSION;
     int finalizes_own = ss_settings.calls_only && !ss_settings.yield;
     if (ss_settings.cupti[0] && (!library || finalizes_own || version_of(library) < oldest)) {
@@ -124,8 +127,10 @@ static void *open_cupti(void **loaded)
         if (same)
             *loaded = same;
         void *other = dlopen(ss_settings.cupti, RTLD_NOW | RTLD_LOCAL);
-        if (!library || (other && version_of(other) >= SS_SWITCHES_SINCE))
+        if (!library || (other && version_of(other) >= SS_SWITCHES_SINCE)) {
+            is_beside = library && other != library;
             return other;
+        }
         if (other)
             dlclose(other);
     }
@@ -188,6 +193,8 @@ static uint32_t connect_to_cupti(int late, int gate)
         cupti_library = open_cupti(&loaded);
     if (cupti_library != before)
         is_shared = cupti_library == loaded;
+    if (is_beside)
+        ss_store(ss_header->flags, ss_load(ss_header->flags) | SS_FLAG_BESIDE);
     if (!cupti_library)
         return failed("dlopen", 0, SS_STATE_NO_CUPTI);
     load_functions(cupti_library);

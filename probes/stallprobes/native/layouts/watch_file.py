@@ -252,8 +252,8 @@ class Flag(IntEnum):
     library can record native or Python frames. FREE_THREADED: Python has no global lock, so its frames are not read.
     LATE: the recording began while the program ran. GRAPHS: for some time GPU work was not recorded, since the program
     instantiated graphs again and again. FINALIZED: the recording has ended and CUPTI was finalized, so nothing of CUPTI
-    slows the program. BESIDE: the program's libcupti is older; the library may load a second libcupti that records
-    context switches.
+    slows the program. BESIDE: CUPTI is a second libcupti that was loaded beside the program's own; in a request: it
+    may be.
     """
 
     CALLS_ONLY = 1

@@ -60,9 +60,8 @@ def times_without_waits(times: SequenceTimes, instants: Instants) -> tuple[Int64
     frees = _returned(times, _FREES)
     if len(frees) < _LEAST_GROUPS:
         return NONE, NONE
-    works = _WORKS[instants.parts]
-    removed = instants.flags[0] | (works & _inside(times, instants, _FREES))
-    first, replayed = _replayed(times, instants, frees, removed, works & ~instants.flags[APART - WAITING])
+    removed = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
+    first, replayed = _replayed(times, instants, frees, removed, _works(instants))
     return instants.begins[first], replayed
 
 
@@ -78,8 +77,14 @@ def saved_without_frees(times: SequenceTimes, instants: Instants) -> tuple[Int64
     if len(waits) < _LEAST_GROUPS:
         return instants.begins[allocates], (instants.ends - instants.begins)[allocates]
     lengths = instants.ends - instants.begins
-    first, replayed = _replayed(times, instants, waits, instants.flags[0] | allocates, _WORKS[instants.parts])
+    first, replayed = _replayed(times, instants, waits, instants.flags[0] | allocates, _works(instants))
     return instants.begins[first], np.maximum(np.add.reduceat(lengths, first) - replayed, 0)
+
+
+def _works(instants: Instants) -> Flags:
+    """Flags of the instants in which the GPU works, without copies that kernels could run beside."""
+    works: Flags = _WORKS[instants.parts] & ~instants.flags[APART - WAITING]
+    return works
 
 
 def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:

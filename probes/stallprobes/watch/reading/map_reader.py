@@ -537,6 +537,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             cpus=self._number(header["cpus_ppm"]) / 1e6 or None,
             leaves_graphs=bool(flags & Flag.GRAPHS),
             finalized=bool(flags & Flag.FINALIZED),
+            beside=bool(flags & Flag.BESIDE),
             windows=RecordWindows.of(self._windows(self._number(header["windows"]))),
             budget=min(int(header["cost_ppm"]), layout.EVERYTHING_PPM) / layout.EVERYTHING_PPM,
             callback_ns=self._count(header["timed_ns"]) / max(self._number(header["timed"]), 1),

@@ -230,6 +230,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     - ``cpus``: how many CPUs it used in the mean, at least 1; None where that is not known.
     - ``leaves_graphs``: work of the GPU was not recorded while it instantiated graphs again and again.
     - ``finalized``: its recording has ended, and CUPTI has left the driver.
+    - ``beside``: a second libcupti recorded it, not that which the program has loaded itself.
     - ``ranges``: the program's own names for parts of its time.
     """
 
@@ -258,6 +259,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     cpus: float | None = None
     leaves_graphs: bool = False
     finalized: bool = False
+    beside: bool = False
     ranges: tuple[NamedRange, ...] = ()
 
     @property
