@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.units import duration_ns, format_count, plural, three
 from stallprobes.watch.attribution.evidence_text import alongside_text, size_text, thread_text
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings
@@ -16,6 +17,7 @@ from stallprobes.watch.division.result import (
     CAUSE_LIMIT,
     GPU_LIMIT,
     MOST_UNKNOWN,
+    BoundTime,
     PhaseDivision,
     ProcessDivision,
     SequenceDivision,
@@ -168,15 +170,12 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits for Python's global lock"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
-    if sequence.verdict is Bound.GPU and sequence.gpu.share < GPU_LIMIT:
-        longer = sequence.gpu.share >= sequence.host.share
-        clause = (
-            "its GPU work takes longer than the host's" if longer else "calls that free memory wait for its GPU work"
-        )
+    if sequence.verdict is Bound.GPU:
+        clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (
-        [f"{short}: {clause}."]
+        [f"{short}: {clause}." if clause else f"{short}."]
         if blamed is None
         else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
     )
@@ -189,6 +188,18 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         too = " Without its waits, kernels of its streams could run beside each other."
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))
+
+
+def _gpu_clause(sequence: SequenceDivision) -> str:
+    """Why a sequence is GPU-bound, by the shares of the phase that the verdict is of; "" if no reason is known."""
+    bound: BoundTime = sequence.phases[0] if sequence.phases else sequence
+    if bound.gpu.share >= GPU_LIMIT:
+        return Bound.GPU.traits.clause
+    if bound.gpu.share >= bound.host.share:
+        return "its GPU work takes longer than the host's"
+    if any(function_of(wait.function).kind is CallKind.FREES for wait in sequence.waits):
+        return "calls that free memory wait for its GPU work"
+    return "its launches wait for room in the GPU's queue" if sequence.queue_full >= CAUSE_LIMIT else ""
 
 
 def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:

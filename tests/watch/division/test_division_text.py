@@ -13,7 +13,7 @@ from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import AwaitedThread, GrowingLine, ProcessDivision, WaitShare
+from stallprobes.watch.division.result import AwaitedThread, GrowingLine, PhaseDivision, ProcessDivision, WaitShare
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     cpus_text,
@@ -170,6 +170,29 @@ def test_a_step_has_its_parts_in_time() -> None:
     assert "to 11.0 ms), and 1 in 100 takes 70.0 ms or longer: host 5.00 ms" in step_text(
         sequence(step=step.changed(slow_ns=70_000_000))
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"gpu": Figure(0.95, 0.95, 0.95)}, ": the GPU works nearly all the time."),
+        ({"gpu": Figure(0.8, 0.8, 0.8), "host": Figure(0.6, 0.6, 0.6)}, ": its GPU work takes longer than the host's."),
+        (
+            {"waits": (WaitShare(function="cuMemFreeHost", calls=9, ns=9, share=1.0),)},
+            ": calls that free memory wait for",
+        ),
+        ({"queue_full": 0.2}, ": its launches wait for room in the GPU's queue."),
+        ({}, "MainThread is GPU-bound."),
+        # The reason is that of the phase that the verdict is of.
+        (
+            {"phases": (PhaseDivision(verdict=Bound.GPU, gpu=Figure(0.95, 0.9, 1.0), times=((0, SECOND),)),)},
+            ": the GPU works nearly all the time.",
+        ),
+    ],
+)
+def test_the_reason_of_a_gpu_bound_program_is_what_was_seen(changes: dict[str, object], reason: str) -> None:
+    bound = sequence(verdict=Bound.GPU, **changes)
+    assert reason in verdict_text(bound, process_of(bound))
 
 
 def test_the_verdict_names_threads_reason_and_what_is_close_to_it() -> None:
