@@ -355,8 +355,8 @@ def test_a_loop_that_waits_for_each_kernel() -> None:
     assert (one.verdict, one.alone, one.threads) == (Bound.WAIT, True, (1,))
     # A wait of 27 µs lies before a gap of 72 µs.
     assert one.waits == (WaitShare(function=SYNC, calls=200, ns=200 * 26_000, share=1.0),)
-    # The clocks of host and GPU differ, and the record of a kernel is up to 1.7 µs longer than the kernel.
-    low, high = one.gpu.share - 1.7 / 92, one.gpu.share + 0.01
+    # The clocks of host and GPU differ, and records may be longer than the kernels by a tenth.
+    low, high = 0.9 * one.gpu.share, one.gpu.share + 0.01
     assert (one.gpu.low, one.gpu.high) == pytest.approx((low, high), abs=0.001)
 
 

@@ -194,7 +194,7 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row("cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset", family.CONTEXT, **contexts)
     pinned = {"kind": kind.HOST_MEMORY, "task": task.HOST_ALLOCATION}
     yield from row("cuMemAllocHost cuMemHostAlloc", family.HOST_MEMORY, **pinned)
-    # On H200s, frees waited for the kernels of all streams: 10 of 10 calls of each of these functions.
+    # On H200s, frees waited for kernels of other streams: 10 of 10 calls (tests/benchmarks/bench_waiting_functions.py).
     freed = {"kind": kind.FREES, "waits": waits.CONTEXT}
     yield from row("cuMemFreeHost", family.HOST_MEMORY, **freed, task=task.HOST_ALLOCATION)
     registered = {"kind": kind.HOST_MEMORY, "task": task.HOST_REGISTRATION}
@@ -210,8 +210,8 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row("cuMemPoolCreate cuMemPoolTrimTo cuMemPoolSetAccess", family.ALLOCATION, **pool)
     yield from row("cuMemPoolExport cuMemPoolImport", family.ALLOCATION, **pool)
     memory = {"kind": kind.ALLOCATES, "task": task.ALLOCATION}
-    yield from row("cuArrayDestroy cuMipmappedArrayDestroy", family.ALLOCATION, **freed, task=task.ALLOCATION)
-    yield from row("cuMemAddressFree", family.ALLOCATION, waits=waits.MAYBE, **memory)
+    yield from row("cuArrayDestroy", family.ALLOCATION, **freed, task=task.ALLOCATION)
+    yield from row("cuMemAddressFree cuMipmappedArrayDestroy", family.ALLOCATION, waits=waits.MAYBE, **memory)
     yield from row("cuMulticastGet", None)
     yield from row("cuMemAlloc cuMemAddress cuMemCreate cuMemRelease cuMemMap cuMemUnmap", family.ALLOCATION, **memory)
     yield from row("cuMemSetAccess cuMemAdvise cuMemExport cuMemImport cuMulticast", family.ALLOCATION, **memory)

@@ -111,7 +111,13 @@ class BoundTime(Document, kw_only=True):
     """What bounds a sequence in some times, with the figures behind it."""
 
     verdict: Annotated[Bound, _BOUND] = Bound.UNKNOWN
-    second: Annotated[Bound | None, about("Another verdict that holds, or whose limit is at most 0.05 away.")] = None
+    second: Annotated[
+        Bound | None,
+        about(
+            "Another verdict that holds, or whose limit is at most 0.05 away; host beside a sleep, where the host "
+            "computes for 15 % of the time or more that the GPU does not hide."
+        ),
+    ] = None
     host: Annotated[
         Figure,
         about(
@@ -130,8 +136,8 @@ class BoundTime(Document, kw_only=True):
         Figure,
         about(
             "What its waits cost at most: 1 - max(h, g), without copies in g that block the host or are in streams of "
-            "their own; the mean of the program's phases, and 0 where frees wait all the same. The interval begins "
-            "with what is gained where the host runs eight waits ahead at most."
+            "their own; the mean of the program's phases, and no more than what is saved if frees still wait. The "
+            "interval begins with what is gained where the host runs eight waits ahead at most."
         ),
     ] = NOT_KNOWN
 

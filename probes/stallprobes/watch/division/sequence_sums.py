@@ -67,9 +67,10 @@ _CLOCKS_NS = 500
 # Error (ns) of the time of host and GPU for each GPU operation. This error replaces _CLOCKS_NS if work was recorded for
 # a part of the time at an unknown cost.
 _RECORDING_NS = 2_000
-# Largest time (ns) by which the record of a kernel is longer than the kernel's own work, and limit of this error as a
-# share of the GPU's time. Kernels of random programs that read the GPU's clock took 0.3 to 1.7 us less (H200s).
-_LONGER_RECORD_NS = 1_700
+# Largest time (ns) by which the record of a kernel is longer than the kernel's own work. The kernels of four random
+# programs read the GPU's clock and took 1.4 to 2.3 us less than their records (H200s, tests/benchmarks/bench_truth.py).
+_LONGER_RECORD_NS = 2_300
+# Limit of the error by _LONGER_RECORD_NS, as a share of the GPU's time.
 _MOST_LONGER_RECORDS = 0.1
 # Time (ns) that a launch takes by itself if it finds the launch queue full.
 _OWN_LAUNCH_NS = 3_000
