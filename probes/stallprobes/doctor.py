@@ -26,7 +26,8 @@ from stallprobes.records.timeline import TimelineUnavailable
 OLDEST_CUDA = 12000
 # Packages that stallscope needs; the doctor names their versions.
 PACKAGES = ("cuda-bindings", "numpy", "nvidia-ml-py", "simpy", "textual", "click", "msgspec")
-# Effects of environment variables that make calls slower or change results.
+# Effects of environment variables that make calls slower, change results or prevent probes. The doctor warns of each
+# variable with another value than 0.
 SLOWING_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel",
     "CUDA_DEVICE_MAX_CONNECTIONS": "streams may share hardware queues",

@@ -7,12 +7,13 @@ origin, which need not have a text.
 
 from __future__ import annotations
 
-# Exit code of the process for invalid usage, and for a file that cannot be read or written. The command line itself
-# defines the other codes: 1 (regression), 5 (damaged recording) and 130 (interrupted).
+# Exit code of the process for invalid usage, and for a file that cannot be read or written. The command line (class
+# ExitCode) defines the codes 1, 5 and 130.
 EXIT_USAGE = 2
 # Exit code of the process when no usable GPU was found.
 EXIT_NO_GPU = 3
-# Exit code of the process when the engine failed, or when the machine lacks something that a probe needs.
+# Exit code of the process when the engine, the GPU or stallscope itself failed, or when the machine lacks something
+# that a probe needs.
 EXIT_ENGINE = 4
 
 

@@ -14,18 +14,17 @@ from functools import cache
 # Character that replaces each character that cannot be printed.
 REPLACEMENT = "\ufffd"
 
-# Character class (content of [...] in a regular expression) of the characters that are replaced. First group: the
-# Unicode categories Cc (C0, DEL, C1), Cf (direction, zero width, tags), Cs (lone surrogates), Zl and Zp. Second group:
-# default-ignorable characters, fillers and variation selectors. Third group: emoji modifiers, whose width depends on
-# the terminal.
+# Characters that are replaced (content of [...] in a regular expression). Unicode categories: Cc except tab and
+# newline, Cf (direction, zero width, tags), Cs (lone surrogates), Zl and Zp. Further: default-ignorable characters,
+# fillers, variation selectors, and emoji modifiers, whose width depends on the terminal.
 _CLASS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001f3fb-\U0001f3ff"
     "\U000e0000-\U000e0fff"
 )
-# Character class (content of [...] in a regular expression) of printable characters that make up nearly every text:
-# Latin, Greek, Cyrillic, arrows, lines and blocks.
+# Printable characters that make up nearly every text (content of [...] in a regular expression): Latin, Greek,
+# Cyrillic, arrows, lines and blocks.
 _FREQUENT = " -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u25cf"
 # Patterns for quick checks whether a text can stay unchanged. _COMMON: pattern of one line. _COMMON_LINES: pattern that
 # also matches newlines and tabs.

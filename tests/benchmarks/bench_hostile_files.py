@@ -55,7 +55,10 @@ RENEWED = 4
 ADDRESSES = 32
 # Number of attachments to one process with a control that changes.
 ATTACHMENTS = 5
-SOURCE = "int first(int a) { return a * 3; }\nint main(void) { return first(1); }\n"
+SOURCE = """static inline __attribute__((always_inline)) int twice(int a) { return a * 2; }
+int first(int a) { return twice(a) + 3; }
+int main(void) { return first(twice(1)); }
+"""
 ODD_NUMBERS = (0, 1, 2, 3, 127, 128, 255, 256, 0xFFFF, 0x10000, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
 
 # What makes and reads a hostile input; it raises what is a failure.
@@ -154,7 +157,8 @@ class Mutation:
         # The same name with other contents.
         found = CodeFiles(self._renewed("files")).code(str(path), b"", addresses)
         assert set(found.names) | set(found.lines) <= set(addresses)
-        assert all(map(is_printable, (*found.names.values(), *(line.file for line in found.lines.values()))))
+        texts = (text for lines in found.lines.values() for line in lines for text in line[:2])
+        assert all(map(is_printable, (*found.names.values(), *texts)))
 
     def _renewed(self, kind: str) -> UntrustedParser:
         """The parser, a new one from time to time. What the last request skipped is counted."""

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 1
 # Largest number of characters of a host name that an option accepts, as in DNS (RFC 1035, 2.3.4).
 _LONGEST_HOSTNAME = 255
-# Largest number of lost cells (one victim beside one aggressor set each) that the error message names. The message only
-# counts the other lost cells. If an engine fails, the unfinished cells of the aggressor set that the engine was
-# measuring are lost. Another engine measures the rest.
+# Largest number of lost cells (one victim beside one aggressor set each) that the error message of a check names; the
+# other lost cells are only counted. If the process that runs a cell's probes (an engine) fails, the cell is lost.
 _NAMED_CELLS = 8
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Options that a command accepts only once, like every option for a file. Reason: each of these options selects a single
-# GPU or process, and the command would ignore one of two values.
+# A command refuses these options if they are given more than once. Reason: the command would ignore all values but the
+# last. The same rule applies to every option for a single file.
 _GIVEN_ONCE = ("--gpu", "--pid")
 
 

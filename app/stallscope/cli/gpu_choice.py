@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stallprobes.engine.backend import Options
     from stallprobes.machine.gpus import Gpu, Survey
 
-# Advice where no GPU is found.
+# Advice in the error message if CUDA can use no GPU of this machine.
 _WITHOUT_GPU = "`stallscope doctor` says what is missing; `--sim` uses a simulated GPU"
 
 

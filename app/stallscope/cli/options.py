@@ -43,7 +43,7 @@ MAX_TRACE_SECONDS = 60
 # Words for the expected value in the error message of an option that takes seconds.
 _SECONDS = "a number of seconds"
 
-# Words for the values that --gpu accepts, in its help and error messages.
+# Words for the values that --gpu accepts, in its help texts.
 GPU_NAMES = "index as in nvidia-smi, UUID or PCI address"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # File descriptors of stdout and stderr. A file to which stdout or stderr is redirected must not be replaced.
 _STREAMS = 1, 2
-# Options that name a file that is written.
+# Options that name an output file.
 SAVE, HTML, PROMETHEUS, TRACE = "--save", "--html", "--prometheus", "--trace"
 # First bytes of a file that --prometheus wrote. A file with these first bytes may be replaced without --force. Reason:
 # the Prometheus collector reads the latest metrics from one file.

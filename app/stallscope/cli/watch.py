@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stallprobes.watch.environment import WatchOptions
     from stallscope.cli.watching.files import WatchFiles
 
-# Options that name a file.
+# Options of watch that name an output file.
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
 # Value of --json that stands for stdout.
 _STDOUT = "-"
@@ -122,11 +122,10 @@ class _Rule(NamedTuple):
 
 # Options with which watch starts no program. Each of these options excludes the others.
 _MODES = ("--print-env", "--attach", "--pid")
-# Options of the report. A command that reports on no program refuses these options, as with --print-env.
+# Options of the report. A command without a report on a program refuses these options, for example --print-env.
 _REPORT = (JSON, RECORD, TRACE, "--matrix")
-# Options of the recording in the watched process. These options are refused with --attach, which only reads a
-# recording, with --asleep, and for the printed list of processes. --print-env accepts these options, for the programs
-# that get the printed environment.
+# Options of the recording in the watched process. watch refuses these options with --attach, with --asleep, and for the
+# printed list of processes. With --print-env, these options apply to the programs that get the printed environment.
 _RECORDING = ("--slow", "--cost", "--calls-only", "--no-stacks", "--yield-to-profiler")
 # Options for a program that watch starts. With --attach and --print-env, watch starts no program and refuses these
 # options. With --pid, watch refuses only OUTPUT.

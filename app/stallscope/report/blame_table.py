@@ -34,8 +34,8 @@ class _Width:
     brief: bool = False
 
 
-# Layouts of the table of blame that show whole names, the widest first; the first one that fits the terminal is used.
-# The first argument is the number of blanks between two columns.
+# Layouts of the table of blame that show whole names, the widest first. The table uses the first layout that fits the
+# terminal. The first argument is the number of blanks between two columns.
 _WIDTHS = (_Width(2, bars=True), _Width(1, bars=True), _Width(2), _Width(2, brief=True), _Width(1, brief=True))
 # Layouts of the table of blame that cut names to the room left, the widest first; used if no layout of _WIDTHS fits.
 _NARROWEST = (_Width(1, brief=True), _Width(1, brief=True, share_bars=False))

@@ -8,9 +8,9 @@ import unicodedata
 
 from stallprobes.foreign_text import is_printable
 
-# Pattern of a text whose characters count as one terminal column each. A control character counts as its replacement by
-# ``printable`` does. Nearly all text of reports and panels matches. In other text, the width of each character is
-# looked up.
+# Pattern of text in which each character takes one terminal column. Nearly all text matches, and for matching text no
+# character's width is looked up. Control characters match too, because ``printable`` replaces each by a character of
+# one column.
 _ONE_COLUMN = re.compile("[\x00-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u21ff\u2500-\u259f\u25a0-\u25cf\ufffd]*")
 # Vowels and final consonants of Hangul. A terminal draws these characters into the preceding syllable, without a column
 # of their own.

@@ -12,7 +12,7 @@ from stallscope.report.text import TextWriter
 if TYPE_CHECKING:
     from stallprobes.demo import PatternOutcome
 
-# Columns of the table of a demo's steps; the last one has remarks.
+# Columns of the table of a demo's steps; the last column has remarks.
 _COLUMNS = [TableColumn("pattern"), TableColumn("step"), TableColumn("latency"), TableColumn("")]
 
 

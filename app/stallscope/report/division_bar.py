@@ -9,8 +9,8 @@ from stallscope.report.columns import display_width
 
 # Text and its style.
 Run = tuple[str, str]
-# Smallest share (0 to 1) of a part in the time of a sequence (threads that take turns to call the driver) at which the
-# legend of the bar names the part. The bar itself shows all parts.
+# Smallest share (0 to 1) of a sequence's time at which the legend of the bar names a part of this time. A sequence is a
+# group of threads that take turns to call the driver.
 _LEAST_NAMED = 0.005
 # Blanks between two parts that the legend of the bar names.
 _GAP = "  "

@@ -28,9 +28,10 @@ _WORDS: dict[CellKind, str] = {
 }
 # Width (columns) of a cell in the block of symbols: its symbol and one space.
 _STEP = 2
-# Largest width (columns) of the names of the rows of the block of symbols.
+# Largest width (columns) of the column of aggressors' names at the left of the symbols. A longer name has several
+# lines.
 _LONGEST_NAME = 30
-# Width (columns) of a row's worst ratio, at the right of its symbols.
+# Width (columns) that is kept free at the right of the symbols for a row's worst ratio.
 _RATIO = 7
 
 

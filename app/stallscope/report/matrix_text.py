@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 # Number of victims of one aggressor for which the findings give full figures; other victims get one short figure.
 _VICTIMS_IN_FULL = 2
-# Largest number of cells in each of two lists of a short report (a cell: one victim beside one aggressor). The first
-# list has cells that are stalled here but not in the reference. The second list has cells that are stalled only in the
-# reference.
+# Largest number of cells (one victim beside one aggressor each) that a short report lists as stalled here but not in
+# the reference. The same number applies to the list of cells that are stalled only in the reference.
 _UNUSUAL_CELLS = 6
 # Largest width (columns) of an aggressor's name at the left of the matrix; a longer name has several lines.
 _NAME_WIDTH = 22
@@ -43,7 +42,7 @@ _NAME_WIDTH = 22
 _HEAD_WIDTH = 10
 # Number of blanks between two columns of the matrix.
 _GAP = 2
-# Largest number of lines of a short report. A longer report leaves out causes, but keeps at least _LEAST_CAUSES causes.
+# Number of lines above which a short report leaves out causes. The report always keeps the first _LEAST_CAUSES causes.
 _MOST_LINES = 75
 # Smallest number of causes that stay in a short report.
 _LEAST_CAUSES = 3

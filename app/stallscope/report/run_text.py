@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stallprobes.measurement.result import RunFigures, RunProbe, RunResult, RunVariant
     from stallprobes.verdicts.blame import Blame
 
-# Style of a finding of the doctor by its level.
+# Style of a finding of stallscope doctor, by the finding's level.
 _LEVELS = {"ok": "good", "warn": "warn", "problem": "bad"}
-# Phases of a call (inside the driver, and the wait after it) with columns in the tables of a run.
+# Phases with columns in the tables of a run: the driver call, and the wait after the call has returned.
 _SHOWN = (Phase.CALL, Phase.WAIT)
 # Blanks before each line of the table of a blame experiment.
 _BLAME_INDENT = "  "
@@ -123,7 +123,7 @@ def _latencies(out: TextWriter, variants: Sequence[RunVariant], phases: Sequence
         out.table(_NARROW_COLUMNS, below)
 
 
-# Last columns of the table of latencies, in its wide and in its narrow form.
+# Last columns of the table of latencies, the same in the table's wide and narrow forms.
 _LAST_COLUMNS = (TableColumn("×\nbaseline", right=True), TableColumn("in flight", right=True, optional=True))
 # Columns of the table of latencies on a narrow terminal, where each phase has a line of its own.
 _NARROW_COLUMNS = (

@@ -15,8 +15,8 @@ from stallprobes.units import duration_ns
 
 # Number of bins for each factor of 10 on the time axis of the HTML report's histograms.
 _PER_DECADE = 20
-# Smallest length of the histograms' time axis, in factors of 10. Reason: the page stretches a shorter axis to its
-# width, and the letters would be larger than on other pages.
+# Smallest length of the histograms' time axis, in factors of 10. Reason: the page stretches each image to the full
+# width, and the letters of a shorter axis would become too large.
 _MIN_DECADES = 5
 # Width (user units of the SVG) of a histogram's bin.
 _BIN_WIDTH = 4

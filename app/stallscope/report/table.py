@@ -17,8 +17,8 @@ GAP = 2
 # Smallest width (columns) to which a column of short words is folded. A column with a longer word is folded to the
 # width of its longest word, at most _LEAST_OF_WORD.
 _LEAST = 12
-# Smallest width (columns) to which a column is folded if its longest word is wider than this width. The word itself is
-# then folded.
+# Smallest width (columns) to which a column with a very long word is folded. A word that is wider than this width is
+# folded too.
 _LEAST_OF_WORD = 24
 
 # Text and its style.

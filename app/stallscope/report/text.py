@@ -18,7 +18,8 @@ NARROWEST = 40
 # Width (columns) of a report to a file, a pipe or a terminal of unknown width, unless COLUMNS is set. The demo's
 # results on the clipboard have this width too. Reason: nearly every terminal is at least this wide.
 USUAL_WIDTH = 80
-# Number of spaces before the rest of a folded line of code.
+# Number of additional spaces before the rest of a folded line of code. The folded line's own indentation is cut to at
+# most twice this number.
 CODE_FOLD = 4
 
 # Replacements of characters for an output without Unicode.

@@ -25,6 +25,7 @@ from stallprobes.watch.division_text import (
     awaited_text,
     cpus_text,
     end_text,
+    faults_text,
     figures_text,
     interpreter_text,
     other_threads_text,
@@ -70,23 +71,25 @@ from stallscope.report.text import TextWriter
 
 # Largest width (columns) of a program's command line as the title of its report.
 _LONGEST_TITLE = 100
-# Largest number of entries in each of five lists of the report of watch. The lists have headlines of threads, headlines
-# of MPI ranks, processes, sequences of a process, and costs of watching. A sequence is a group of threads that take
-# turns to call the driver.
+# Largest number of entries in each of these lists of watch's report: headlines of threads, headlines of MPI ranks,
+# processes, sequences of one process, and costs of watching. A sequence is a group of threads that take turns to call
+# the driver.
 _MOST_HEADLINES = 5
 # Largest width (columns) of the bar that shows into which parts a sequence's time is divided.
 _WIDEST_BAR = 80
-# _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table.
+# _MOST_LISTED: largest number of entries of a list in the report. _MOST_ROWS: largest number of rows of a table, and of
+# threads with a table.
 _MOST_LISTED, _MOST_ROWS = 10, 12
 # Largest numbers of (source lines, places where the program waits) in the report for the first sequence of a process. A
 # sequence is a group of threads that take turns to call the driver.
 _MOST_OF_FIRST = (5, 3)
 # Largest numbers of (source lines, places where the program waits) in the report for each other sequence of a process.
 _MOST_OF_OTHERS = (2, 1)
-# Largest number of sentences in the report that name a call which blocks calls of other threads.
+# Largest number of sentences per process in the report, each about a call that blocks calls of other threads.
 _MOST_HOLDING = 3
-# Largest number of lines for two parts of a sequence's report: the sentence on its steps, and the list of costly source
-# lines. The first source line is always listed. Reason: a report on a single sequence then fits a screen of 40 lines.
+# Largest height (lines) that two parts of a sequence's report have together: the sentence on the sequence's steps, and
+# the list of costly source lines. Reason: a report on a single sequence then fits a screen of 40 lines. Exception: the
+# first source line is always listed.
 _ROOM_OF_LINES = 16
 # Smallest share (0 to 1) of a thread's time lost to slow calls at which the thread gets a headline. If no thread has
 # lost this share, only the thread with the largest share gets a headline.
@@ -264,6 +267,7 @@ def _sequence(out: TextWriter, sequence: ProgramSequence, process: ProcessFindin
         awaited_text(sequence, process),
         workers_text(sequence, process),
         cpus_text(sequence, process),
+        faults_text(process),
         ranks_text(sequence, process),
         step_text(sequence),
         shared,

@@ -41,7 +41,8 @@ _STEPS = {
     ("demo_back", "demo_next"): "demo_step",
     ("demo_page_up", "demo_page_down"): "focus_row",
 }
-# Second action of each pair of opposite actions, by the first one. The help has one line for the two actions of a pair.
+# Second action of each pair of opposite actions, by the first action. The help has one line for the two actions of a
+# pair.
 _PAIRS = {
     **{pair[0]: pair[1] for pair in _STEPS},
     "check_up": "check_down",

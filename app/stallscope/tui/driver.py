@@ -28,9 +28,8 @@ _POLL_S = 0.1
 _FLOOD_STEP_S = 0.005
 # Notice after input was dropped.
 FLOOD_NOTICE = "Input was dropped: it arrived faster than the screen can handle it."
-# Number of unhandled messages of the app, its screen and the focused widget from which input events are held back.
-# Held-back events stay in the input queue. Reason: if input arrives too fast, only events in the input queue can be
-# dropped.
+# Smallest number of unhandled messages at which input events stay in the input queue. The messages of the app, the
+# screen and the focused widget count. Reason: if input arrives too fast, only events in the input queue can be dropped.
 _MOST_DELIVERED = 8
 # Period (s) at which events go from the input queue to the app's message queue.
 _DELIVERY_S = 0.002
@@ -40,10 +39,11 @@ _MOST_WRITES = MAX_QUEUED_WRITES - 4
 # Control sequences that switch mouse, paste and focus reports off and line wrap on, and restore the terminal's screen
 # and cursor.
 _RESTORE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
-# Time (s) to sleep after this process has stopped itself by a signal. Reason: the kernel may deliver the signal to
-# another thread, shortly after the call that sent the signal.
+# Time (s) to sleep after SIGTSTP to the process group, before the handler of SIGTSTP is restored. Reason: the kernel
+# may deliver the signal to another thread after the call has returned.
 _STOP_S = 0.05
-# Period (s) of the checks for signals and for the return of the suspended screen to the foreground.
+# Time (s) for which the event loop runs after SIGCONT. If the process is then still in the background, the process
+# stops again. Reason: during this time, SIGTERM can end the process.
 _SIGNALS_S = 0.1
 
 

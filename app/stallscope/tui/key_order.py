@@ -21,14 +21,14 @@ from textual.message_pump import MessagePump
 
 # Events that are kept in order. Mouse moves are excluded, since they are many and open nothing.
 Ordered = Key | Paste | MouseDown | MouseUp
-# Period (s) of two checks. One check looks whether the widget that got a key still exists, since a removed widget never
-# answers. The other check looks whether a screen that loads still holds back keys.
+# Period (s) at which the app checks, while keys wait, whether the widget that handles the earlier key was removed, and
+# whether a loading screen has its data. Reason: a removed widget never answers a key.
 _LOST_S = 0.02
 # Longest wait (s) of later keys for the action of an earlier key. After this time, the app handles the later keys
 # although the action still runs.
 _LONGEST_S = 0.5
-# Longest time (s) for which a loading screen may hold back keys. Reason: a saved check loads in half a second, and an
-# answer that takes much longer may never come.
+# Longest time (s) for which a loading screen may hold back keys. Reason: a saved check loads in half a second, and data
+# that take much longer may never come.
 _LONGEST_HELD_S = 2.0
 # Number of a KeyHandled message that belongs to no key. At this message, the app checks whether keys must still be held
 # back. The numbers of keys begin at 1.

@@ -14,7 +14,8 @@ from stallprobes.files import input_file
 from stallprobes.spelling import nearest
 from stallscope.tui.actions import AGGRESSOR_KEYS, HOST_KEY, SCREENS, VICTIM_KEYS, Action, all_actions
 
-# The documented file of settings with all defaults.
+# Settings file with comments and the default of every setting. The function ``document`` adds the actions with their
+# default keys.
 DOCUMENT = """\
 # Settings of stallscope's screen. Every key is optional; the values below are the defaults.
 # The file is $STALLSCOPE_SETTINGS, else $XDG_CONFIG_HOME/stallscope/settings.toml,
@@ -43,8 +44,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 # Largest size (bytes) of a file of settings; the documented file has about 10 KiB.
 _MOST_BYTES = 256 * 1024
-# Largest number of characters of a setting's name or value in an error message. The search for a similar name uses the
-# same number of characters of an unknown name.
+# Largest number of characters of a setting's name or value in an error message. The search for a name similar to an
+# unknown name ignores further characters.
 _LONGEST_VALUE = 60
 # Modifiers of a key by Textual's names.
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-# Signals that would end the process without restoring the terminal, except signals of a defect (SIGSEGV) and SIGKILL.
+# Signals that would end the process without restoring the terminal, except SIGKILL and signals of a defect, such as
+# SIGSEGV.
 SIGNALS = (
     signal.SIGTERM,
     signal.SIGHUP,

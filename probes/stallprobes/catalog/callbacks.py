@@ -20,8 +20,8 @@ from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.catalog.streams import WATCHDOG_NS
 from stallprobes.model import MS, Event, HostFunction, Op, Phase, Program, Role, Stream, Word
 
-# Duration (ns) of the work in one iteration. Depending on the probe, a long host function or the thread itself does the
-# work.
+# Duration (ns) of the CPU work in one iteration of callback-10ms, callback-short and event-thread. In callback-10ms,
+# the host function does the work. In the other two aggressors, the aggressor's thread does the work.
 LONG_NS = 10 * MS
 # Time (ns) for which the aggressor mutex-holder holds the mutex that the host function of callback-mutex takes.
 HOLD_NS = 5 * MS
@@ -154,7 +154,7 @@ ENTRIES = (
             )
         ),
         "A small kernel and a host function behind it that takes a mutex, then cuStreamSynchronize, in a loop. After "
-        "250 ms without the mutex the host function gives up.",
+        "250 ms without the mutex (60 ms in a check) the host function gives up.",
         "LMCache/LMCache #2952: a host function that waits for Python's interpreter lock",
         _ONE_THREAD,
     ),

@@ -51,10 +51,10 @@ PROT_READ_WRITE = 3
 MAP_PRIVATE_ANONYMOUS = 0x22
 # Code of CUDA_ERROR_NOT_READY. A query of unfinished work returns this code, which probes do not count as a failure.
 ERROR_NOT_READY = 600
-# Duration (ns) of the kernel that stands for a reduction, whose result is read back.
+# Duration (ns) of the kernel that stands for a reduction to a scalar.
 REDUCTION_NS = 5 * MS
-# Size (bytes) of a copied scalar: result or argument of a reduction, or data of the gated copy in streams.py. A program
-# reads back the result of a reduction to decide how to continue.
+# Size (bytes) of a copied scalar: the result or the argument of a reduction. The gated copy in streams.py (a copy that
+# waits until another probe opens the gate) has this size too.
 SCALAR_BYTES = 4
 
 # Hardware that the read-back of a scalar may use.
@@ -128,7 +128,7 @@ _SHARED_BUS = Cause(
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )
-# Causes of an aggressor that copies to pageable memory, the most specific first.
+# Causes of the delays by an aggressor that copies to pageable memory, the most specific first.
 _TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
 

@@ -32,8 +32,8 @@ VICTIM_PERIOD_NS = 1 * MS
 LAST = 1_000_000
 # Name of a stream that no other probe uses. In a probe's name, a stream follows "/".
 OWN = "own"
-# Name of the primary context of the second process. In a probe's name, a context follows "@". Documents also use this
-# name for the process.
+# Name of the second process, which runs probes beside the engine, and of its primary context. In a probe's name, a
+# context follows "@".
 SECOND_PROCESS = "second-process"
 
 
@@ -102,7 +102,7 @@ class Hardware(Flag):
     HOST_THREAD = auto()
 
 
-# Words for the hardware that a cause needs.
+# Words for each kind of hardware, for texts about the cause of a stall.
 HARDWARE_LABELS = {
     Hardware.GRAPHICS_ENGINE: "the graphics engine",
     Hardware.D2H_ENGINE: "the D2H copy engine",

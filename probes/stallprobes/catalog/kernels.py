@@ -42,7 +42,7 @@ FILL_GPU = 0
 FEW_BLOCKS = 16
 # Number of threads in a block of the kernels that run for a given time. The empty kernel has one thread.
 THREADS = 256
-# Duration (ns) of the long kernels of aggressors.
+# Duration (ns) of the kernels of the aggressors spin and spin-full.
 SPIN_NS = 50 * MS
 # Duration (ns) of the kernel with which the aggressor keep-alive keeps the GPU awake.
 KEEP_ALIVE_NS = 20 * US
@@ -85,7 +85,7 @@ INLINE = Cause(
 )
 # Causes of the delays that an aggressor on the graphics engine adds to victims in other contexts.
 TIME_SLICES = (_TWO_PROCESSES, TIME_SLICE, INLINE)
-# Cause, for victims in other contexts, of the delays by aggressors that load modules.
+# Cause of delays in other contexts while an aggressor loads modules.
 _LOADING = Cause(
     context=Relation.OTHER,
     uses=Hardware.GRAPHICS_ENGINE | Hardware.INLINE_COPY,

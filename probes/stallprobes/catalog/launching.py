@@ -20,8 +20,8 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, launch_op
 from stallprobes.model import US, Event, Graph, Op, Phase, Program, Role, Stream
 
-# Period (ns) of the bursts of launches. The period is not a multiple of a victim's period. Reason: with a multiple,
-# either all bursts or none would meet a victim's calls.
+# Period (ns) of the bursts of launches, and of the victim launch-batch. The period is not a multiple of another
+# victim's period. Reason: with a multiple, either all bursts or none would meet a victim's calls.
 BURST_PERIOD_NS = 40_900 * US
 # Number of launches in a burst on one stream. A burst of event records has the same number of records. A graph in place
 # of a burst has the same number of nodes.

@@ -36,7 +36,7 @@ from stallprobes.model import (
 
 # Duration (ns) of the kernel beside which memory is freed.
 FREE_BESIDE_KERNEL_NS = 20 * MS
-# Number of equal pieces in which an aggressor maps and unmaps its memory.
+# Number of equal pieces in which the aggressor map-unmap-pieces maps and unmaps its memory.
 PIECES = 16
 # Kinds of the structures that calls for virtual memory and for memory pools take as arguments.
 _ALLOCATION, _ACCESS, _POOL = MemoryStructKind.ALLOCATION, MemoryStructKind.ACCESS, MemoryStructKind.POOL

@@ -19,13 +19,12 @@ from stallprobes.catalog.entry import (
 from stallprobes.catalog.kernels import INLINE, TIME_SLICE, spin_op
 from stallprobes.model import MS, US, Event, Op, Phase, Program, Role, Stream, Word
 
-# Duration (ns) of the kernel whose end the aggressors poll.
+# Duration (ns) of the kernel for whose end the aggressors poll or wait.
 KERNEL_NS = 4 * MS
 # Pause (ns) between two polls of the aggressor event-backoff. During the pause, the aggressor leaves its CPU to other
 # threads.
 BACK_OFF_NS = 100 * US
-# Longest time (ns) for which one iteration polls its kernel. After this time, the iteration ends without an error. A
-# longer delay of the kernel lasts for several iterations.
+# Longest time (ns) for which one iteration polls its kernel. After this time, the iteration ends without an error.
 POLL_TIMEOUT_NS = 100 * MS
 
 

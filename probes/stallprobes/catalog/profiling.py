@@ -21,9 +21,9 @@ _COMPLETED = 0
 # Argument of the native helper discard_records: discard all records.
 _ALL = 1
 
-# Duration (ns) of one iteration of a profiling aggressor. The duration must be shorter than the time that an engine has
-# to stop. The duration may exceed a check's limit without progress (250 ms): the aggressor sleeps in calls, which count
-# as progress.
+# Approximate duration (ns) of one iteration of a profiling aggressor. The duration must be less than 0.7 s, the longest
+# wait of an ending engine for its probes. The duration may exceed the 250 ms without progress that a check accepts:
+# each sleep of the aggressor is a call, and a call in flight counts as progress.
 ITERATION_NS = 400 * MS
 # Length (ns) of each profile of the aggressor profiler-sessions, and of the pause after each profile.
 SESSION_NS = 20 * MS

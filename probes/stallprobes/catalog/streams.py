@@ -35,8 +35,9 @@ from stallprobes.model import (
 
 # Flag of a new stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING).
 STREAM_NON_BLOCKING = 1
-# Longest wait (ns) of a host function for its gate or mutex, and of the aggressor mutex-holder for its mutex. After
-# this wait, the host function or the aggressor continues without the gate or mutex. Reason: a deadlock must end.
+# Longest wait (ns) of the aggressor mutex-holder for its mutex, and of a host function for its gate or mutex. After
+# this wait, the aggressor or host function continues without the gate or mutex, which ends a deadlock. In a session,
+# the option watchdog_ns replaces this wait for host functions.
 WATCHDOG_NS = 250 * MS
 
 # Memory word of the gate that holds up an aggressor's copy: 0 for closed, 1 for open. The stream of the copy waits for
@@ -133,7 +134,7 @@ ENTRIES = (
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(stream="null", position=230),),
         what="A 4-byte pageable D2H that waits for an event behind a host function. A watchdog opens the gate after "
-        "250 ms.",
+        "250 ms, or 60 ms in a check.",
         source="the report of default-stream-gate, thread 1",
         causes=(_DEADLOCK,),
     ),

@@ -41,17 +41,18 @@ BACKENDS = {
     "sim": "stallprobes.engine.sim.backend",
 }
 # Longest wait (s) for a message between two polls of the probes. At the start of the timeline, also the period (s) at
-# which the engine checks whether CUPTI records.
+# which the engine checks whether CUPTI has begun to record.
 TICK_S = 0.02
-# Step (ns) in which the engine advances virtual time. Between two steps it reports failures and notices a Stop.
+# Step (ns) in which the engine advances virtual time. After each step, the engine reports failed probes and checks
+# whether it has to stop.
 VIRTUAL_STEP_NS = 20_000_000
 # Longest wait (s) for the end of the probes after a Stop. After this wait, the engine ends although probes still run.
 STOP_S = 0.7
 # Longest wait (s) for the end of the second process (in which some probes run) after a Stop. After this wait, the
 # engine kills the second process. STOP_S + _SECOND_STOP_S must be less than a session's wait for the end of its engine.
 _SECOND_STOP_S = 0.1
-# Longest wait (s) until CUPTI records, before the engine is ready. After this wait, the engine is ready without CUPTI's
-# records. Reason: a hanging CUPTI would block the engine.
+# Longest wait (s) of the starting engine until CUPTI begins to record. After this wait, the engine reports that it is
+# ready, although CUPTI does not record yet. Reason: CUPTI may hang.
 TIMELINE_START_S = 10.0
 
 # Operation of prctl(2): the kernel sends this process a signal when its parent ends.

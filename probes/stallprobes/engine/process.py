@@ -28,9 +28,10 @@ from stallprobes.engine.protocol import FromEngine, Start, ToEngine
 from stallprobes.errors import EngineLost
 from stallprobes.native.layouts.board import create_shared_memory
 
-# Number of bytes that are kept of the end of an engine's stderr. A crash report has some hundred bytes for each thread.
+# Largest number of bytes that are read from the end of an engine's output (stdout and stderr). A crash report has some
+# hundred bytes for each thread.
 _STDERR_TAIL_BYTES = 65536
-# First line of faulthandler's report of a crash.
+# First words of faulthandler's report of a crash.
 _CRASH_REPORT = "Fatal Python error:"
 # Signals that kill a process because of a defect, for example in the driver or a library.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)

@@ -33,13 +33,13 @@ _STOP_S = 1.0
 # Longest wait (s) for the engine's start. After this wait, ``start`` raises EngineFailed.
 _START_S = 30.0
 # Additional wait (s) for the start of an engine with a timeline. Reason: the engine waits up to this long until CUPTI
-# records.
+# begins to record.
 _TIMELINE_S = 10.0
 # Longest time (s) without a change of the engine's heartbeat while a session waits for the engine's answer. After this
 # time, the session raises EngineFailed.
 _SILENCE_S = 30.0
-# Period (s) of two checks of a session. During a call in the engine's process, the session checks whether its caller
-# wants to stop. While a signal has stopped the engine, the session checks whether the engine runs again.
+# Period (s) at which a session checks two conditions. During a call in the engine's process: whether the caller of the
+# session wants to stop. While a signal has stopped the engine: whether the engine runs again.
 _STOP_STEP_S = 0.05
 # Period (s) at which a session checks whether GPU records have arrived. The engine asks CUPTI for GPU records every 10
 # ms.

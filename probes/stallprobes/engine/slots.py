@@ -33,8 +33,7 @@ class SlotState:
     opens_ns: int
 
 
-# State of the slot of a switched-off victim: closed, with no time at which it opens. (In a slot, only the victims of
-# one group run.)
+# State of a switched-off victim's time slot: closed, without a time at which the slot opens.
 CLOSED = SlotState(is_open=False, not_alone=False, opens_ns=0)
 
 

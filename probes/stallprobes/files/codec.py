@@ -20,10 +20,10 @@ from msgspec.structs import force_setattr
 
 from stallprobes.errors import MalformedJson, TruncatedJson
 
-# Control characters without tab and newline, as a range of a regular expression.
+# Control characters other than tab and newline, as the content of [...] in a regular expression.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# Longest string (characters) in a document: a sentence of a verdict has some 500, a line of a program's output
-# is cut to 1000.
+# Largest number of characters of a text in a document. Usual texts are shorter: a sentence of a verdict has some 500
+# characters, and a line of a program's output at most 1000.
 LONGEST_TEXT = 1 << 16
 # Longest name (characters) in a document, such as a probe's.
 LONGEST_NAME = 1 << 10
@@ -136,17 +136,17 @@ def about(description: str) -> Meta:
 
 # Characters that are replaced in a text: control characters and lone surrogates.
 _ODD = re.compile(f"[{_CONTROL}\ud800-\udfff]")
-# Byte patterns of possible control characters in JSON text. _ESCAPED finds the escape sequence of a character. _C1
-# finds a character from U+0080 to U+009F.
+# Byte patterns of possible control characters in JSON text. _ESCAPED: escape sequence ``\b``, ``\f``, ``\r`` or ``\u``.
+# _C1: character from U+0080 to U+009F in UTF-8.
 _ESCAPED, _C1 = re.compile(rb"\\[bfru]"), re.compile(rb"\xc2[\x80-\x9f]")
-# Beginning of an escape sequence in JSON text: ``\u00``, which most control characters have. For all other escape
-# sequences: the backslash and the next character.
+# Beginning of an escape sequence in JSON text: ``\u00``, or else the backslash and the next character.
 _ESCAPE = re.compile(rb"\\(?:u00|.)")
 # The only escape sequences in the JSON text that ``encoded`` writes. ``is_odd`` is true for text with any other escape
 # sequence.
 _PLAIN_ESCAPES = frozenset((rb"\\", rb"\"", rb"\n", rb"\t"))
-# Pattern of a quote and then LONGEST_TEXT characters without a quote. Before the search, blanks replace the escaped
-# quotes of the JSON text. Every string that is too long then contains the pattern, and other text rarely does.
+# Pattern of JSON text that may contain a string longer than LONGEST_TEXT: a quote, then LONGEST_TEXT bytes without a
+# quote. ``is_odd`` searches for the pattern after blanks have replaced the escaped quotes. Only after a match does
+# ``is_odd`` measure each string.
 _LONG_PART = re.compile(rb'"[^"]{%d}' % LONGEST_TEXT)
 # A string of JSON.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from stallprobes.errors import DamagedData, OversizedData
 
-# Largest size (bytes) of a piece of decompressed text.
+# Largest size (bytes) of a piece that DecompressedStream.read returns.
 PIECE = 1 << 16
 # Largest number of compressed bytes that one zlib call gets. Reason for a small number: if the call fails, the text
 # that the call has decompressed is lost.

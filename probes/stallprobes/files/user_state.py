@@ -13,8 +13,8 @@ from pathlib import Path
 from stallprobes.errors import FileNotRead, FileNotWritten, OversizedData
 from stallprobes.files import atomic, input_file
 
-# Largest size (bytes) of a file in the user's state folder. A larger file is not read. Reason: these files contain one
-# path, and no path is this long.
+# Largest size (bytes) of a file that is read from the user's state folder. A larger file counts as empty. Reason: such
+# a file contains one path, and no path is this long.
 _LONGEST = 1 << 16
 
 

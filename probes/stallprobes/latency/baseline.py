@@ -17,11 +17,11 @@ from stallprobes.latency.ratio import PERCENTILES, Quantile
 from stallprobes.latency.window import ChannelMap, judged_histogram, merged
 from stallprobes.model import Channel
 
-# Smallest number of calls, in a window or in a whole baseline, with which a percentile counts. Percentiles of fewer
+# Smallest number of calls in a baseline, or in one of its windows, with which a percentile counts. Percentiles of fewer
 # calls are ignored. Reason: chance variation would count as variation of the machine.
 ENOUGH_CALLS = 20
-# Percentiles, over all baseline windows, of the lower and the upper end of a machine's variation without aggressors.
-# The range contains 99 % of the windows. Reason: one extreme window in 200 at each end must not widen the range.
+# Ends of the range of a machine's variation without aggressors, as percentiles over all baseline windows. The range
+# contains 99 % of the windows. Reason: rare extreme windows must not widen the range.
 _LOWEST, _HIGHEST = 0.5, 99.5
 # Assumed standard deviation of the logarithm of a window's percentile, before windows are measured. On a shared H200
 # host, the measured value for the p50 of launches and copies was 0.23 to 0.36. The measured value for the p50 of

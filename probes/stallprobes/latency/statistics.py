@@ -19,11 +19,12 @@ Floats = NDArray[np.float64]
 # Number of degrees of freedom that counts as unlimited. From this number on, the normal distribution replaces Student's
 # t. A fitted prior has at most this number of degrees of freedom.
 MANY = 200
-# Number of rounds that remove outliers from the variances before a prior is fitted. Each round finds the outliers by
-# the fit of the previous round.
+# Number of rounds that remove high outliers from variances before the final fit of a prior. The first round finds
+# outliers by the median of the variances. Each later round finds outliers by a fit to the variances that the previous
+# round kept.
 _ROUNDS = 4
-# Largest ratio of a term to the sum so far at which the summation of an exact test's probabilities stops. Further
-# terms do not change the sum.
+# The summation of an exact test's probabilities stops at a term of at most this share of the sum. Further terms do not
+# change the sum.
 _NEGLIGIBLE = 1e-16
 # 97.5th percentiles of Student's t with 1, 2, 3, ... degrees of freedom, for 95 % intervals. |t| exceeds each of these
 # percentiles with a probability of 5 %.

@@ -15,12 +15,13 @@ from stallprobes.model import MS, Role
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.recording.observation import ProbeSet
 
-# Longest effect (ns) of a switch of aggressors: the first calls after a switch are slow. A baseline window begins after
-# a probe has run for this time without any aggressor. An aggressor that ran within this time before a judged window can
-# still be the cause.
+# Longest time (ns) for which a switch of aggressors affects later calls. A baseline window begins after a probe has run
+# for this time without any aggressor. An aggressor that ran within this time before a judged window can still be the
+# cause.
 SETTLE_NS = 500 * MS
-# Planned length (ns) of a window that must not end yet; no window reaches this length. A window that extends a complete
-# baseline ends only when the victims are judged (evaluated). Reason: a window with a stall must not count.
+# Length (ns) that no baseline window reaches. At a snapshot without a judgement (evaluation) of the victims, a window
+# that extends a complete baseline ends only if the window has this length. Reason: only a judgement can show that the
+# window contains no stall.
 _NEVER = 1 << 62
 
 

@@ -19,8 +19,8 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import TAIL_CALLS
 from stallprobes.verdicts.verdict import Verdict
 
-# Factor by which the p99 of the latency from the due time must exceed the sum of the p99 of call and wait. Above this
-# factor, the screen shows the histogram of the latency from the due time.
+# If the p99 of the latency from the due time exceeds this multiple of the sum of the p99 of call and wait, the screen
+# shows the histogram of the latency from the due time.
 _MORE = 1.5
 # Verdict kinds whose name a victim's row shows as its state. The row of an unsteady victim shows the range of the
 # latencies, not the name.

@@ -25,17 +25,17 @@ from stallprobes.verdicts.kinds import IN_FLIGHT_NS, VerdictKind
 from stallprobes.verdicts.rules import judge
 from stallprobes.verdicts.verdict import Proof, Verdict
 
-# Longest time (ns) from switching on an aggressor to a stall's first slow call with which the verdict mentions the
-# switch. The verdict then says that the stall began after the switch.
+# Longest time (ns) from switching on an aggressor to the first slow call of a stall. Up to this time, the verdict says
+# that the stall began after the switch.
 _WITH_SWITCH_NS = 5_000 * MS
-# Longest time (ns) from switching on an aggressor to a stall's first slow call with which the aggressor is the probable
-# cause.
+# An aggressor is the probable cause of a stall if the stall's first slow call begins at most this time (ns) after the
+# aggressor was switched on.
 _PROBABLY_NS = 1_000 * MS
-# Shortest time (ns) between switching on the last two aggressors before a stall. If the time is shorter, the stall is
-# assigned to neither aggressor.
+# If two aggressors are switched on within less than this time (ns), a later stall is assigned to neither aggressor.
+# Otherwise, the stall is assigned to the second aggressor.
 _AT_ONCE_NS = 100 * MS
-# Growth of a stall's latency, as a multiple of the stall's largest earlier latency, above which the begin of the stall
-# is searched again. Exception: a stall in a call in flight, since the age of the call grows without a new cause.
+# If a stall's latency exceeds its earlier maximum by more than this factor, the stall's begin is searched again.
+# Exception: a stall in a call in flight. Reason: the age of such a call grows without a new cause.
 _GROWTH = 3.0
 
 

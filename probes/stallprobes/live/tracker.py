@@ -23,20 +23,20 @@ from stallprobes.verdicts.verdict import Proof, Verdict
 # Time (ns) between two judgements (evaluations) of all victims. While nobody reads the screen, judgements are rarer,
 # and each judgement counts as several.
 JUDGE_NS = 200 * MS
-# Number of consecutive judgements that must find a slowdown or a burst before the log gets an entry. A burst is a stall
+# Number of judgements that must find a slowdown or a burst before the log gets an entry. A burst is a stall
 # of the p99 while no aggressor runs. With this number, the windows (1 s each) of the first and the last judgement do
 # not overlap.
 _LASTING = 7
 # Largest time (ns) by which a judgement may come earlier than JUDGE_NS after the previous judgement.
 JITTER_NS = 20 * MS
-# Number of consecutive judgements that must find a verdict other than a slowdown or a burst before the log gets an
-# entry. A failure gets an entry at once.
+# Number of judgements that must find a verdict other than a slowdown or a burst before the log gets an entry. If
+# _MISSING consecutive judgements miss the verdict, the count begins again at 0. A failure gets an entry at once.
 _FOUND = 2
 # Number of consecutive judgements that must miss a logged verdict before the verdict's entry ends.
 _MISSING = 3
-# Longest time (ns) between a switch of an aggressor and a change of a stall for the proof that the aggressor caused the
-# stall. Both the stall's begin after switching on and the end of its log entry after switching off must be within this
-# time. The time covers the window, the judgements, and the start or end of the aggressor's work.
+# If a stall begins at most this time (ns) after exactly one aggressor was switched on, and the stall's log entry ends
+# at most this time after the aggressor was switched off, the aggressor counts as the cause. Reason for the length: the
+# window, the judgements, and the start or end of the aggressor's work take time.
 _WITH_SWITCH_NS = 3_000 * MS
 # Number of switches of aggressors (on or off) that are kept, the latest ones.
 _SWITCHES = 64
@@ -60,7 +60,7 @@ class Switch:
 
 @dataclass
 class _Pending:
-    """A present verdict: how many consecutive times it was found or missing, and its entry once it is logged.
+    """A present verdict: how many times it was found, and missing since, and its entry once it is logged.
 
     ``lasted`` is ``found`` at the usual rate of judgements. ``after`` is True once it was found in a window after the
     aggressors stopped.

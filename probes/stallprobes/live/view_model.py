@@ -18,7 +18,7 @@ from stallprobes.units import duration_ns
 from stallprobes.verdicts.evidence import STALLED
 from stallprobes.verdicts.verdict import Verdict
 
-# Remaining time (s) from which the screen shows minutes and not seconds. The remaining time is the time until a probe
+# Remaining time (s) above which the screen shows minutes and not seconds. The remaining time is the time until a probe
 # has enough calls for a baseline or a verdict.
 _MINUTES_FROM_S = 100
 

@@ -15,8 +15,8 @@ from stallprobes.verdicts.kinds import STARVED_WINDOW_NS
 # Usual length (ns) of the window that the screen judges, and of a baseline window. After a longer time without an
 # observation, the baseline window begins anew.
 WINDOW_NS = 1_000 * MS
-# Shortest time (ns) for which a victim's slot must be open within the victim's window if victims take turns in time
-# slots. The screen extends the window until then, but not beyond LONGEST_WINDOW_NS.
+# Smallest sum (ns) of a victim's time slots in a window, if victims take turns in time slots. The screen extends a
+# window with a smaller sum, but not beyond LONGEST_WINDOW_NS.
 _OWN_NS = STARVED_WINDOW_NS
 # Longest window (ns) on the screen, except for a probe with a long period. After a longer time without an observation,
 # all windows begin anew.

@@ -17,9 +17,9 @@ from typing import Any
 from stallprobes.errors import NvmlUnavailable, kind_and_text
 from stallprobes.machine import nvml
 
-# Period (s) at which the GPM counters are sampled. Reason: sampling every 0.2 s may change latencies by more than 2 %.
-# Measured changes of the p50: launch -1.7 % (-3.9 to 1.4 %), pinned copy 1.4 % (-0.6 to 3.3 %). (220 pairs of windows
-# on an H200, driver 580.159.04, 2026-11-28, tests/benchmarks/bench_gpm.py.)
+# Period (s) at which the GPM counters are sampled. Reason: a period of 0.2 s may change latencies by more than 2 %.
+# Measured changes of the p50 with 0.2 s, and 95 % intervals: launch -1.7 % (-3.9 to 1.4 %), pinned copy 1.4 % (-0.6 to
+# 3.3 %). (220 pairs of windows on an H200, driver 580.159.04, 2026-11-28, tests/benchmarks/bench_gpm.py.)
 PERIOD_S = 0.5
 # Time (s) between the two GPM samples that ``ask`` takes. A counter's value needs two samples.
 _ASK_S = 0.1

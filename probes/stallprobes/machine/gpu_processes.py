@@ -24,8 +24,8 @@ from stallprobes.files.codec import Document, Natural, Positive, Text, about
 from stallprobes.machine import nvml, processes
 from stallprobes.machine.processes import PROC, ProcessStatus
 
-# Largest age (s) of the NVML utilisation samples of processes that are read. NVML takes a sample every 1/6 to 1 s,
-# depending on the GPU.
+# Largest age (s) of the samples of processes' utilisation that are read from NVML. Depending on the GPU, NVML makes a
+# sample every 1/6 to 1 s.
 _SAMPLES_S = 2.0
 # Largest share of one CPU core for scanning the open files of all processes. The share limits how often the scan is
 # repeated.

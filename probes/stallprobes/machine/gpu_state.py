@@ -13,8 +13,8 @@ from stallprobes.machine.telemetry import TelemetrySnapshot
 # Largest number of telemetry snapshots that the summary of a GPU's state keeps. Above this number, every second kept
 # snapshot is dropped. From then on, the summary keeps only half as many of the new snapshots.
 _MOST_SNAPSHOTS = 4096
-# Names of the telemetry readings without a median in the GPU's state. _CLOCK and _POWER: the state has the smallest and
-# the largest value. _STATE (the performance state): the state has all values.
+# Names of three telemetry readings in the summary of a GPU's state. The summary has the smallest and the largest value
+# of _CLOCK and of _POWER, and all different values of _STATE (performance state). All other readings have a median.
 _CLOCK, _POWER, _STATE = "sm_clock_mhz", "power_w", "performance_state"
 _Median = Annotated[float, Meta(ge=0, le=1e18), Rounded(3)]
 _Watts = Annotated[float, Rounded(1)]

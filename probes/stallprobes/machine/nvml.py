@@ -12,11 +12,11 @@ from typing import Any
 
 from stallprobes.errors import NvmlUnavailable
 
-# Names of the NVML functions that stallscope needs. A module pynvml without all of these functions belongs to another
-# package, or is too old.
+# Names of NVML functions by which stallscope recognises nvidia-ml-py's module pynvml. A module that lacks any of the
+# functions belongs to another package, or is too old.
 NEEDED = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMigMode")
 # First major version of the package "pynvml" that is no fork of nvidia-ml-py. From this version on, the package has no
-# module of its own and depends on nvidia-ml-py.
+# module pynvml of its own and depends on nvidia-ml-py.
 FORK_ENDS = 12
 
 # Error codes of NVML (nvmlReturn_t).

@@ -31,8 +31,8 @@ _COMMAND_S = 1.0
 # Processes (folder in /proc, start time) whose command line could not be read within _COMMAND_S. The command lines of
 # these processes are not read again. Reason: the thread of the first read still waits.
 _WAITING: set[tuple[Path, int]] = set()
-# Path of an NVIDIA device file, to find what a process has open: a number for a GPU, ctl for the driver, -uvm for
-# unified memory.
+# Pattern of the path of an NVIDIA device file. The last part is the number of a GPU, ctl (driver) or -uvm (unified
+# memory).
 _DEVICE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm)")
 # Shell that runs a script whose first line names no interpreter.
 _SHELL = "/bin/sh"

@@ -23,10 +23,8 @@ NS_PER_S = 1_000_000_000
 HANGING_AFTER_S = 1.0
 # Pause (s) after an error of NVML until the next attempt.
 RETRY_S = 5.0
-# Shortest and longest window (s) over which NVML averages utilisation, depending on the GPU's generation.
-UTILISATION_WINDOW_S = (1 / 6, 1.0)
-# Period (s) at which stallscope repeats the reason why the GPM counters have no values. The period applies only while
-# stallscope does not read the GPM counters.
+# Period (s) at which the telemetry repeats the reason why the GPM counters have no values, while stallscope does not
+# read these counters.
 _REPEATED_S = 60.0
 # States of the telemetry, the best first.
 TelemetryState = Literal["live", "starting", "hanging", "unavailable", "lost"]

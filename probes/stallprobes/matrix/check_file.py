@@ -33,18 +33,20 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.matrix.document import CHECK_SCHEMA, CheckCell, CheckDocument, ReadCheck, parts
 from stallprobes.matrix.matrix import Matrix
 
-# Largest size (bytes) of a check of one machine that is read. A check of one machine has 6 MB.
+# Largest uncompressed size (bytes) of the file of a check of one machine, in writing and reading. A check of one
+# machine has 6 MB.
 LARGEST = 48 << 20
 # Size (bytes) that is added to LARGEST for each host of a merged check. A merged check has less than this size per
 # host.
 LARGEST_PER_HOST = 8 << 20
-# Largest number of hosts of a merged check.
+# Largest number of hosts of a merged check for which LARGEST_PER_HOST is added. Further hosts do not raise the largest
+# size of the file.
 MOST_HOSTS = 10_000
-# Number of characters at the start of a check's file within which the name of its schema lies.
+# Number of bytes at the start of a check's file within which the name of its schema lies.
 _HEAD = 200
 # First bytes of a file that is compressed with gzip.
 _GZIP = b"\x1f\x8b"
-# Name of the file in the user's state that names the check saved last.
+# Name of the file, in the folder of the user's state, that contains the path of the check saved last.
 _LAST = "last-check.txt"
 # Name of a check's schema, without its version.
 _NAME = "stallscope.check"
@@ -53,11 +55,11 @@ _RECORDING = re.compile(rb'\{\s*"format"\s*:\s*"stallscope\.recording"')
 # Schemas of the files that `stallscope run --json` and `stallscope doctor --json` write. If one of these files is given
 # as a check, the error message names the command that writes the file.
 _OTHERS = ("stallscope.run", "stallscope.doctor")
-# Text in a check's JSON document at which its cells (each a victim beside aggressors) begin. The hosts are listed
-# before this text. In a large document, the hosts are read first: their number determines the largest size.
+# Text in a check's JSON document at which the list of its cells (each a victim beside aggressors) begins. The part
+# before this text lists the hosts, whose number determines the largest size of the document.
 _CELLS = b'"cells":['
-# Number of cells (each a victim beside aggressors) that are read from a check file at a time. Reading single cells
-# takes a tenth longer.
+# Number of cells (each a victim beside aggressors) that are decoded together from a check of one machine. Decoding
+# single cells takes a tenth longer. The cells of a merged check are decoded singly.
 _CELLS_TOGETHER = 32
 
 

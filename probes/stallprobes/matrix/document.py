@@ -47,7 +47,7 @@ MOST_REPEATS, MOST_CHANNELS = 30_000, 1_000
 # Names of the phases (parts of a call's latency) with which the name of a channel (kind of latency) may begin.
 _PHASES = frozenset(map(str, Phase))
 CellForm = TypeVar("CellForm")
-# JSON Schema of the names of the channels (kinds of latency) of a repeat.
+# JSON Schema of the names of the channels (kinds of latency) in a check's JSON document.
 _CHANNELS = {
     "propertyNames": {
         "pattern": f"^({'|'.join(Phase)})(:.+)?$",

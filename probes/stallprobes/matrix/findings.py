@@ -11,21 +11,22 @@ from stallprobes.model import TIMELINE_PHASES, Channel, Phase
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Order of the results of cells (each a victim beside aggressors) in which a report gives their numbers and explains
-# their letters. The worst results come first; cells that were not measured come last.
+# Order of the results of cells (each a victim beside aggressors) in a report's counts and legend. The worst results
+# come first. The results of cells without valid figures come last.
 KIND_ORDER: tuple[CellKind, ...] = (
     *sorted(VerdictKind, key=lambda kind: kind.severity, reverse=True),
     Status.INVALID,
     Status.UNSUPPORTED,
     Status.MISSING,
 )
-# Meaning of each mark that is printed behind a ratio to the baseline, unless the ratio is one of medians.
+# Meaning of each mark that is printed behind a ratio to the baseline. A ratio of medians has no mark.
 PERCENTILE_MARKS = {
     "'": "at p99",
     '"': "from the due time, at p99",
     "+": "a call that had not returned",
 }
-# Mark behind a figure by its quantile.
+# Mark that is printed behind a ratio to the baseline, by the quantile of the ratio. A ratio of latencies from the due
+# time has another mark.
 _QUANTILE_MARKS = {Quantile.P50: "", Quantile.P99: "'", Quantile.IN_FLIGHT: "+"}
 
 

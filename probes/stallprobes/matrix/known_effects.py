@@ -26,10 +26,10 @@ from stallprobes.verdicts.evidence import SLOWER, STALLED
 # Smallest ratio to the baseline, by percentile, with which an aggressor counts as slowing a victim. A single check of a
 # reference (recorded checks) with this ratio suffices.
 _LEAST = {Quantile.P50: SLOWER, Quantile.P99: STALLED}
-# Factor for the largest stall (as a ratio to the baseline) that one aggressor alone explains: this factor times the
-# largest stall recorded for the victim, phase and aggressor. For an aggressor with a larger size (bytes) than in the
-# check, the limit grows with the size. For 57 mixtures of aggressors, on an H200 and simulated, no wrong aggressor was
-# named with a factor of 2 to 4. With a factor of 5, one wrong aggressor was named.
+# If a stall exceeds the largest recorded stall by more than this factor, the aggressor alone is no explanation. Both
+# stalls are ratios to the baseline, for the same victim, phase and aggressor. If the aggressor has a larger size
+# (bytes) than in the check, the limit grows with the size. For 57 mixtures of aggressors, on an H200 and simulated, no
+# wrong aggressor was named with a factor of 2 to 4. With a factor of 5, one wrong aggressor was named.
 _BEYOND = UNUSUAL_FACTORS[Quantile.P99]
 
 

@@ -24,7 +24,7 @@ from stallprobes.records.timeline_summary import TimelineSummary
 from stallprobes.verdicts.kinds import Look, VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Name of the column without an aggressor: the latencies of the driver itself.
+# Name of the column in which the victims run without an aggressor.
 QUIET = "quiet"
 # Phases (parts of a call's latency) that a cell of the matrix (a victim beside aggressors) shows.
 PHASES = MATRIX_PHASES

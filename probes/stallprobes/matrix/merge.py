@@ -38,8 +38,8 @@ from stallprobes.records.timeline_summary import TimelineSummary
 # Order in which the statuses on the merged hosts determine the status of a merged cell (a victim beside aggressors).
 # The merged cell gets the first status in this list that the cell has on any host.
 _ORDER = (Status.STARVED, Status.OK, Status.INVALID, Status.UNSUPPORTED, Status.MISSING)
-# Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up at a time. A limited number
-# limits the memory.
+# Number of cells (each a victim beside aggressors) whose repeats a merge of checks adds up together. A larger number
+# needs more memory, and a smaller number more time.
 _SUMS_AT_ONCE = 64
 Value = TypeVar("Value")
 

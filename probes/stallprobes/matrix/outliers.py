@@ -36,9 +36,9 @@ FALSE_ALARMS = 0.01
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Factor from the median absolute deviation of a normal distribution to its standard deviation.
 _SIGMA = 1.4826
-# Number of other hosts in two rules of the search for outliers. First rule: the other hosts' spread counts from this
-# number of other hosts, if larger than the typical spread of all latencies. Second rule: an outlier's limit is
-# multiplied by 1 + _FEW / the number of other hosts. Reason: few hosts give uncertain estimates.
+# Smallest number of other hosts whose own spread of a latency counts in the search for outliers. With fewer other
+# hosts, only the spread that is typical of all cells counts. The limit for an outlier is multiplied by 1 + _FEW / the
+# number of other hosts, because few hosts give uncertain estimates.
 _FEW = 8
 # Number of consecutive calls that count as one sample in the confidence interval of a percentile. Reason: consecutive
 # calls are not independent, and the interval must be wider than for independent calls.

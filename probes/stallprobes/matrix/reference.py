@@ -33,15 +33,15 @@ from stallprobes.verdicts.kinds import VerdictKind
 REFERENCE_SCHEMA = "stallscope.reference/2"
 # Phases (parts of a call's latency) for which a reference records ratios to the baseline.
 REFERENCE_PHASES = tuple(dict.fromkeys((*JUDGED_PHASES, Phase.DUE)))
-# Smallest number of checks of a reference. A statement whether a victim stalls beside an aggressor also needs at least
-# this number of checks that measured the two. Reason: a single check shows no agreement.
+# Smallest number of checks of a reference. A statement on a victim beside an aggressor also needs at least this number
+# of checks that measured this pair. Reason: a single check shows no agreement.
 LEAST_CHECKS = 2
 # Factors, by percentile, for an unusual ratio of a latency to the baseline. Upper limit: the highest ratio in the
 # checks of a reference times the factor. Lower limit: the lowest ratio divided by the factor. Smaller factors would
 # include ratios near the limit of a verdict. The factor for p99 is larger because p99 varies more.
 UNUSUAL_FACTORS = {Quantile.P50: 2.0, Quantile.P99: 3.0}
-# Smallest number of a victim's calls beside an aggressor, by percentile, for the statement that a recorded stall is
-# absent. The stall is recorded in the reference, and absent in the check.
+# Smallest number of a victim's calls beside an aggressor, by percentile, with which a missing stall is reported. A
+# stall is missing if the reference has the stall at this percentile and the check does not.
 ENOUGH = {Quantile.P50: 20, Quantile.P99: 200}
 # Reason why a check with the timeline cannot be compared with a reference.
 WITH_TIMELINE = (
@@ -70,8 +70,8 @@ class CellState(StrEnum):
         return self in (CellState.STALLED, CellState.STARVED)
 
 
-# State of a cell (a victim beside an aggressor) in a reference, by the kind of the cell's verdict. With any other kind,
-# the cell is unclear.
+# State of a check's cell (a victim beside an aggressor), by the kind of the cell's verdict. With any other kind, the
+# state is unclear.
 _STATES = {
     VerdictKind.QUIET: CellState.QUIET,
     VerdictKind.SLOWER: CellState.SLOWER,

@@ -12,7 +12,7 @@ from stallprobes.foreign_text import escaped_json
 from stallprobes.latency.ratio import PERCENTILES
 from stallprobes.matrix.reference import Reference
 
-# Largest size (bytes) of a reference.
+# Largest size (bytes) of the file of a reference. A larger file is not read.
 _LARGEST = 16 * 1024 * 1024
 # Lists in a reference's JSON document. The file has a line for each item of a list.
 _LISTS = ("checks", "rows", "columns", "cells")

@@ -30,9 +30,9 @@ _LEAD_IN_CALLS = 2
 # Longest wait (s) until every victim has made its _LEAD_IN_CALLS unmeasured calls after a change of the running
 # aggressors.
 _LEAD_IN_AT_MOST_S = 0.05
-# Longest time (s) of the last kernel of an aggressor that launches ahead of the GPU. The experiment waits this long
-# after the aggressor is switched off and all its kernels have started. The wait is as long again for each aggressor of
-# this kind that stays on, as contexts on one GPU take turns.
+# Assumed longest time (s) of the last kernel of a switched-off aggressor that launches ahead of the GPU. The wait for
+# the end of this kernel is this time multiplied by 1 + the number of aggressors of this kind in the next window,
+# because contexts on one GPU take turns.
 _LAST_KERNEL_S = 0.06
 # Number of calls that every victim should make in a window. A window with fewer calls of a victim is extended, unless a
 # victim has made no call.

@@ -49,20 +49,20 @@ from stallprobes.verdicts.verdict import Verdict
 _DRAIN_S = 2.0
 # Longest wait (s), after a run has switched its aggressors on, until each aggressor has run or has failed.
 _PROOF_S = 5.0
-# Longest wait (s) for the timeline's records of all work before the wait. Records usually arrive within 10 ms. On an
-# H200 behind back-to-back pageable copies, records arrive only after half a second.
+# Longest wait (s) until the timeline (CUPTI's records of GPU work) has the records of all earlier work. Records usually
+# arrive within 10 ms. On an H200 behind back-to-back pageable copies, records arrive only after half a second.
 _RECORDS_AT_MOST_S = 2.0
-# Largest time (s) by which a step may take longer than planned. With a longer step, the run fails: the run or the
-# machine was suspended.
+# Largest time (s) by which a step may take longer than planned. After a longer step, the variant is measured again.
+# Reason: the run or the machine was suspended.
 _GAP_S = 1.0
-# Usual length (s) of a baseline window. Even a short run has four baseline windows: two before and two after the
-# aggressors run.
+# Usual length (s) of a baseline window. With slots (shares of time of groups of victims), the length is multiplied by
+# the number of slots. Even a short run has four baseline windows: two before and two after the aggressors run.
 BASELINE_WINDOW_S = 0.25
 # Verdict kinds that are not shown as the state of a probe. GPU time and overhead are the cost of the call itself, and a
 # failed probe is known from its error.
 _NO_STATES = (VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.FAILED)
-# Channels (latencies of one phase) whose variation between windows a run reports: only the channels of host phases.
-# Reason: a start on the GPU takes nearly 0 ns and is a part of the wait.
+# Channels (latencies of one phase) whose variation between baseline windows a run reports: call and wait. The start on
+# the GPU is left out. Reason: a start takes nearly 0 ns and is a part of the wait.
 _VARYING = tuple(Channel(phase) for phase in JUDGED_PHASES if phase.traits.host)
 
 

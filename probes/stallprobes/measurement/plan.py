@@ -14,7 +14,7 @@ from stallprobes.patterns import patterns
 from stallprobes.patterns.naming import ALL, parse_probes, unknown_name_message
 from stallprobes.verdicts.experiment import BlamePlan
 
-# Name of the pattern that a run makes from probes selected by name.
+# Name of the pattern, and of its only variant, that a run makes from probes selected by name.
 PROBES = "probes"
 
 # Smallest number of calls in the window of a probe that idles between its calls: one more than a verdict needs.

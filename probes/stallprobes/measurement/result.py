@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Schema of the JSON document of a run, with the number of its version.
 RUN_SCHEMA: Final = "stallscope.run/3"
-# Number of values below which the p99.9 is the maximum.
+# Smallest number of values with which a p99.9 is stated. With fewer values, the p99.9 would be the maximum.
 P999_NEEDS = 1000
 # Words for a probe's state in the JSON document, where the document and the screen have different words.
 _STATES = {VerdictKind.HOST: "slower", VerdictKind.FAILED: "failed"}

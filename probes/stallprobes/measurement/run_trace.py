@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from stallprobes.engine.snapshot import Snapshot
     from stallprobes.measurement.result import RunResult
 
-# Time (s) by which the history of a run's records is longer than the measured window. Reason: an aggressor's last work
-# must end, and the records of this work must be collected.
+# Time (s) by which the history of a run's records is longer than the run's trace. Reason: after the end of the trace,
+# an aggressor's last work must end, and the records of this work must be collected.
 _AFTER_S = 5.0
 # Time (s) between two reads of the probes' calls for a run's timeline. Reason: the ring of a probe holds 8192 calls,
 # and back-to-back launches fill the ring in 25 ms.

@@ -15,7 +15,7 @@ RECORD = "build.json"
 # File names of the core library, the injected library, and the attacher.
 CORE, INJECTED, ATTACHER = "stallscope-core.so", "stallscope-inject.so", "stallscope-attach"
 
-# Files of the native code whose contents are in the digest of the sources.
+# Patterns of the files below NATIVE whose names and contents are in the digest of the sources.
 _PATTERNS = ("common/*.h", "cupti/*.[ch]", "core/*.[ch]", "inject/*.[ch]", "attach/*.[ch]", "layouts/*.py")
 
 

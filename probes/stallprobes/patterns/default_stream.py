@@ -7,8 +7,8 @@ from stallprobes.catalog.streams import gated_copy_placement
 from stallprobes.model import Kind, Pattern, Symptom
 from stallprobes.patterns._build import probe, variant
 
-# Probe that launches a kernel and then opens the gate. A host function waits for the gate. In a deadlock, the launch
-# does not return, and the gate stays closed.
+# Probe that launches a kernel and then opens the gate. The gate is a memory word for which a host function waits. In a
+# deadlock, the launch does not return, and the gate stays closed.
 _LAUNCH = probe("launch-then-open", Placement())
 
 PATTERN = Pattern(

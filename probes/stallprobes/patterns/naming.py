@@ -19,7 +19,8 @@ from stallprobes.spelling import nearest
 # Name that selects every pattern in ``run``. In a check's lists of probes, the name selects every victim or aggressor
 # of the default check.
 ALL = "all"
-# Largest number of names that an error message lists. With more names, the message refers to "stallscope list".
+# Largest number of known names that the error message for an unknown name lists. The list appears only if no known name
+# is similar. With more names, the message refers to "stallscope list".
 _LONGEST_LIST = 20
 # Largest number of threads of an aggressor. Reason: most machines have too few CPU cores for more threads. With more
 # threads, the latencies would show the load of the host.
@@ -31,7 +32,7 @@ CONTEXTS = {
     **{context.name: Placement(context) for context in (PRIMARY, SECONDARY, THIRD, GREEN)},
     SECOND_PROCESS: Placement(PRIMARY, process=Process.SECOND),
 }
-# Maker of a probe's placement by the name of its stream, which follows / in the probe's name.
+# Function that makes a probe's placement from its context, by the stream's name (after / in the probe's name).
 STREAMS = {OWN: Placement, "null": on_null_stream, "shared": on_shared_stream}
 
 

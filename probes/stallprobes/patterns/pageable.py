@@ -6,8 +6,7 @@ from stallprobes.catalog import Placement, on_null_stream, on_shared_stream
 from stallprobes.model import Kind, Pattern, Symptom, Variant
 from stallprobes.patterns._build import probe, variant
 
-# Placement of the copying and the launching thread on streams, and a description of it, by the last part of the
-# variant's name.
+# Placement of both probes (copies and launches), and its description, by the last part of the variant's name.
 _PLACEMENTS = {
     "other-stream": (Placement(), "launches on another non-blocking stream"),
     "same-stream": (on_shared_stream(), "launches on the same stream"),
@@ -25,7 +24,7 @@ _IN_ORDER = "The launch calls stay fast. The kernels wait in the stream behind t
 _STARVES = "The launching thread starves: almost none of its calls return."
 # Expected result of copies into newly mapped pageable memory on the stream of the launches.
 _WHOLE_COPY = "A launch call takes as long as a whole copy: over 100 ms at p99."
-# Kind and expected result of each variant, by its names in _COPIES and _PLACEMENTS.
+# Kind and expected result of each variant, by its keys in _COPIES and _PLACEMENTS.
 _EXPECTED = {
     ("pinned", "other-stream"): (Kind.REMEDY, "The launches stay at their baseline."),
     ("pinned", "same-stream"): (Kind.REMEDY, _IN_ORDER),

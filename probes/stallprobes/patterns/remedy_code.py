@@ -27,9 +27,9 @@ class CodeLanguage(StrEnum):
         return _LABELS[self]
 
 
-# Words for each language of remedies.
+# Displayed name of each language in which remedies have code.
 _LABELS = {CodeLanguage.CUDA: "CUDA C++", CodeLanguage.PYTORCH: "PyTorch", CodeLanguage.CUPY: "CuPy"}
-# Language of remedies if the user has chosen none.
+# Language of the displayed code of remedies if the user has chosen none.
 DEFAULT_LANGUAGE = CodeLanguage.CUDA
 
 

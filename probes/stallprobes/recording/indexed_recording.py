@@ -17,10 +17,11 @@ from stallprobes.recording.line_reader import RecordedLine, RecordingLines
 from stallprobes.recording.recording_format import Line
 from stallprobes.traces.trace import RecordedTrace, Trace
 
-# First member of a line of a recording. As the time comes first, the recording is indexed without decoding lines.
+# Text between the kind and the time (s) at the start of a line of a recording. Reason: with the time first, the
+# recording is indexed without decoding lines.
 _TIME = b'{"wall_s":'
-# Latest time (s since 1970, in the year 2286) that is accepted in a line of a recording; a later one shows that the
-# line is damaged.
+# Latest time (s since 1970) that is accepted in a line of a recording: the year 2286. A later time shows that the line
+# is damaged.
 _LATEST_S = 1e10
 # Largest number of traces in a recording.
 _MOST_TRACES = 1 << 16

@@ -19,14 +19,15 @@ from stallprobes.files import input_file
 from stallprobes.files.compression import Compression, DecompressedStream
 from stallprobes.recording.recording_format import LONGEST_HEAD, LONGEST_LINE, Head, Line
 
-# Largest compression ratio of a recording; a file with a larger ratio is damaged. The usual ratio is 5. If only the
-# time changes in the recording, the ratio is 100, as each line has a checksum and ends with a flush.
+# Largest compression ratio of a recording. A file with a larger ratio is damaged. Reason: the usual ratio is 5, and 100
+# if only the time differs from line to line.
 _HIGHEST_RATIO = 250
 # Number of bytes at the beginning of a recording's text for which the compression ratio has no limit.
 _FREE_BYTES = 1 << 26
 # Limit of the decompressed size (bytes) that no recording reaches.
 _UNLIMITED = 1 << 62
-# Distance (bytes of text) between points at which decompression can resume, to read a line again.
+# Initial distance (bytes of text) between points at which decompression can resume, to read a line again. The distance
+# doubles each time that the number of points exceeds _MOST_POINTS.
 _POINT_BYTES = 1 << 22
 # Largest number of points at which decompression can resume. Each point takes some 50 KiB.
 _MOST_POINTS = 256

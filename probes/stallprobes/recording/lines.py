@@ -25,11 +25,11 @@ from stallprobes.recording.common_lines import StoredTelemetry
 from stallprobes.recording.observation import NONE_WAITING, Observation, ObservationHead, ProbeSet, ProbeSetHead
 from stallprobes.recording.recording_format import Line
 
-# Largest number of channels (kinds of latency, each with a histogram) of all probes in a recording. A screen has at
-# most 16 probes, and a probe at most 12 channels.
+# Largest number of channels (kinds of latency, each with a histogram) of all probes in a probe set of a recording. A
+# screen has at most 16 probes, and a probe at most 12 channels.
 _MOST_CHANNELS = 256
-# Largest value that a recording may have for any member of a call in flight. It is above every time (ns) in a real
-# recording.
+# Largest value of each member of a call in flight in a recording. A larger value is rejected. Reason: every time (ns)
+# in a real recording is smaller.
 _LARGEST_MEMBER = 2**62
 
 Channels = tuple[tuple[Channel, Histogram], ...]

@@ -1,6 +1,6 @@
 """Observations: probe set, board snapshot, NVML values and engine status at one moment, frozen.
 
-A live source makes them five times a second, a recording stores them, and the analyzer reads them.
+A live source makes them five or ten times a second, a recording stores them, and the analyzer reads them.
 """
 
 from __future__ import annotations

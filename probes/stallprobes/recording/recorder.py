@@ -25,8 +25,8 @@ from stallprobes.traces.trace import Trace
 
 # Largest number of observations and traces that wait to be written to a recording.
 _QUEUE = 100
-# Period (s) at which baselines are written to a recording. Reason: baselines change every second, and a reader that
-# starts anywhere in the recording needs recent baselines.
+# Shortest time (s) after which baselines that were only extended are written to a recording again. New baselines are
+# written at once. Reason: a reader that starts anywhere in the recording needs recent baselines.
 _BASELINES_EVERY_S = 10.0
 
 

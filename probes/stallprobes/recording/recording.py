@@ -14,12 +14,13 @@ from stallprobes.recording.line_reader import RecordedLine
 from stallprobes.recording.lines import BaselinesLine, ObservationLine, ProbeSetLine
 from stallprobes.recording.observation import Observation, ProbeSet
 
-# Largest number of observations in a recording: four days with ten a second. The index has 32 bytes for each.
+# Largest number of observations in a recording: four days with ten observations a second. The index has 32 bytes for
+# each observation.
 MOST_OBSERVATIONS = 1 << 22
 # Value in place of a position in a recording's file, if no probe set or no baselines have been read yet.
 _NONE = -1
-# Number of a recording's probe sets that stay decoded in memory. The same number of the recording's baselines stay
-# decoded. Reason: several observations (lines with the probes' figures) share a probe set and baselines.
+# Largest number of decoded probe sets of a recording that are kept in memory. The same limit holds for decoded
+# baselines. Reason: several observations (lines with the probes' figures) share a probe set and baselines.
 _HELD = 4
 
 

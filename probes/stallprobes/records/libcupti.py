@@ -21,7 +21,7 @@ from stallprobes.records.timeline import TimelineProblem, TimelineUnavailable
 _SONAME = re.compile(r"libcupti\.so(?:\.(\d+)(?:\.(\d+))*)?$")
 # Number that ``cuptiGetVersion`` returns for CUDA 12.0. An older libcupti is not used.
 _OLDEST_VERSION = 18
-# Package with a libcupti by the major version of CUDA.
+# Python package that contains libcupti, by the major version of CUDA.
 _PACKAGES = {12: "nvidia-cuda-cupti-cu12", 13: "nvidia-cuda-cupti"}
 # Folders with libcupti in a CUDA toolkit.
 _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
@@ -265,8 +265,8 @@ def load(driver_version: int) -> Cupti:
     raise first
 
 
-# Why there is no timeline (CUPTI's records of the GPU's work), by the result code of CUPTI: the kind of the
-# problem, its cause, and a remedy.
+# Reason for a missing timeline (CUPTI's records of the GPU's work) by CUPTI's result code: kind of problem, cause and
+# remedy.
 _PROBLEMS = {
     TAKEN: (
         TimelineProblem.TAKEN,

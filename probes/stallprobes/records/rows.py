@@ -44,11 +44,11 @@ def _int64s(*names: str) -> np.dtype[Any]:
 
 # Row of a piece of work on the GPU.
 WORK = _int64s(*WorkRow._fields)
-# Row of a table of probes' calls. ``probe`` is the number of the probe or thread, and ``op`` the number of the
-# operation. ``measured`` is 1 for a measured call, and 0 for other calls.
+# Row of a call of a probe, or of a watched program's thread. ``probe`` is the number of the probe or thread, and ``op``
+# the number of the operation. ``measured`` is 1 for a measured call, and 0 for other calls.
 CALL = _int64s("probe", "op", "iteration", "began_ns", "returned_ns", "measured")
-# Row of a call of a watched program: ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds,
-# ``flags`` CallFlags; ``function`` is the number that the process has given the function.
+# Row of a call of a watched program. ``stream`` and ``event`` are handles, ``source`` and ``target`` MemoryKinds, and
+# ``flags`` CallFlags. ``function`` is the number of the function in the process's file.
 DRIVER_CALL = np.dtype(
     [
         ("began_ns", np.int64), ("returned_ns", np.int64), ("stream", np.uint64), ("bytes", np.uint64),

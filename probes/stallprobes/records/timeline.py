@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-# First words of a session's messages about a missing timeline (CUPTI's records of the GPU's work).
+# First words of messages about a missing timeline (CUPTI's records of the GPU's work).
 UNAVAILABLE = "the timeline is not available"
 
 

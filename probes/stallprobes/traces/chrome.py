@@ -42,7 +42,7 @@ from stallprobes.units import duration_ns
 
 # A thread of the file: the members that all its events begin with.
 EventTrack = NewType("EventTrack", str)
-# Size (bytes) of the pieces in which the trace file is written.
+# Smallest size (characters) of the pieces in which the trace file is written. Only the last piece may be smaller.
 CHUNK = 1 << 17
 # Text that marks the line of a duration event. The trace writer counts these lines to report its progress.
 _DURATION = '"ph":"X"'

@@ -30,7 +30,8 @@ from stallprobes.traces.trace import (
 # engine) and overheads together.
 MOST_ROWS = 20_000
 
-# Latest time (ns) in a stored trace: 36 years. The sum of this time and the longest duration fits into an int64.
+# Latest time (ns) in a stored trace, 36 years after the clock's zero, and largest value of other numbers in the trace.
+# Reason: the sum of the latest time and the longest duration fits into an int64.
 _LATEST_NS = 1 << 60
 # Longest duration (ns) in a stored trace: 28 hours.
 _LONGEST_NS = 10**14

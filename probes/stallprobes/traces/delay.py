@@ -15,9 +15,9 @@ from stallprobes.records.rows import Rows
 from stallprobes.traces.trace import OPEN, Trace, op_label
 from stallprobes.units import duration_ns
 
-# Longest gap (ns), without any context of a program on the graphics engine, that counts as a change between contexts.
-# In a longer gap, another process has the engine. With two busy contexts on an H200, CUPTI's records show 80 µs for a
-# change.
+# Longest time (ns) that a change between contexts takes on the graphics engine. If no context of the program has the
+# engine for a longer time, another process has the engine. CUPTI's records show 80 µs for a change with two busy
+# contexts on an H200.
 LONGEST_CHANGE_NS = 300_000
 # Kinds of records as plain integers. Reason: every piece of work is compared with these kinds, and an enum's member
 # would be slower.

@@ -22,9 +22,9 @@ from stallprobes.traces.delay import (
 )
 from stallprobes.traces.trace import Int64s, Trace
 
-# Largest number of rows during a delay for which all parts of the delay are computed, for the main cause. Rows are
-# other GPU work, and times in which a context has the graphics engine. With more rows, a faster and simpler computation
-# finds the main cause.
+# Largest number of rows (GPU work and contexts' times on the graphics engine) with which all parts of a delay are
+# computed. With more rows, a faster, simpler search finds the delay's main cause. For a call's work on several streams,
+# all parts are always computed.
 _MOST_ROWS = 24
 # Columns that determine the name of a piece of GPU work.
 _NAMED = ["kind", "probe", "op"]

@@ -32,9 +32,8 @@ from stallprobes.traces.trace import (
 
 # Time (s) for which the trace history keeps calls and records by default.
 KEEP_S = 12.0
-# Largest number of rows of a history table; with more rows, the oldest rows are dropped. Reason for the value: in
-# KEEP_S, sixteen probes at 1 kHz make 384 000 calls (32 000 in a second). Back-to-back launches (some 300 000 in a
-# second) fill the table sooner.
+# Largest number of rows of a history table. With more rows, the oldest rows are dropped. Reason: in KEEP_S, sixteen
+# probes at 1 kHz make 384 000 calls (two in each iteration).
 MOST_ROWS = 400_000
 
 # Kinds of records of work on the GPU.

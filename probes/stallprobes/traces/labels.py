@@ -26,7 +26,7 @@ _COPIES: Mapping[int, str] = {
 }
 # Kinds of records of copies.
 _COPY_KINDS = frozenset({int(RecordKind.COPY), int(RecordKind.PEER_COPY)})
-# Kinds of memory as in CUpti_ActivityMemoryKind.
+# Words for kinds of memory, by the numbers of CUpti_ActivityMemoryKind.
 _MEMORY: Mapping[int, str] = {
     1: "pageable",
     2: "pinned",

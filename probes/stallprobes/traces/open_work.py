@@ -18,7 +18,7 @@ from stallprobes.traces.trace import Int64s, OpenWork
 _LATE_NS = 20 * MS
 # Largest number of calls without a record of their GPU work that are kept for each operation of a probe.
 _MOST_CALLS = 4_096
-# Columns of the times of calls.
+# Columns of a table of calls: the times (ns) at which a call began and returned.
 _BEGAN, _RETURNED = range(2)
 # Empty table of calls.
 _NONE: Int64s = np.zeros((0, 2), dtype=np.int64)

@@ -14,7 +14,7 @@ from stallprobes.traces import labels
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.trace import OPEN, Int64s, OpenWork, Trace
 
-# Number of an interval that is no row of the trace's tables: a call in flight, or open work (without a record).
+# Row number of an interval without a row in the trace's tables: a call in flight, or GPU work without a record.
 NO_NUMBER = -1
 
 

@@ -30,8 +30,9 @@ TABLES = {
     "tenures": (TENURE, "start_ns", "end_ns"),
     "overheads": (OVERHEAD, "start_ns", "end_ns"),
 }
-# Limit (ns) of the difference between two begins below which a recorded call is the call that triggered the trace.
-# Reason for a difference: the trigger's begin was noted in flight, from an earlier reading of the clock.
+# If a recorded call of the same probe begins less than this time (ns) after the trigger (the slow call for which a
+# trace was made), both are the same call. Reason: the begin of a trigger in flight comes from an earlier reading of the
+# clock.
 _READING_BEFORE_NS = 100_000
 
 

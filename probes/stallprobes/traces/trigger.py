@@ -20,21 +20,20 @@ from stallprobes.verdicts.rules import HOST_SHARE
 
 # Shortest time (s) between two traces of slow calls.
 COOL_DOWN_S = 10.0
-# Shortest time (ns) that a trace shows before a slow call. For a call longer than this time, the trace shows as much
-# time before the call as the call lasted.
+# Shortest time (ns) that a trace shows before a slow call. For a longer latency, the trace shows as much time as the
+# latency, up to _LONGEST_BEFORE_NS.
 _BEFORE_NS = 50 * MS
 # Longest time (ns) that a trace shows before a slow call.
 _LONGEST_BEFORE_NS = 1_000 * MS
-# Shortest time (ns) that a trace shows after a slow call. For a call longer than this time, the trace shows as much
-# time after the call as the call lasted.
+# Shortest time (ns) that a trace shows after a slow call. For a longer latency, the trace shows as much time as the
+# latency, up to _LONGEST_AFTER_NS.
 _AFTER_NS = 20 * MS
 # Longest time (ns) that a trace shows after a slow call.
 _LONGEST_AFTER_NS = 200 * MS
-# Percentile of the baseline that a call must also exceed to trigger a trace. Only one call in 100 000 of the baseline
-# is longer. Reason against the maximum: a baseline of hours contains outliers, and the maximum would hide every shorter
-# stall.
+# Percentile of the baseline that a call must exceed to trigger a trace, in addition to the limits by p99. Reason: the
+# maximum of a long baseline is an outlier, and would hide every shorter stall.
 _LONGEST_PERCENTILE = 99.999
-# Phases in which a call can be slow enough to trigger a trace.
+# Phases of the operations that can trigger a trace, by a slow call or a late start of the call's GPU work.
 _TIMED = (Phase.CALL, Phase.WAIT)
 # Columns of the table of latencies above their limits. _PROBE, _OP: numbers of the probe and of its operation. _LATE: 1
 # for a late start on the GPU, 0 for a call or wait. _BEGAN, _RETURNED: times (ns) at which the call began and returned.

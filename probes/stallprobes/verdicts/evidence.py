@@ -18,22 +18,23 @@ from stallprobes.verdicts.kinds import STARVED_CALLS, STARVED_WINDOW_NS
 STALLED = 3.0
 # Smallest ratio of a latency to its baseline for a slowdown.
 SLOWER = 1.5
-# Smallest excess (ns) of a median over its baseline for a stall, while aggressors run. Reason: a smaller excess is due
-# to cache misses, not to locks.
+# Smallest excess (ns) of a median over its baseline for a stall, beside aggressors or after longer idle times. Reason:
+# a smaller excess is due to cache misses, not to locks.
 STALLED_NS = 2_000
 # Smallest excess (ns) of a median over its baseline for a slowdown, and smallest range of medians for the verdict
 # "unsteady". Reason: a smaller excess is due to cache misses, not to locks.
 SLOWER_NS = 1_000
-# Smallest excess (ns) over the baseline for two kinds of stalls: of a tail (slow calls among many) while aggressors
-# run, and of a median while no aggressor runs. Reason: a smaller excess is due to cache misses, not to locks.
+# Smallest excess (ns) over the baseline's p99 for a slow call in a stalled tail, beside aggressors or after longer idle
+# times. In all other windows, the value is the smallest excess (ns) of a stalled median over the baseline's median.
+# Reason: a smaller excess is due to cache misses, not to locks.
 TAIL_NS = 20_000
-# Smallest excess (ns) over the baseline for a stall of a tail (slow calls among many) while no aggressor runs. A slow
-# call that triggers a trace needs the same excess. The limit is above TAIL_NS: on a busy machine, 1 % of the calls in a
-# second are sometimes 30 µs late. A run measures a stall of a tail with a smaller excess once more.
+# Smallest excess (ns) over the baseline's p99 for a slow call in a stalled tail without aggressors or longer idle
+# times, and for a call that triggers a trace. A run repeats the measurement beside aggressors once if a stalled tail
+# has a smaller excess. Reason: on a busy machine, 1 % of the calls in a second are sometimes 30 µs late.
 ALONE_TAIL_NS = 100_000
-# Percentile of the baseline that the median of calls after idle times exceeds in a stall. Reason for a percentile below
-# 99: on a busy machine, 1 baseline call in 50 is as slow as a stalled call. False stalls are rare: in only 7 of 1000
-# windows, the median of three baseline calls is above p95.
+# Percentile of the baseline that the median of calls after idle times must exceed for a stall. Reason for a percentile
+# below 99: on a busy machine, 1 baseline call in 50 is as slow as a stalled call. False stalls are rare: in only 7 of
+# 1000 windows, the median of three baseline calls is above p95.
 _FEW_CALLS_PERCENT = 95
 
 

@@ -28,17 +28,17 @@ from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conc
 from stallprobes.verdicts.evidence import SLOWER, SLOWER_NS, STALLED, STALLED_NS, TAIL_NS
 from stallprobes.verdicts.rules import TAIL_CALLS, TAIL_SHARE
 
-# Longest time (s) of a blame experiment, unless FEWEST_ROUNDS rounds take longer. A blame experiment switches the
-# aggressors on and off to find the cause.
+# Longest planned time (s) of a blame experiment, unless FEWEST_ROUNDS rounds take longer. A blame experiment switches
+# the aggressors on and off to find the cause.
 BUDGET_S = 10.0
-# Smallest number of rounds of a blame experiment, and of rounds for a conclusion. In each of these rounds, the
-# experiment measures every state (set of running aggressors) once; further rounds may measure only undecided states.
+# Smallest number of complete rounds of a blame experiment. A complete round measures every state (set of running
+# aggressors) once. With fewer complete rounds, the experiment has no conclusion.
 FEWEST_ROUNDS = 3
 # Phases (parts of a call's latency) that a blame experiment compares: the judged phases that the host measures. Reason:
 # GPU records arrive some 10 ms late, perhaps after a switch of aggressors. The wait contains the start on the GPU, and
 # the experiment needs no phase for the start.
 EXPERIMENT_PHASES = tuple(phase for phase in JUDGED_PHASES if phase.traits.host)
-# Error probability of each test in a blame experiment.
+# Error probability of each exact test (Fisher's test or sign test) in a blame experiment.
 _ALPHA = 0.05
 # Planned number of rounds of a blame experiment with more than _FEW_STATES states. The plan has fewer rounds if the
 # planned rounds would take longer than BUDGET_S.
@@ -51,15 +51,16 @@ _FEW_STATES_ROUNDS = 6
 # Shortest planned window (s) for one state (set of running aggressors). If groups of victims take turns, the shortest
 # window has this length for each group.
 _SHORTEST_S = 0.1
-# Longest planned window (s) for one state. If groups of victims take turns, the shortest window may be longer than this
-# length; all windows then have the shortest length.
+# Longest planned window (s) for one state, unless the shortest window (_SHORTEST_S for each group of victims) is
+# longer. Every window then has the length of the shortest window.
 _LONGEST_S = 0.35
 # Estimated time (s) that each change of state takes in an experiment, while calls return, GPU work ends and caches warm
 # up.
 _CHANGE_S = 0.1
 
-# Smallest share of a stall's delay that an aggressor must add to count as contributing, if the victim also stalls
-# without the aggressor. The ratio to the baseline alone would not show that an aggressor adds 13 ms of 49 ms.
+# If an otherwise innocent aggressor adds at least this share of a stall's delay, the aggressor counts as contributing.
+# The low end of the share's 95 % interval must reach this limit. Reason: the ratio to the baseline alone would not show
+# that an aggressor adds 13 ms of 49 ms.
 _LEAST_SHARE = 0.1
 
 # Aggressors that run.

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Number of iterations per STARVED_WINDOW_NS below which a victim is starved, if over twice this number were due.
+# Number of iterations in half a second (STARVED_WINDOW_NS) below which a victim is starved. A victim is never starved
+# if the victim runs back to back, or if at most twice this number of iterations are due in half a second.
 STARVED_CALLS = 3
 # Length (ns) that a window needs for the verdict that a victim is starved.
 STARVED_WINDOW_NS = 500_000_000
 # Age (ns) from which a call in flight, or unfinished GPU work, is reported. Some younger call is nearly always in
 # flight when a window ends.
 IN_FLIGHT_NS = 100_000_000
-# Results of a comparison that a caller may count as failures.
+# Results of a comparison that the user can select as failures (--fail-on).
 FAILURES = ("worse", "starved", "better", "unsure")
 # Results of a comparison that count as failures by default.
 FAIL_ON = ("worse", "starved")

@@ -32,19 +32,19 @@ TAIL_SHARE = 0.01
 # Smallest number of slow calls in a window for the verdict that the tail stalls. A verdict on the median needs at least
 # as many calls in the window, slow or not.
 TAIL_CALLS = 3
-# Smallest share of a victim's latency that the host control must have at the same time for the machine, not the driver,
-# to be the cause. The host control is a probe without CUDA calls. The share applies to the excess over the baseline, to
-# the share of slow calls, and to the duration of a single call.
+# The host control is a probe without CUDA calls. If the host control's delay is at least this share of a victim's
+# delay, the machine is the cause. A smaller delay of the host control does not explain the victim's delay. Delays are
+# compared by excess over the baseline, by share of slow calls, or by a single call's duration.
 HOST_SHARE = 0.5
-# Factor for the largest number of a victim's slow calls that the machine explains: PAUSE_FACTOR times the expected
-# number, plus TAIL_CALLS. The expected number follows from the time for which the thread loses its CPU, measured as
-# pauses while the thread polls the clock. A larger number of slow calls has another cause.
+# If a victim has at most PAUSE_FACTOR times the expected number of slow calls, plus TAIL_CALLS, the machine is the
+# cause of the slow calls. The expected number follows from the times in which the victim's thread loses its CPU while
+# the thread polls the clock.
 PAUSE_FACTOR = 3
 # Smallest median host time (ns) of a call for the verdict that the host time is much longer than the call's own GPU
 # time. The call then waits for earlier GPU work, or the driver takes the time.
 HIDDEN_NS = 100_000
-# Smallest share of a call's host time that earlier GPU work must take for the call to count as a wait for this work.
-# The host time counts without the call's own GPU time. With a smaller share, the driver takes the time.
+# Smallest share of a call's hidden time (host time minus the call's own GPU time, see HIDDEN_NS) that earlier GPU work
+# must take to be the cause. With a smaller share, the driver is the cause.
 HIDDEN_SHARE = 0.7
 # Shortest median wait (ns) of a victim that waits for the change-over, the switch of the GPU from another context. On
 # an H200 without other work, a wait takes 140 us with the change-over and 5 us without the change-over. The limit is
@@ -53,9 +53,9 @@ _SHORTEST_CHANGE_NS = 100 * US
 # Longest median wait (ns) of a victim that waits for the change-over. Other GPUs than the H200 are assumed to be
 # between _SHORTEST_CHANGE_NS and this limit.
 _LONGEST_CHANGE_NS = 400 * US
-# Largest ratio of the longest to the shortest median wait of the victims on one GPU with which all waits count as the
-# change-over. The change-over between the victims' contexts takes the same time for each victim. The waits differ only
-# by the victims' own work.
+# Largest ratio between the median waits of two victims on a GPU if both wait for the change-over. With a larger ratio
+# between any two of the victims, no change-over is reported. Reason: the change-over takes the same time for each
+# victim. The waits differ only by the victims' own work.
 _MOST_UNEQUAL = 1.25
 
 # Cause of the verdict "drift", with its short form.
@@ -68,8 +68,8 @@ UNSTEADY_CAUSE = (
     "The baseline of this machine varies by as much between windows, with no aggressor running.",
     "the baseline of this machine varies by as much",
 )
-# Cause of the verdict "unsteady", with its short form, if the baseline has too few windows. The baseline has not varied
-# by as much, but more windows might show a variation by as much.
+# Cause of the verdict "unsteady", with its short form, if the baseline has too few windows. No known window of the
+# baseline was as slow as the window with aggressors. Further windows without aggressors might be as slow.
 TOO_SHORT_CAUSE = (
     "A longer measurement is needed to tell this from the variation of this machine between windows.",
     "a longer measurement tells it from the machine's own variation",
@@ -79,7 +79,7 @@ TOO_SHORT_CAUSE = (
 # that would get a verdict in nine of ten windows.
 _Z90 = 1.282
 
-# Channels (kinds of latency) that verdicts compare: the time inside calls, and the wait for their work.
+# Channels (kinds of latency): the time inside a call, and the wait for the call's GPU work.
 _CALL, _WAIT = Channel(Phase.CALL), Channel(Phase.WAIT)
 
 

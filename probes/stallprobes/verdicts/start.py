@@ -11,8 +11,8 @@ from stallprobes.verdicts.evidence import Evidence
 from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest delay (ns) of the start on the GPU that gets a verdict of its own. The start gets no verdict if a verdict is
-# about the wait, which contains the start.
+# Smallest excess (ns) of the start on the GPU over its baseline for a verdict on the start. The start gets no verdict
+# if a verdict is about the wait, which contains the start.
 LEAST_NS = 20_000
 # Resolution (ns) of the GPU's times. A start with a shorter baseline is judged as if its baseline were this long, and
 # its verdict states no ratio.

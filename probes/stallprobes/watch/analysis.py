@@ -63,17 +63,17 @@ from stallprobes.watch.reading.settled_windows import WindowSettler
 from stallprobes.watch.sentences import gaps
 from stallprobes.watch.thread_names import has_role
 
-# Time (ns) from a slow call's end until its cause becomes final: all records that may explain the call have been read
-# by then.
+# Shortest time (ns) from a slow call's end until its cause becomes final. Reason: all records that may explain the call
+# have been read by then.
 SETTLED_NS = 2_000_000_000
 # Longest time (ns) for which the cause of a slow call waits for other causes, after SETTLED_NS. Causes become final in
 # groups. Reason: one search for the causes of many calls takes as long as a search for one cause.
 SETTLED_TOGETHER_NS = 1_000_000_000
-# Largest number of explained calls that are kept individually; the sums include older ones.
+# Largest number of explained calls that are kept individually. The sums also include older calls.
 MOST_CALLS = 10_000
-# Smallest number of readings for which a counted slow call is remembered after the last reading with the call. Reason:
-# a thread may lose its slot (its part of the process's file) and later get a slot with the same slow calls. These calls
-# must not count twice.
+# Smallest number of readings of a process's file for which a slow call is remembered after the last reading with the
+# call. Reason: a thread may lose its part of the file and later get a part with the same slow calls. The calls must not
+# count twice.
 _FORGET_READINGS = 64
 
 

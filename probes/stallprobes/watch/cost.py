@@ -11,11 +11,11 @@ from stallprobes.native.layouts.watch_file import NODE_RECORD_NS, RANGE_NS, RECO
 from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 from stallprobes.watch.reading.record_windows import RecordWindows
 
-# Smallest number of periods with recording from which the cost of recording is measured. Each period is compared with
-# the periods without recording before and after it. With fewer periods, not even the range of all measured values
-# contains the median with a probability of 95 %.
+# Smallest number of windows with records from which the cost of records is measured. Each window is compared with the
+# windows without records before and after it. Reason: the range of fewer values contains the true median with a
+# probability below 95 %.
 LEAST_COMPARED = 6
-# Smallest number of calls in a period (with or without recording) from which a rate of calls is computed.
+# Smallest number of calls in a window (with or without records) for a comparison of the window's rate of calls.
 LEAST_CALLS = 50
 # Smallest and largest time (ns) that CUPTI itself takes for the two callbacks of a call, at the call's begin and end.
 # The time inside the callbacks is added to this time. Measured on H200s (CUPTI 13.0 and 13.5): 0.1 us in a loop of

@@ -27,12 +27,13 @@ from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, shor
 from stallprobes.watch.reading.cpu_supply import Workers
 from stallprobes.watch.sentences import frame_text
 
-# Smallest GPU time of a sequence (threads that call by turns) that the report shows, as a share of the longest steady
-# state of all sequences. For all other sequences together, the report gives only the number of threads.
+# Smallest GPU time at which the report shows a sequence (threads that call by turns). The value is a share of the
+# longest steady state of any sequence. For all other sequences together, the report gives only the number of threads.
 _LEAST_GPU_SHARE = 0.005
-# Some sequences (threads that call by turns) with a GPU time below _LEAST_GPU_SHARE are shown too.
-# _LEAST_BLOCKED_SHARE: smallest time in calls that block the sequence or that wait for work of other sequences, as a
-# share of the longest steady state of all sequences. _MOST_BLOCKED: largest number of such sequences that are shown.
+# Limits for sequences (threads that call by turns) that the report shows despite a GPU time below _LEAST_GPU_SHARE.
+# _LEAST_BLOCKED_SHARE: smallest time inside calls that block (_BLOCKED), as a share of the longest steady state of any
+# sequence.
+# _MOST_BLOCKED: largest number of these sequences.
 _LEAST_BLOCKED_SHARE, _MOST_BLOCKED = CAUSE_LIMIT, 2
 # Parts of the time inside calls that block for a cause which a verdict can name, or that wait for work of other
 # sequences. Part.BLOCKED and Part.CONTEXT are not among them: no verdict names the cause of this time.
@@ -56,10 +57,9 @@ _CLOCK_RATIO = 1.05
 _SLOW_STEP_RATIO = 2.0
 # Smallest share of a step's time at which the sentence on the step names a part of the time (kernels, copies, host, …).
 _LEAST_OF_STEP = 0.03
-# Smallest share at which the text reports three kinds of a sequence's time.
-# Time off the CPU, and time ready to run without a CPU: at least this share of the time between calls. The time between
-# calls must also be at least this share of all time.
-# Waits for Python's global lock: at least this share of all time.
+# Smallest share at which the text reports time off the CPU and time ready to run without a CPU (shares of the time
+# between calls), and waits for Python's global lock (share of all time). For the first two, the time between calls in
+# which the GPU does nothing must also be at least this share of all time.
 _LEAST_OFF_CPU = 0.1
 # Smallest share of the time at which the text reports the time in which Python collects garbage.
 _LEAST_COLLECTING = 0.05
@@ -70,20 +70,24 @@ _LEAST_SMALL = 0.5
 _HANGS_NS = 10_000_000_000
 # Shortest time (s) that is printed in minutes.
 _LEAST_AS_MINUTES_S = 300
-# Smallest share at which the text names three things.
-# Quota, as a cause for a lack of CPU: the quota was used up in at least this share of its periods.
-# Hypervisor, as a cause for a lack of CPU: the hypervisor took at least this share of the machine's CPU time.
-# Child process or other thread: the process or thread has a CPU for at least this share of the time.
+# Smallest share at which the text names a quota (share of the quota's periods in which the quota was used up) or a
+# hypervisor (share of the machine's CPU time that the hypervisor took) as a cause for a lack of CPU. Also the smallest
+# share of the time, on a CPU or ready to run, at which the text names a child process or another thread.
 _LEAST_TAKEN = 0.02
 # Largest number of threads of the process that want a CPU, per CPU that the process may use. Up to this number, the
 # text blames other processes for a lack of CPU. With more threads, the process itself wants more CPUs than it may use.
 _MOST_PER_CPU = 1.25
-# Share of the time below which a figure would be rounded to 0 %. A figure is printed as "less than 1 %" if two values
-# are below this limit: the figure, and the upper end of its interval less the error of the clocks (CLOCK_ERROR).
+# Share of the time below which a figure would be rounded to 0 %. A smaller figure is printed as "less than 1 %" if the
+# upper end of the figure's interval is also small: below this limit plus the error of the clocks (CLOCK_ERROR).
 _LEAST_LIMIT = 0.005
 # Smallest width (share of the time) of an interval that is printed with its figure. The error of the clocks alone makes
 # the interval 2 * CLOCK_ERROR wide.
 _LEAST_INTERVAL = 2.5 * CLOCK_ERROR
+# Smallest rates of page faults (a second) that are reported. _MANY_FAULTS: all page faults of a process that uses
+# managed memory. _MANY_DISK_FAULTS: page faults that read from a disk, each of which takes 0.1 ms or more.
+_MANY_FAULTS, _MANY_DISK_FAULTS = 200, 20
+# Verdicts that name a compiler of device code as their reason, if it runs for half of the time without GPU work.
+_COMPILING = (Bound.HOST, Bound.CHILD, Bound.ASLEEP)
 
 
 def percent(share: float) -> str:
@@ -170,6 +174,9 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = "it waits for Python's global lock"
     if sequence.verdict is Bound.HOST and sequence.collects >= max((1 - sequence.gpu.share) / 2, _LEAST_COLLECTING):
         clause = "Python collects garbage while the GPU waits"
+    compiler = max(sequence.lines, key=lambda line: line.compiles).compiler if sequence.lines else None
+    if sequence.verdict in _COMPILING and compiler is not None and 2 * sequence.compiles >= 1 - sequence.gpu.share:
+        clause = f"{compiler} compiles while the GPU waits"
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
@@ -186,6 +193,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     too = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
     if sequence.second is Bound.WAIT and sequence.could_overlap:
         too = " Without its waits, kernels of its streams could run beside each other."
+    if sequence.verdict is Bound.HOST and sequence.second is Bound.ASLEEP and sequence.off_cpu is None:
+        too = " Whether its threads compute or sleep is not known."
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))
 
@@ -279,6 +288,26 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     if cpus.wanted <= _MOST_PER_CPU * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
         text += "; other processes use these CPUs too"
     return f"{text}."
+
+
+def faults_text(process: ProcessFindings) -> str:
+    """Page faults that can cost a process time: in managed memory, or with reads from a disk; "" if there are few."""
+    cpus, texts = process.cpus, []
+    if cpus is None:
+        return ""
+    managed = any(row.function.startswith("cuMemAllocManaged") for thread in process.threads for row in thread.rows)
+    if managed and cpus.page_faults >= _MANY_FAULTS:
+        number = format_count(round(cpus.page_faults))
+        texts.append(
+            f"It uses managed memory and had {number} page faults a second: each may wait for pages that move from the "
+            "GPU, and its kernels may wait for their way back."
+        )
+    if cpus.disk_faults >= _MANY_DISK_FAULTS:
+        texts.append(
+            f"It had {format_count(round(cpus.disk_faults))} page faults a second that read from a disk: memory is "
+            "short, or the files that it maps are not in memory."
+        )
+    return " ".join(texts)
 
 
 def interpreter_text(sequence: SequenceDivision) -> str:

@@ -33,8 +33,8 @@ from stallprobes.watch.sentences import skipped_texts
 from stallprobes.watch.settings import settings_that_cost
 from stallprobes.watch.thread_samples import Sampler, ThreadSamples
 
-# Largest share of a ring of records or calls that may fill up between two readings. It limits the pause between the
-# readings.
+# Largest share of a ring of records or calls that may fill up between two readings. This share limits the pause between
+# the readings.
 _MOST_FILLED = 0.4
 
 

@@ -14,7 +14,7 @@ from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.result import PhaseDivision
 from stallprobes.watch.lines.result import ProgramSequence
 
-# Time (s) between two readings of a GPU's clock: each takes NVML 2 us.
+# Time (s) between two readings of a GPU's clock. Each reading takes NVML 2 us.
 _PERIOD_S = 1.0
 # Largest number of readings of a GPU's clock that are kept. If there are more, every second reading is dropped. The
 # distance between later readings that are kept doubles, too.

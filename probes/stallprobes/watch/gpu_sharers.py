@@ -12,13 +12,13 @@ from stallprobes.machine.gpus import processes_by_gpu
 from stallprobes.watch.attribution.findings import GpuSharer, ProcessFindings
 from stallprobes.watch.division.parts import Part
 
-# Smallest share of a sequence's time (threads that call by turns) that time-slices of other processes on the GPU take.
-# From this share on, the report names these processes.
+# Smallest share of a sequence's time (threads that call by turns) that other contexts or processes have as time-slices,
+# for the report to name the other processes on the GPU.
 LEAST_SHARE = 0.05
 # Period (ns) of the queries to NVML. Reason: a query takes milliseconds, and processes start and end rarely.
 PAUSE_NS = 5_000_000_000
-# Number of context switches on the GPU of a watched process below which time-slices of other processes are ignored:
-# NVML is not asked for these processes.
+# Smallest number of context switches on the GPUs of a watched process at which NVML is asked for other processes. With
+# fewer switches, time-slices of other processes are negligible.
 LEAST_SWITCHES = 64
 
 

@@ -12,7 +12,7 @@ _Number = TypeVar("_Number", bound=np.integer[Any])
 # Largest int64 code that combines a group number with a time. If a code would be larger, the rank of the time replaces
 # the time. Reason: the code must stay within 64 bits.
 _MOST_CODE = 2**62
-# Number of groups below which group numbers fit into 16-bit integers, which NumPy sorts faster.
+# Largest number of groups whose numbers fit into 16-bit integers, which NumPy sorts faster.
 _SHORT = 2**15
 # Limits of the lookup table with which the distinct numbers in an array are found. Above a limit, sorting finds the
 # numbers, which takes longer. _ENTRIES_EACH: largest number of table entries per number in the array. _MOST_ENTRIES:

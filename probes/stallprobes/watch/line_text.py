@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from stallprobes.foreign_text import printable
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of, function_of
+from stallprobes.units import duration_ns
 from stallprobes.watch.attribution.evidence_text import thread_text
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
@@ -21,15 +22,14 @@ from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, WaitPlace
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.sentences import frame_text
 
 # Smallest share of a program line's cost at which one sort of time (in waits, in calls, between calls) is named.
 _LEAST_NAMED = 0.1
-# Smallest share of the time in three comparisons.
-# Line of the program: the line is shown, and has a remedy, if its cost is at least this share.
-# Place in the code that waits: the place is shown if its cost is at least this share. A place with at least one call
-# per second is shown too.
-# Waits of a line: their time is printed beside their price if the time is larger by at least this share.
+# Smallest cost (share of the time) at which a line of the program is shown with a remedy, or a place in the code that
+# waits is shown. A place with at least one call per second is shown too. Also the smallest difference between the time
+# and the price of a line's waits at which the report gives the time too.
 _LEAST_SHOWN = 0.01
 # Smallest cost (share of the time) of a program line at which a sentence names the places in called functions where
 # most of that cost is.
@@ -60,6 +60,16 @@ _HOST_REMEDIES = {
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
 )
+# Remedies for a compiler of device code that runs in the steady state.
+_COMPILER_REMEDIES = {
+    DeviceCompiler.TRITON: "pass what changes as a plain argument, not as tl.constexpr, or compile all cases ahead.",
+    DeviceCompiler.TORCH: "compile with dynamic=True, or keep shapes and what its guards check the same "
+    "(TORCH_LOGS=recompiles names the guard).",
+    DeviceCompiler.JAX: "keep shapes, types and static arguments the same (JAX_LOG_COMPILES=1 names what is compiled).",
+    DeviceCompiler.CUPY: "keep the kernel and call it again: one with another source or other types is compiled anew.",
+    DeviceCompiler.NUMBA: "call the kernel with the same types, or compile it ahead for all signatures.",
+    DeviceCompiler.NVRTC: "keep what is compiled, and compile for all cases before the critical part.",
+}
 # Remedy for waits in which kernels wait for kernels of other streams.
 _STREAMS_REMEDY = "Its streams wait for each other meanwhile: leave out events between work that does not depend on it."
 # Remedy for waits for the GPU.
@@ -225,6 +235,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if line.between.share > waits and line.between.share >= line.calls.share:
         if sequence.verdict is Bound.WAIT and sequence.waits and sequence.waits[0].function == OUTSIDE_NAME:
             return _OUTSIDE_REMEDY
+        if line.compiler is not None and 2 * line.compiles >= line.between.share:
+            return _compiles(line.compiler, sequence)
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
         return _HOST_REMEDIES.get(sequence.verdict) or _of_host(line)
@@ -235,6 +247,17 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if sequence.awaited and line.waits.function in _DEVICE_WAITS:
         return _DEVICE_REMEDY
     return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
+
+
+def _compiles(compiler: DeviceCompiler, sequence: ProgramSequence) -> str:
+    """How often a compiler works for a sequence, and its remedy: ``Triton compiles here again and again, 2.1 modules a
+    second, 84 ms each: ...``."""
+    rate, often = sequence.loads_per_second, ""
+    if rate:
+        number = f"{rate:.0f}" if rate >= _LEAST_RATE else f"{rate:.2g}"
+        each = duration_ns(round(1e9 * sequence.compiles / rate))
+        often = f", {number} {'module' if number == '1' else 'modules'} a second, {each} each"
+    return f"{compiler} compiles here again and again{often}: {_COMPILER_REMEDIES[compiler]}"
 
 
 def _gpu_remedy(sequence: ProgramSequence) -> str:
@@ -274,7 +297,9 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
     if line.calls.share:
         yield line.calls.share, f"inside {line.calls.function}", ""
     if line.between.share:
-        yield line.between.share, f"host time before {line.between.function}", ""
+        compiles = line.compiler is not None and line.compiles >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
+        more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
+        yield line.between.share, f"host time before {line.between.function}", more
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:

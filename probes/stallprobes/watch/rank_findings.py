@@ -39,19 +39,18 @@ _LEAST_SHARE = 0.005
 # share of B's time in which B waits for A. _LEAST_RATIO: smallest ratio of this share to the share of A's time in which
 # A waits for B.
 LEAST_BLAMED, _LEAST_RATIO = 0.05, 2
-# A reason why a rank is late is named under two conditions. _LEAST_OF_DELAY: smallest share of the delay (the time by
-# which the late rank takes longer than the waiting rank) that the reason must explain. _LEAST_COMPARED: smallest share
-# of the waits that must be in rounds (collectives of all ranks) for which the parts of the time are known for both
-# ranks.
+# Conditions for naming a reason why a rank is late.
+# _LEAST_OF_DELAY: smallest share of the rank's delay that the reason must explain.
+# _LEAST_COMPARED: smallest share of the waits (by time) for which the division of both ranks' time is known.
 _LEAST_OF_DELAY, _LEAST_COMPARED = 0.5, 0.2
 # Smallest share of a late rank's additional time that one kernel or source line must have to be named as the reason.
 # The additional time is the sum over all kernels, or lines, that take longer in the late rank than in the waiting rank.
 _MIN_NAMED_SHARE = 0.3
-# Shortest wait of a kernel for another rank, as a share of the kernel's overlap with a slow call. From this share on,
-# the evidence of the slow call names the rank.
+# If an NCCL kernel waits for another rank during a slow call, the evidence of the call can name the rank. The value is
+# the shortest such wait, as a share of the time in which the kernel runs during the call.
 _LEAST_OF_WORK = 0.1
-# The verdict (Bound) that explains a late rank, by the part of the time that takes longer in it. Parts that are missing
-# here do not explain a late rank.
+# Verdicts that explain why a rank is late, by the part of the time that is longer in the late rank. Parts that are
+# missing here explain nothing.
 _BOUNDS = {
     Part.KERNELS: Bound.GPU, Part.COMMUNICATION: Bound.COMMUNICATION, Part.COPIES: Bound.COPY,
     Part.SHARED: Bound.SHARED, Part.SUBMITTING: Bound.SUBMISSION, Part.HOST: Bound.HOST, Part.COPY: Bound.COPY,

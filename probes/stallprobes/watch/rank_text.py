@@ -12,8 +12,7 @@ from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
 
 # Smallest share of communication in the time of a sequence (threads that call by turns) at which the text report and
-# the screen say that the ranks on the other end are not known, or not all watched. The JSON document says so at every
-# share.
+# the screen say that the other ranks are not known, or not all watched.
 LEAST_COMMUNICATION = 0.05
 # Text after the reason why a rank is late, if the rank's threads were off the CPU for most of the time between calls.
 _OFF_CPU = " (off the CPU: input, locks or sleep)"

@@ -21,15 +21,15 @@ from stallprobes.watch.reading.kernel_names import short_name
 from stallprobes.watch.reading.kernel_wait import RUNNING
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Smallest number of context switches without a time on the host's clock for which a sentence reports them. Each process
-# has a few of them at its start.
+# Smallest number of context switches that a sentence reports as not placed on the host's clock. Reason: each process
+# has a few of these switches at its start.
 _MANY_SWITCHES = 16
-# Smallest share of the time that must be divided into parts; a sentence gives a smaller share. Reason for a limit below
-# 1: after a burst of calls, some time remains undivided.
+# Smallest divided share of a process's time at which the division into parts counts as complete. A sentence reports a
+# smaller share. Reason for a limit below 1: after a burst of calls, some time remains undivided.
 _USUALLY_DIVIDED = 0.95
 # Smallest cost of watching (share of the time) that is printed as a figure.
 _LEAST_COST = 0.001
-# Smallest share of the time that CUPTI adds to launches of graphs at which the report has a sentence on this share.
+# Smallest time that CUPTI adds to graph launches, as a share of the program's time, that the report mentions.
 _LEAST_OF_GRAPHS = 0.02
 
 

@@ -27,13 +27,13 @@ from stallprobes.watch.reading.process import WatchedProcess, WatchedThread
 MAIN_THREAD = "MainThread"
 # Role of a thread of Python's ThreadPoolExecutor.
 POOL = "ThreadPoolExecutor"
-# Period (ns) at which the system names of threads without another name are read.
+# Shortest time (ns) between two readings of the system names (comm) of threads that the program has not named.
 PAUSE_NS = 1_000_000_000
 # Largest number of characters of a thread's role: a function's name, perhaps with its file, or a library's name.
 _LONGEST_NAME = 64
-# Roles of threads by their names in the system, which keeps 15 characters: threads of PyTorch's autograd engine (the
-# number is the device's) and of its data loaders, and of a pool in Python from 3.14 on. The names are from
-# ``Engine::thread_init`` in torch/csrc/autograd/engine.cpp, and from pin_memory.py and worker.py in
+# Patterns of the system names of threads (at most 15 characters), each with the thread's role. Threads: PyTorch's
+# autograd engine (with the device number), PyTorch's data loaders, and ThreadPoolExecutor (Python 3.14 and later).
+# Sources of the names: ``Engine::thread_init`` in torch/csrc/autograd/engine.cpp; pin_memory.py and worker.py in
 # torch/utils/data/_utils.
 _SYSTEM_ROLES = (
     (re.compile(r"pt_autograd_(\d+)"), r"autograd \1"),
@@ -41,10 +41,9 @@ _SYSTEM_ROLES = (
     (re.compile(r"pt_(?:data_worker|multiprocess|thread_data_)"), "data loader (worker)"),
     (re.compile(r"ThreadPoolExecu"), POOL),
 )
-# Pattern of the roles that _SYSTEM_ROLES and _FUNCTION_ROLES give to threads that PyTorch itself starts. A thread whose
-# name matches is such a thread.
+# Pattern of the roles of threads that PyTorch itself starts (see _SYSTEM_ROLES and _FUNCTION_ROLES).
 _ROLES = re.compile(r"autograd \d+|data loader \((?:pinning|worker)\)")
-# Roles of threads by the function that they run, with the end of the name of the function's file.
+# Roles of threads by a function in their call stack: the function's name, and the end of the path of its file.
 _FUNCTION_ROLES = {
     ("_worker", "/concurrent/futures/thread.py"): POOL,
     ("_pin_memory_loop", "/torch/utils/data/_utils/pin_memory.py"): "data loader (pinning)",
@@ -53,7 +52,8 @@ _FUNCTION_ROLES = {
 # System names of threads without a name of their own. PyTorch renames the main thread when it is imported, and the
 # threads that the main thread starts inherit its name.
 _INTERPRETER = re.compile(r"python[\d.]*|pt_main_thread")
-# Default name of a Python thread. The system keeps only its beginning.
+# Pattern of the default name of a Python thread, complete or cut off. Reason: the system keeps only the first 15
+# characters.
 _DEFAULT = re.compile(r"(?P<number>Thread-\d+)(?: (?:\((?:(?P<function>.*)\)|.*))?)?")
 # Names of functions that only call another function. The next inner frame shows the task of the thread.
 _WRAPPERS = frozenset(
@@ -63,11 +63,11 @@ _WRAPPERS = frozenset(
         "wrapped", "wrapper",
     }
 )  # fmt: skip
-# Names of functions that say nothing about a thread's task, since many threads run functions with these names. For the
-# program's own function, the role also names the file. Other functions are skipped: the next inner frame gives the
-# role.
+# Names of functions that say nothing about a thread's task, since many threads run functions with these names. If
+# the function is the program's own, the role also names its file. If the function is a library's, the next inner frame
+# gives the role.
 _COMMON = frozenset({"__call__", "main", "run", "start"})
-# Function name of the frame of a Python module's own code.
+# Function name in the frame of a Python module's top-level code.
 _MODULE = "<module>"
 # End of the path of Python's module threading.
 _THREADING = "/threading.py"

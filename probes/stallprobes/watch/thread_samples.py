@@ -31,30 +31,30 @@ MOST_SAMPLES = 1024
 # processes are read. _MOST_CHILDREN: largest number of child processes, and of threads without calls, whose CPU time is
 # read.
 _MOST_THREADS, _MOST_CHILDREN = 16, 64
-# Number of threads of a process, the first ones, that are also sampled between readings of its file.
+# Number of a process's first threads that are also sampled between readings of its file.
 _MOST_SAMPLED_OFTEN = 4
 # Largest number of names of child processes, or of other threads, that are reported.
 _MOST_NAMED = 4
 # Beginning of the names of the injected library's own threads.
 _OWN_THREADS = "stallscope-"
-# The CPU time of a process's threads without calls is read at intervals. _OTHERS_PERIOD_NS: interval (ns). _MOST_TASKS:
-# number of the process's first threads among which these threads are searched.
+# Limits for reading the CPU time of a process's threads without calls. _OTHERS_PERIOD_NS: shortest time (ns) between
+# two readings. _MOST_TASKS: number of the process's first threads in /proc that are examined.
 _OTHERS_PERIOD_NS, _MOST_TASKS = 1_000_000_000, 1024
 # Limits for the mean pause between two samples of the _MOST_SAMPLED_OFTEN threads. _PERIOD_S: smallest mean pause (s).
-# _PAUSE_FACTOR: smallest mean pause as a multiple of the CPU time of a sample.
+# _PAUSE_FACTOR: smallest mean pause as a multiple of the CPU time that the last samples took.
 _PERIOD_S, _PAUSE_FACTOR = 0.02, 60
-# Sampling between readings stops when the processes have not been read for this time (s).
+# Time (s) without a reading of the processes after which the sampling between readings stops.
 _STOPPED_AFTER_S = 2.0
-# A thread sleeps in a kernel function or system call whose name contains one of these texts. The groups of texts are in
-# the order of the reasons for sleep: a time, the end of a child process, data from outside the process, another thread
-# (or another reason). If several groups match, the last group counts.
+# Parts of the names of Linux kernel functions and system calls in which a thread sleeps, by reason for sleep. The
+# reasons in this order: a time, the end of a child process, data from outside the process, another thread. If parts of
+# several reasons are in a name, the last reason counts.
 _PLACES = (
     ("nanosleep",), ("do_wait", "wait4", "waitid"), ("poll", "select", "accept", "read", "wait_data", "data_wait"),
     ("futex",),
 )  # fmt: skip
 # Numbers of reasons for sleep. _OTHER_THREAD: wait for another thread (a position in _PLACES). _INTERPRETER_LOCK: wait
-# for the lock of Python's interpreter. Threads sleep in the same kernel functions for both; the address that the thread
-# waits for tells them apart.
+# for the lock of Python's interpreter. For both reasons, threads sleep in the same kernel functions, but wait for
+# different addresses.
 _OTHER_THREAD, _INTERPRETER_LOCK = 3, 4
 
 

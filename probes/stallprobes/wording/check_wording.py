@@ -31,7 +31,7 @@ UNMEASURED_TITLES = {
     Status.INVALID: "Measured, but not counted",
     Status.UNSUPPORTED: "Not supported on this machine",
 }
-# Sentence in place of an unknown cause.
+# Sentence in place of an unknown cause, and in place of an unknown remedy.
 NO_CAUSE = "No cause is known."
 # Largest number of cells (each an aggressor with a victim) of one host that a merged report names.
 _CELLS_PER_HOST = 5

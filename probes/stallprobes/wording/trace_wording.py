@@ -18,7 +18,8 @@ from stallprobes.traces.trace import Int64s, OpenWork, Trace, op_label
 from stallprobes.units import duration_ns, plural, three
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS
 
-# Smallest share of the selected call's time that a call of another probe must overlap to be named.
+# Smallest time at which the story of a selected call names an operation of another probe, as a share of the call's
+# duration. The time is the sum of the operation's overlaps with the call.
 _BESIDE_SHARE = 0.2
 
 

@@ -14,7 +14,7 @@ from stallprobes.watch.reading.words import ProcessState
 PROFILER_FINDS_IT_TAKEN = "until it ends, a profiler of its own finds CUPTI taken unless --yield-to-profiler is given"
 # Clause about a profiler that the watched program starts itself, if ``watch`` is attached to the program.
 PROFILER_FINDS_IT_TAKEN_MEANWHILE = "a profiler of its own finds CUPTI taken until stallscope detaches"
-# Clause about a profiler that the watched program starts itself, with --yield-to-profiler.
+# Clause about a profiler that the watched program starts itself, if watch has the option --yield-to-profiler.
 PROFILER_GETS_IT = "a profiler of its own gets CUPTI, and from then on nothing is recorded"
 # Clause for each state of a process in which its calls are not recorded.
 _STATES = {
@@ -27,7 +27,7 @@ _STATES = {
     ProcessState.CUPTI_FAILED: "CUPTI cannot be used in it, so nothing was recorded",
     ProcessState.YIELDED: "nothing was recorded since its own profiler began",
 }
-# States of a process with recorded calls. The report names the gaps in their recording.
+# States of a process in which calls were recorded. For these states, the report names the evidence that is missing.
 _WITH_RECORDS = (ProcessState.RECORDING, ProcessState.YIELDED)
 
 

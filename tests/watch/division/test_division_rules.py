@@ -32,10 +32,15 @@ MS = 1_000_000
 
 
 def verdict(parts: Mapping[Part, float], host: float, gpu: float, **of: float) -> tuple[Bound, Bound | None]:
-    """The verdict by shares in percent; the rest of the time is the host's."""
+    """The verdict by shares in percent; the rest of the time is the host's, which computes if ``off_cpu`` is not given.
+
+    If ``off_cpu`` is negative, it is not known whether the host computes.
+    """
     shares = {part: round(10 * share) for part, share in parts.items()}
     shares[Part.HOST] = shares.get(Part.HOST, 0) + 1000 - sum(shares.values())
-    off_cpu, ready = (Figure(of[name], of[name], of[name]) if name in of else None for name in ("off_cpu", "ready"))
+    off_cpu, ready = (
+        Figure(of[name], of[name], of[name]) if of.setdefault(name, 0) >= 0 else None for name in ("off_cpu", "ready")
+    )
     shares_of = (of.get(name, 0.0) for name in ("queue_full", "submitting", "late"))
     gains, _ = gains_of(sums(shares, 1 - host, **of), 0)
     sleeps = Sleeps(*(of.get(name, 0.0) for name in Sleeps._fields))
@@ -115,6 +120,9 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         (verdict({Part.KERNELS: 41, Part.QUEUED: 57}, 0.03, 0.41), (Bound.WAIT, None)),
         (verdict({Part.KERNELS: 30}, 0.88, 0.3), (Bound.HOST, Bound.WAIT)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3), (Bound.HOST, None)),
+        # A host that computes or sleeps, which is not known: where that may be a cause, and where it may not.
+        (verdict({Part.KERNELS: 30}, 0.95, 0.3, off_cpu=-1), (Bound.HOST, Bound.ASLEEP)),
+        (verdict({Part.KERNELS: 30, Part.SUBMITTING: 60}, 0.95, 0.3, off_cpu=-1), (Bound.HOST, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, submitting=0.5), (Bound.SUBMISSION, None)),
         # A server with little load, one with more, whose requests wait, and a slow loader.
         (verdict({Part.KERNELS: 5}, 0.98, 0.05, off_cpu=0.97), (Bound.ASLEEP, None)),

@@ -18,6 +18,7 @@ from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     cpus_text,
     end_text,
+    faults_text,
     figure_text,
     figures_text,
     interpreter_text,
@@ -107,6 +108,26 @@ def test_why_there_is_no_cpu_is_said_where_threads_are_ready(supply: CpuSupply, 
     assert cpus_text(ready, process_of(ready).changed(cpus=supply)) == said
     assert cpus_text(ready, process_of(ready)) == ""
     assert cpus_text(sequence(), process_of(ready).changed(cpus=supply)) == ""
+
+
+def test_page_faults_are_said_where_they_are_many() -> None:
+    supply = CpuSupply(allowed=8, wanted=1.0, page_faults=5200.4, disk_faults=25.0)
+    process = process_of(sequence()).changed(cpus=supply)
+    disk = (
+        "It had 25 page faults a second that read from a disk: memory is short, or the files that it maps are not in "
+        "memory."
+    )
+    assert faults_text(process) == disk
+    (row, *_), *_ = (thread.rows for thread in process.threads)
+    managed = process.threads[0].changed(rows=(row.changed(function="cuMemAllocManaged"),))
+    moves = (
+        "It uses managed memory and had 5 200 page faults a second: each may wait for pages that move from the GPU, "
+        "and its kernels may wait for their way back."
+    )
+    assert faults_text(process.changed(threads=(managed,))) == f"{moves} {disk}"
+    few = supply.changed(page_faults=150.0, disk_faults=2.0)
+    assert faults_text(process.changed(threads=(managed,), cpus=few)) == ""
+    assert faults_text(process_of(sequence())) == ""
 
 
 def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:

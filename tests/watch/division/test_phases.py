@@ -103,7 +103,8 @@ def test_the_verdict_is_of_the_present_and_then_of_the_longest_phase() -> None:
     assert now.phases[0].gpu.share == pytest.approx(0.08, abs=0.01)
     assert now.gpu.share > 0.5
     assert sentence(now, ended=False) == (
-        "Since 8.00 s, thread 1 is host-bound: the GPU waits for the host. From 1.00 s to 8.00 s, it was GPU-bound."
+        "Since 8.00 s, thread 1 is host-bound: the GPU waits for the host. Whether its threads compute or sleep is not "
+        "known. From 1.00 s to 8.00 s, it was GPU-bound."
     )
     early = divided(TWO, 10, ended=False)
     assert (early.verdict, early.phases) == (Bound.GPU, ())

@@ -27,7 +27,7 @@ from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import AwaitedThread, ProcessDivision, SequenceDivision, StepGrowth, WaitShare
-from stallprobes.watch.division_text import awaited_text
+from stallprobes.watch.division_text import awaited_text, verdict_text
 from stallprobes.watch.line_text import (
     inner_text,
     line_text,
@@ -43,6 +43,7 @@ from stallprobes.watch.lines.result import InnerPlace, LineTime, ProgramLine, Pr
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
@@ -568,6 +569,43 @@ def test_a_line_says_where_it_is_what_it_costs_and_what_is_done_there() -> None:
     )
     assert "(MainThread)" in line_text(line(), process, divided(threads=(OTHER, MAIN)))
     assert place_text(line(place=None), process) == "MainThread (thread 100), without a call stack"
+
+
+def triton_stack(file: str, function: str) -> CallStack:
+    """A stack whose innermost frame is of Triton, called at the first line."""
+    frame = StackFrame(FrameKind.PYTHON, function, f"/lib/python3.12/site-packages/triton/{file}", 3)
+    return CallStack((frame, *STACKS[1].own))
+
+
+def test_a_line_that_compiles_says_how_much_how_often_and_what_helps() -> None:
+    # What runs at each launch compiles nothing.
+    compiles, runs = triton_stack("compiler/code_generator.py", "visit"), triton_stack("runtime/jit.py", "run")
+    stacks = {1: line_stack(10), 4: compiles, 5: runs}
+    load = "cuModuleLoadData"
+    loads = [slow(load, 1000 * number, 1000 * number + 10) for number in range(1, 5)]
+    samples = [
+        Sampled(1010, 2000, 500, load, between=True, stack=4),
+        Sampled(2010, 3000, 300, load, between=True, stack=5),
+        Sampled(3010, 4000, 200, load, between=True, stack=1),
+    ]
+    sums = sums_of(samples, call_batch(loads))
+    division = divided(Bound.HOST, gpu=Figure(0.4, 0.4, 0.4))
+    (found,) = lines_of(sums, at_ns(0), (division,), stacks, one_sequence)
+    (made,) = found.lines
+    assert made.compiler is DeviceCompiler.TRITON
+    assert made.compiles == pytest.approx(0.5, abs=0.01)
+    assert found.loads_per_second == pytest.approx(4 / sums.seconds_since(at_ns(0)))
+    assert what_text(made, by_time=False).endswith("(Triton compiles 50 %)")
+    process, bound = process_with(found), found.changed(loads_per_second=2.1)
+    assert remedy_text(made, process, bound).startswith(
+        "Triton compiles here again and again, 2.1 modules a second, 238 ms each: pass what changes as a plain argument"
+    )
+    assert verdict_text(bound, process) == "MainThread is host-bound: Triton compiles while the GPU waits."
+    less = made.changed(compiles=0.1)
+    assert remedy_text(less, process, bound).startswith("Do this work of the host once")
+    assert (
+        verdict_text(bound.changed(lines=(less,)), process) == "MainThread is host-bound: the GPU waits for the host."
+    )
 
 
 def test_a_line_that_costs_much_names_the_inner_places() -> None:

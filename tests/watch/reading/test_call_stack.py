@@ -167,13 +167,13 @@ def test_addresses_belong_to_the_module_that_was_loaded_last() -> None:
     old = LoadedModule(0x1000, 0x3000, 0x1000, b"", "/missing/old.so")
     new = LoadedModule(0x2000, 0x4000, 0x2000, b"", "/missing/new.so")
     frames = native_frames([0x1800, 0x2800, 0x9000], [old, new], CodeFiles())
-    assert [(frames[at].file, frames[at].offset) for at in (0x1800, 0x2800, 0x9000)] == [
+    assert [(frames[at][0].file, frames[at][0].offset) for at in (0x1800, 0x2800, 0x9000)] == [
         ("/missing/old.so", 0x800), ("/missing/new.so", 0x800), ("", 0x9000),
     ]  # fmt: skip
     # A file that lies elsewhere than it is said to, and an address that no recording has.
     odd = LoadedModule(0x1000, 0x3000, 0x2000, b"", "/missing/odd.so")
     frames = native_frames([0x1800, (1 << 64) - 1], [odd], CodeFiles())
-    assert [(frames[at].file, frames[at].offset) for at in frames] == [("/missing/odd.so", None), ("", None)]
+    assert [(frames[at][0].file, frames[at][0].offset) for at in frames] == [("/missing/odd.so", None), ("", None)]
     # A path that is not absolute is of another folder than the reader's.
     relative = LoadedModule(0x1000, 0x3000, 0x1000, b"", "host")
-    assert native_frames([0x1800], [relative], CodeFiles())[0x1800].function == ""
+    assert native_frames([0x1800], [relative], CodeFiles())[0x1800][0].function == ""

@@ -97,3 +97,18 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
         gone.look(machine.main, second * SECOND)
         gone.look(tmp_path / "none" / "task" / "1", (second + 5) * SECOND)
     assert gone.found is None
+
+
+def test_page_faults_are_counted_from_the_first_look_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/\n")
+    reader = machine.reader()
+    machine.write("proc/7/stat", "7 (a (odd) name) S 1 7 7 0 -1 4194304 5000 0 40 0 3 4 0 0\n")
+    reader.look(machine.main, 10 * SECOND)
+    machine.write("proc/7/stat", "7 (a (odd) name) S 1 7 7 0 -1 4194304 9000 0 140 0 3 4 0 0\n")
+    reader.look(machine.main, 12 * SECOND)
+    assert reader.found is not None
+    assert (reader.found.page_faults, reader.found.disk_faults) == (2050.0, 50.0)
+    # Without the file, nothing is known of it.
+    machine.write("proc/7/stat", "7 (short) S 1\n")
+    reader.look(machine.main, 14 * SECOND)
+    assert (reader.found.page_faults, reader.found.disk_faults) == (0.0, 0.0)

@@ -12,7 +12,8 @@ import pytest
 
 from factories.code_places import function_of, places_of
 from factories.stand_in import COMPILER
-from stallprobes.watch.reading.elf_lines import FilePlace, LineRow, LineTable, SourceLine, StringTable, TextPlace
+from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE, CodeLine
+from stallprobes.watch.reading.elf_lines import FilePlace, LineRow, LineTable, StringTable, TextPlace
 
 SOURCE = """#include <stdlib.h>
 static int __attribute__((noinline)) first(int value)
@@ -42,22 +43,27 @@ def build(folder: Path, *options: str) -> Path:
     return program
 
 
-def lines_of(program: Path, addresses: Iterable[int]) -> Mapping[int, SourceLine]:
+def lines_of(program: Path, addresses: Iterable[int]) -> Mapping[int, CodeLine]:
+    """The innermost line of the program's own code at each address."""
     places = places_of(program, addresses)
     assert places is not None
-    return places.lines
+    own = {
+        address: [line for line in lines if not LIBRARY_SOURCE.search(line.file)]
+        for address, lines in places.lines.items()
+    }
+    return {address: lines[0] for address, lines in own.items() if lines}
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
-@pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_the_lines_of_each_function_are_its_own(tmp_path: Path, version: int, level: str) -> None:
-    program = build(tmp_path, level, "-g", f"-gdwarf-{version}")
+@pytest.mark.parametrize("options", [["-O0"], ["-O2"], ["-O2", "-gsplit-dwarf"]])
+def test_the_lines_of_each_function_are_its_own(tmp_path: Path, version: int, options: list[str]) -> None:
+    program = build(tmp_path, "-g", f"-gdwarf-{version}", *options)
     for name, first, last in (("first", 2, 5), ("second", 7, 11), ("main", 13, 17)):
         found = lines_of(program, function_of(program, name))
         assert found
         assert {Path(line.file).name for line in found.values()} == {"solver.c"}
         assert {line.line for line in found.values()} <= set(range(first, last + 1))
-    assert any(line == 9 for _, line in lines_of(program, function_of(program, "second")).values())
+    assert any(line == 9 for _, _, line in lines_of(program, function_of(program, "second")).values())
 
 
 def test_compressed_tables_are_read(tmp_path: Path) -> None:
@@ -72,7 +78,7 @@ def test_a_program_without_a_table_has_no_lines(tmp_path: Path) -> None:
 
 def test_a_large_table_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MAX_LINE_BYTES", 16)
-    program = build(tmp_path, "-g")
+    program = build(tmp_path, "-g", "-gsplit-dwarf")
     assert lines_of(program, function_of(program, "second")) == {}
 
 
@@ -87,7 +93,7 @@ def test_lines_are_those_of_addr2line(tmp_path: Path) -> None:
         file, _, line = text.split(" ")[0].rpartition(":")
         # Code of headers is a part of the functions too.
         if line.isdecimal() and int(line) and Path(file).name == "solver.c":
-            assert found[address] == SourceLine(found[address].file, int(line))
+            assert found[address].line == int(line)
             assert Path(found[address].file).name == Path(file).name
 
 
@@ -96,7 +102,7 @@ def test_code_of_headers_has_no_line_of_the_program() -> None:
     places = [TextPlace(StringTable.LINES, number) for number in range(len(names))]
     rows = {number: LineRow(FilePlace(place), 24) for number, place in enumerate(places)}
     texts = {place: name + b"\0" for place, name in zip(places, names, strict=True)}
-    assert LineTable.named(rows, texts) == {1: SourceLine("/home/me/solver.cu", 24)}
+    assert LineTable.named(rows, texts) == {1: (CodeLine("", "/home/me/solver.cu", 24),)}
     assert LineTable(b"").rows_at([1]) == {}
 
 

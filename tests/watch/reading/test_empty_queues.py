@@ -61,3 +61,12 @@ def test_nothing_is_known_of_very_many_streams() -> None:
     launches = [slow(LAUNCH, number, number + 1, stream=number) for number in range(1, 100)]
     assert not empty([*launches, slow(CONTEXT_SYNC, 200, 201)], 300)
     assert empty([*launches[:60], slow(CONTEXT_SYNC, 200, 201)], 300)
+
+
+def test_streams_that_are_used_again_are_counted_once() -> None:
+    queues = EmptyQueues()
+    for reading in range(9):
+        start = 200 * reading
+        launches = [slow(LAUNCH, start + stream, start + stream + 1, stream=stream) for stream in range(1, 60)]
+        queues.add(call_batch([*launches, slow(CONTEXT_SYNC, start + 100, start + 101)]))
+    assert queues.are_empty(at_ns(200 * 9), 0, every=True)

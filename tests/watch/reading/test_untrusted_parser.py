@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ from factories.hostile_files import (
 from factories.parser_children import ParserChildren, ScriptedChildren, status_of
 from stallprobes.watch.reading import kernel_names
 from stallprobes.watch.reading.code_files import CodeFiles, open_regular
+from stallprobes.watch.reading.code_lines import CodeLine
 from stallprobes.watch.reading.demangler import demangler
-from stallprobes.watch.reading.elf_lines import SourceLine
 from stallprobes.watch.reading.elf_symbols import CodePlaces
 from stallprobes.watch.reading.parser_messages import HEADER, FileAnswer, NameAnswer, ParserRequest, receive_content
 from stallprobes.watch.reading.untrusted_parser import MAX_FAILURES, UntrustedParser
@@ -127,7 +128,7 @@ def test_names_are_given_up_where_all_fail() -> None:
     assert (parser.skipped, failing.started, failing.ended) == ({NAMES: 12}, MAX_FAILURES, MAX_FAILURES)
     # Files are another kind.
     assert code(parser, with_function()) is None
-    assert failing.started == MAX_FAILURES + 1
+    assert failing.started == MAX_FAILURES + 2
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_symbols_that_many_headers_name_are_skipped_and_counted(parser: Untruste
 def test_a_table_with_a_row_for_each_byte_is_read(parser: UntrustedParser) -> None:
     found = code(parser, many_rows(1_000_000), *range(ADDRESS + 1, ADDRESS + 600))
     assert found is not None
-    assert found.lines[ADDRESS + 1] == SourceLine("a.c", 1)
+    assert found.lines[ADDRESS + 1] == (CodeLine("", "a.c", 1),)
     # More than fit into one request.
     assert (len(found.lines), len(found.names)) == (599, 255)
 
@@ -166,9 +167,11 @@ def test_a_table_with_a_row_for_each_byte_is_read(parser: UntrustedParser) -> No
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_file_of_a_known_form_has_its_lines(parser: UntrustedParser, version: int) -> None:
     assert code(parser, long_folder(3, 2, version)) == CodePlaces(
-        {ADDRESS: "solve"}, {ADDRESS: SourceLine("fff/a0", 7)}
+        {ADDRESS: "solve"}, {ADDRESS: (CodeLine("", "fff/a0", 7),)}
     )
-    assert code(parser, shared_line_string(3, 2)) == CodePlaces({ADDRESS: "solve"}, {ADDRESS: SourceLine("nnn/nnn", 7)})
+    assert code(parser, shared_line_string(3, 2)) == CodePlaces(
+        {ADDRESS: "solve"}, {ADDRESS: (CodeLine("", "nnn/nnn", 7),)}
+    )
 
 
 def test_a_file_that_takes_too_much_time_is_skipped_once(tmp_path: Path) -> None:
@@ -180,7 +183,8 @@ def test_a_file_that_takes_too_much_time_is_skipped_once(tmp_path: Path) -> None
     for _ in range(3):
         assert files.code(str(path), b"", [ADDRESS]) == CodePlaces({}, {})
     assert files.skipped == {str(path)}
-    assert (parser.skipped, hanging.started, hanging.ended) == ({FILE: 1}, 1, 1)
+    # With its lines, and without them.
+    assert (parser.skipped, hanging.started, hanging.ended) == ({FILE: 1}, 2, 2)
 
 
 def wait_for_the_end(connection: socket.socket) -> None:
@@ -197,14 +201,14 @@ def file_answer(**content: object) -> bytes:
     return answer(FileAnswer.READ, json.dumps(content).encode())
 
 
-def asked(connection: socket.socket) -> None:
-    """Read a request."""
+def asked(connection: socket.socket) -> Any:
+    """The content of the next request."""
     header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 1)
     if not header:
         raise ConnectionError
     for descriptor in descriptors:
         os.close(descriptor)
-    receive_content(connection, HEADER.unpack(header)[0])
+    return json.loads(receive_content(connection, HEADER.unpack(header)[0]))
 
 
 def replying(reply: bytes) -> Callable[[socket.socket], None]:
@@ -233,15 +237,20 @@ BAD_NAMES = {
 BAD_FILES = {
     "junk": b"\xff" * 64,
     "no members": file_answer(),
-    "an unknown member": file_answer(names=[], lines=[], other=1),
-    "an address that was not asked for": file_answer(names=[[ADDRESS + 1, "x"]], lines=[]),
-    "a line of another address": file_answer(names=[], lines=[[ADDRESS + 1, "x", 1]]),
-    "a name twice": file_answer(names=[[ADDRESS, "x"], [ADDRESS, "y"]], lines=[]),
-    "a negative line": file_answer(names=[], lines=[[ADDRESS, "x", -1]]),
-    "a huge line": file_answer(names=[], lines=[[ADDRESS, "x", 2**40]]),
-    "a long name": file_answer(names=[[ADDRESS, "x" * 5000]], lines=[]),
-    "many names": file_answer(names=[[ADDRESS, "x"]] * 1000, lines=[]),
-    "a direction mark": file_answer(names=[[ADDRESS, "x\u202ey"]], lines=[]),
+    "an unknown member": file_answer(names=[], texts=[], lines=[], other=1),
+    "an address that was not asked for": file_answer(names=[[ADDRESS + 1, "x"]], texts=[], lines=[]),
+    "a line of another address": file_answer(names=[], texts=["x"], lines=[[ADDRESS + 1, [[0, 0, 1]]]]),
+    "a name twice": file_answer(names=[[ADDRESS, "x"], [ADDRESS, "y"]], texts=[], lines=[]),
+    "a negative line": file_answer(names=[], texts=["x"], lines=[[ADDRESS, [[0, 0, -1]]]]),
+    "a huge line": file_answer(names=[], texts=["x"], lines=[[ADDRESS, [[0, 0, 2**40]]]]),
+    "an address without a line": file_answer(names=[], texts=["x"], lines=[[ADDRESS, []]]),
+    "a text that there is not": file_answer(names=[], texts=["x"], lines=[[ADDRESS, [[0, 1, 1]]]]),
+    "a negative text": file_answer(names=[], texts=["x"], lines=[[ADDRESS, [[0, -1, 1]]]]),
+    "many inlined functions": file_answer(names=[], texts=["x"], lines=[[ADDRESS, [[0, 0, 1]] * 100]]),
+    "a long name": file_answer(names=[[ADDRESS, "x" * 5000]], texts=[], lines=[]),
+    "many names": file_answer(names=[[ADDRESS, "x"]] * 1000, texts=[], lines=[]),
+    "a direction mark": file_answer(names=[[ADDRESS, "x\u202ey"]], texts=[], lines=[]),
+    "a direction mark in a text": file_answer(names=[], texts=["x\u202ey"], lines=[[ADDRESS, [[0, 0, 1]]]]),
     "deep nesting": answer(FileAnswer.READ, b"[" * 100_000),
 }
 
@@ -259,7 +268,29 @@ def test_a_bad_answer_about_a_file_is_skipped_and_counted(reply: bytes) -> None:
     hostile = ScriptedChildren(replying(reply))
     parser = UntrustedParser(hostile.start, seconds=0.05)
     assert code(parser, with_function()) is None
-    assert (parser.skipped, hostile.started, hostile.ended) == ({FILE: 1}, 1, 1)
+    # With its lines, and without them.
+    assert (parser.skipped, hostile.started, hostile.ended) == ({FILE: 1}, 2, 2)
+
+
+def test_a_file_whose_lines_exceed_the_limits_has_its_functions() -> None:
+    def script(connection: socket.socket) -> None:
+        while True:
+            request = asked(connection)
+            if request["lines"]:
+                connection.close()
+                return
+            connection.sendall(file_answer(names=[[ADDRESS, "solve"]], texts=[], lines=[]))
+
+    children = ScriptedChildren(script)
+    parser = UntrustedParser(children.start, PATIENT_S)
+    descriptor = os.memfd_create("file", os.MFD_CLOEXEC)
+    try:
+        for _ in range(3):
+            assert parser.code(descriptor, b"", [ADDRESS]) == CodePlaces({ADDRESS: "solve"}, {})
+    finally:
+        os.close(descriptor)
+    # Its lines were asked for once.
+    assert (parser.skipped, children.started) == ({}, 2)
 
 
 def test_more_answers_than_names_are_no_answers_to_the_next_request() -> None:

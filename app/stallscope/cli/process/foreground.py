@@ -38,8 +38,8 @@ _SIGNAL_BASE = 128
 # Signal that asks watch for a report while the program runs.
 REPORT_SIGNAL = signal.SIGUSR1
 # Signals that this process forwards to the program, among them the signals of terminal keys. Reason: the terminal sends
-# the signals of keys to its foreground process group. This group contains this process, not the program, until the
-# program gets the terminal.
+# the signals of keys only to its foreground process group. The program has a process group of its own, which is not in
+# the foreground at first.
 _FORWARDED = frozenset(
     {
         signal.SIGINT,

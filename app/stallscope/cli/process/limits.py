@@ -11,11 +11,12 @@ _MIB = 1 << 20
 # Smallest free address space (bytes) with which NumPy is imported. With less free address space, the command ends with
 # an error. Reason: a measuring command needs 180 MiB at this point, measured with ulimit -v; the rest is a reserve.
 _NUMPY_BYTES = 192 * _MIB
-# Smallest free address space (bytes) with which a screen opens. With a simulated GPU, the monitor takes up to 760 MiB.
-# Each of its 9 or 10 threads has a stack of 8 MiB, and may have a heap of 64 MiB in the C library.
+# Smallest free address space (bytes) with which a screen opens. Reason: with a simulated GPU, the monitor takes up to
+# 760 MiB. Each of the 9 or 10 threads of the monitor reserves 8 MiB for a stack, and may reserve 64 MiB for a heap in
+# the C library.
 _SCREEN_BYTES = 896 * _MIB
-# Smallest number of free file descriptors with which a screen opens. The terminal, the event loop, the engine, and
-# modules that load later need file descriptors.
+# Smallest number of free file descriptors with which a screen opens. Reason: the terminal, the event loop, the process
+# that runs the probes, and modules that load later need file descriptors.
 _SCREEN_FILES = 24
 # Number of new objects after which Python's garbage collector runs. A check makes some 50 000 objects without reference
 # cycles. More frequent collections would take time without finding garbage.

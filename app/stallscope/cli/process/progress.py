@@ -17,21 +17,23 @@ from typing import Self
 from stallscope.cli.process import diagnostics
 from stallscope.cli.process.diagnostics import status_line
 
-# Time (s) from the start of the command until the progress line appears. The line appears earlier if the current step's
-# estimated remaining time is at least this time.
+# Time (s) from the start of a progress display until the progress line appears. If a step reports a remaining time of
+# at least _FIRST_S, the line appears at once.
 _FIRST_S = 1.0
 # Shortest time (s) between two redraws of the progress line when a step reports its progress.
 _DRAW_S = 0.1
 # Period (s) at which a thread redraws the progress line. Reason: the times in the line must advance even if no step
 # reports progress.
 _TICK_S = 0.25
-# Time (s) until the first line of progress, on a terminal that cannot erase lines.
+# Time (s) from the start of a progress display until the first line, on a terminal that cannot erase lines.
 _FIRST_LINE_S = 2.0
 # Period (s) of the further lines of progress, on a terminal that cannot erase lines.
 _LINE_S = 10.0
-# Shortest time (s) that a step has run when its remaining time is shown. An earlier estimate would be wrong.
+# A step must have run for this time (s) before the remaining time is estimated from the finished share. Reason: an
+# earlier estimate is inaccurate.
 _RATE_S = 1.0
-# Smallest share (0 to 1) of a step that is done when its remaining time is shown. An earlier estimate would be wrong.
+# Smallest finished share (0 to 1) of a step at which the remaining time is estimated from this share. Reason: an
+# earlier estimate is inaccurate.
 _RATE_SHARE = 0.01
 # Width (columns) of the progress bar between its brackets.
 _BAR_COLUMNS = 24

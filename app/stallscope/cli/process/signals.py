@@ -119,7 +119,8 @@ class InterruptHandler:
     ignored.
     """
 
-    # Default of ``grace_s``: longest time (s) from the first signal until the block calls ``stop_requested``.
+    # Default of ``grace_s``: longest time (s) from the first signal until the code in the ``with`` block calls
+    # ``stop_requested``. After this time, the main thread gets a KeyboardInterrupt.
     GRACE_S = 0.3
     # Signals that request a stop.
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -8,8 +8,8 @@ import time
 from types import FrameType
 from typing import Self
 
-# Time (s) to sleep after this process has sent SIGTSTP to itself. Reason: the kernel may deliver the signal to another
-# thread, shortly after the call that sent the signal.
+# Time (s) to sleep after this process has sent SIGTSTP to itself, before the handler of SIGTSTP is restored. Reason:
+# the kernel may deliver the signal to another thread after the call has returned.
 _STOP_S = 0.05
 
 

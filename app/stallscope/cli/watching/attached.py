@@ -38,12 +38,12 @@ from stallscope.cli.watching.session import POLL_S, kept, read_new, read_to_the_
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
-# Longest sleep (s) between two checks for ctrl+c or another signal while watch --pid waits.
+# Longest sleep (s) between two checks whether watch --pid must end, by ctrl+c, another signal or --seconds.
 _ANSWER_S = 0.05
 # Period (s) of the searches for descendants of the attached process.
 _CHILDREN_S = 1.0
-# Largest number of threads that the report names as still in a call that began before watch attached. The report only
-# counts further threads of this kind.
+# Largest number of threads of which the report says that a call began before watch attached, and has not returned.
+# Further threads with a call of this kind are only counted.
 _MOST_NAMED = 8
 # Longest wait (s) for py-spy's stacks at the end of watch --pid.
 _PY_SPY_S = 5.0

@@ -20,7 +20,7 @@ from stallscope.tui.settings import Settings
 from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watched import WatchedProgramSource
 
-# Signals that are forwarded to the program while the screen is open.
+# Signals that are forwarded to the program after the screen has closed, until the program ends.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
 # Number of last lines of the program's output that are printed if the program failed. Reason: the error message was on
 # the screen, and the screen has closed.

@@ -48,12 +48,12 @@ from stallscope.cli.process.stdout import ClosedPipeError, Output
 from stallscope.cli.watching.files import WatchFiles
 from stallscope.report.watch_text import command_title, show_watch
 
-# Usual time (s) between two reads of the file into which the program records its calls. After a slow read, watch waits
-# longer. Reason: the file has room for the calls of this time, except in a burst of calls.
+# Usual time (s) between two reads of the file into which the program records its calls. The file has room for the calls
+# of this time, except in a burst of calls. After a slow read, watch waits longer.
 POLL_S = 0.1
 # Longest sleep (s) between two checks for ctrl+c while watch waits for its next read of the record files.
 _ANSWER_S = 0.05
-# Text of the progress line while the program's last recorded calls are read.
+# Text of the progress line while watch reads the calls that the program recorded.
 _READING = "reading what the program recorded"
 # Signals that usually end a program. If one of these signals has ended the program, watch prints no message.
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)

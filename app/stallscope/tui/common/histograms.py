@@ -23,16 +23,17 @@ LABEL = 6
 # FIGURES_IN_A_LINE: width (columns) of the figures at the right of a plot of one line. FIGURES: width (columns) of the
 # figures at the right of a higher plot.
 FIGURES_IN_A_LINE, FIGURES = 22, 30
-# MOST_LINES: largest height (lines) of one plot in a panel lower than _TALL, and in the grid of several victims.
-# MOST_TALL_LINES: largest height (lines) of one plot in a higher panel for one probe. _TALL: smallest height (lines) of
-# a panel in which MOST_TALL_LINES applies.
+# Heights (lines) of histograms. _TALL: smallest height of a panel that counts as tall. MOST_TALL_LINES: largest height
+# of one plot in a tall panel for one probe. MOST_LINES: largest height of one plot in a lower panel, and in the grid of
+# several victims.
 MOST_LINES, MOST_TALL_LINES, _TALL = 8, 14, 36
 # Smallest number of calls for which p99.9 is shown: of fewer calls, p99.9 is the maximum.
 TAIL_CALLS = 1000
-# Words before the figures beside a plot. _LIVE: word for the present calls. _WAS: word for the calls of the stall that
-# was measured before its remedy was loaded.
+# Words before the figures beside a plot. _LIVE: word for the latest calls, and for those of a check's cell. _WAS: word
+# for the calls that were measured before the remedy of a stall was loaded.
 _LIVE, _WAS = "now", "was"
-# Names of the baseline's histogram, which is drawn behind the live one: short beside the plot, long in the legend.
+# Names of the baseline's histogram, which is drawn behind the live histogram: short beside the plot, long in the
+# legend.
 BASELINE = ("base", "baseline")
 
 

@@ -40,8 +40,9 @@ SMALLEST = (60, 18)
 # CSS class of a screen that is smaller than SMALLEST. The first panel of this screen shows a notice; all other panels
 # are hidden.
 TOO_SMALL = "small"
-# Smallest room (columns) into which a part at the left of a header line is cut. With less room, the part is left out,
-# unless its rank is 0 or 1. A part at the right is cut only if its rank is 0 or 1.
+# Smallest width (columns) to which a too long part at the left of a header line is cut. With fewer free columns, the
+# part is left out; at the right, a too long part is always left out. Exception: parts of rank 0 or 1 (the most
+# important) are never left out, only cut.
 _SHORTEST_PART = 12
 
 # READABLE: smallest contrast ratio of text to the background (WCAG 2.2, 1.4.3). VISIBLE: smallest contrast ratio of
@@ -53,7 +54,8 @@ _STEP = 0.05
 # Names of the theme variables from which the styles are made.
 _VARIABLES = ("background", "foreground", "primary", "success", "warning", "error", "accent")
 # Replacements of colors in Textual's two default themes, by the theme's (background, primary color). The new colors are
-# from Okabe and Ito's palette, in which color-blind people can tell all colors apart. Other themes keep their colors.
+# from Okabe and Ito's palette for color-blind people; some are lighter or darker, for contrast. Other themes keep their
+# colors.
 _DEFAULT = {
     ("#121212", "#0178D4"): {"primary": "#56B4E9", "error": "#D55E00", "accent": "#E69F00", "success": "#2FBF95"},
     ("#E0E0E0", "#004578"): {"primary": "#0072B2", "error": "#B34700", "success": "#00694C"},

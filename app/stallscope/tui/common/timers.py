@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-# Delay (s) from the first slow call until an armed freeze stops the view. Reason: the view then shows the stall and not
-# only its first call.
+# Delay (s) from the first slow call until "freeze on stall" stops the view. Reason: the view then shows the stall and
+# not only its first call.
 DELAY_S = 1.5
 
 

@@ -10,15 +10,13 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.verdict import Proof, Verdict
 from stallscope.tui.common.lines import Line, cut
 
-# Width (columns) of the label ("cause", "remedy", …) at the beginning of a line of a verdict, a finding about one
-# probe.
+# Width (columns) of the label ("cause", "remedy", …) at the beginning of a line about a verdict.
 LABEL = 10
 # Label of the line with a verdict's cause, by how well the cause is proven. With a stronger proof, the label is
 # "because".
 _LABELS = {Proof.NONE: "cause", Proof.OPEN: "cause", Proof.PROBABLE: "probably"}
-# Kinds of verdicts whose line shows the verdict's headline. For UNSTEADY, the line shows the range of the latency if
-# the range is known, not the headline. The line of any other kind shows the old and the new value of the latency that
-# changed.
+# Kinds of verdicts whose line shows the verdict's headline in place of the baseline and the present latency. Exception:
+# for UNSTEADY, the line shows the range of the latency if the range is known.
 _OTHER_FIGURES = (VerdictKind.FAILED, VerdictKind.GPU_TIME, VerdictKind.OVERHEAD, VerdictKind.UNSTEADY)
 
 

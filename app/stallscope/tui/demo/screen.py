@@ -26,8 +26,9 @@ from stallscope.tui.monitor.probe_table import ProbeTable
 from stallscope.tui.monitor.screen import SPANS_S, Monitor
 from stallscope.tui.monitor.verdict_log import VerdictLog, VerdictLogView
 
-# Smallest height (lines) for which the demo lays out the monitor's panels, unless the screen itself is lower. If the
-# demo's caption leaves fewer lines, the log and the heat map are lower than in the layout.
+# Smallest height (lines) for which the demo lays out the monitor's panels. If the demo's caption leaves fewer lines,
+# the log and the heat map are made lower than in the layout. Exception: on a screen lower than this height, the panels
+# are laid out for the lines that the caption leaves.
 _LEAST_LAYOUT = 24
 # Heights (lines) of the monitor's panels in its compact layout, for low screens. _LOG: largest height of the log, with
 # room for a verdict, its cause and its remedy. _WITHOUT_LISTS: sum of the heights of the header, the histogram, the

@@ -14,9 +14,8 @@ from stallprobes.model import Pattern, Variant
 from stallprobes.recording.observation import CUDA, SIM, EngineCondition, Observation, ProbeSet
 from stallscope.tui.probe_sets import aggressors_on, for_variant, gpu_label
 
-# Time (s) that is added to a step's length for the longest wait of the step. A step waits until its probes run with a
-# complete baseline; after the longest wait, the step fails. If the process that runs the probes has ended, no time is
-# added.
+# Longest wait (s) beyond a step's length until the probes of the step run with complete baselines; then the step fails.
+# If the process that runs the probes has ended, the longest wait is the step's length.
 PATIENCE_S = 30.0
 # Length of the finale, the demo's summary, as a multiple of a step's length; its pages share this time.
 FINALE_STEPS = 3

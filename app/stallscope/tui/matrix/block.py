@@ -26,18 +26,19 @@ _BESIDE = 52
 _STEP, _WORST = 2, 10
 # Smallest number of matrix rows that get room on the screen before the legend and the histogram get any room.
 _LEAST_ROWS = 6
-# Smallest room (lines) for the selected cell's text, at the right of the block, if the area below has _TEXT lines. With
-# less room, the area below the block has _CAUSE lines.
+# Smallest room (lines) for the selected cell's text at the right of the block of symbols with which the area below the
+# block shows the whole explanation of the cell. With less room, or if rows of the block would not fit, this area shows
+# only the cell's cause and remedy.
 _CELL = 16
 # Smallest room (lines) for the selected cell's text at the right of the block of symbols. With less room, the text
 # stands below the block.
 _LEAST_CELL = 8
-# Heights (lines) of the area below the block of symbols, while the selected cell's text is at the right of the block.
-# _CAUSE: height for the cell's cause and remedy. _TEXT: height for all paragraphs about the cell.
+# Heights (lines) of the area below the block of symbols, if the selected cell's figures are at the right of the block.
+# _CAUSE: height for the cell's cause and remedy. _TEXT: height for the whole explanation of the cell.
 _CAUSE, _TEXT = 3, 8
-# Smallest height (lines) below the block at which the selected cell has a plot for each measured time (call, wait, …).
-# With less height, only the time with the worst verdict has a plot, of one line. At the right of the block, the plots
-# need one line less, and no plot is drawn with less height.
+# Smallest number of free lines in which each measured time (call, wait, …) of the selected cell gets a plot, if the
+# cell's text is below the block of symbols. With fewer free lines, one plot of one line shows the time with the worst
+# verdict. At the right of the block, one line less is enough, and with fewer lines no plot is shown.
 _LEAST_PLOTS = 6
 # Letters that name the columns of the block of symbols: A to Z, a to z, then again from A.
 _LETTERS = ascii_uppercase + ascii_letters[: len(ascii_uppercase)]

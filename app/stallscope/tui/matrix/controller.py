@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from stallprobes.matrix.comparing.comparison import Comparison
     from stallscope.tui.sources.engine_thread import EngineTarget
 
-# Longest wait (s) for the end of the check's thread when the screen is left. The screen waits once before and once
-# after the engines are killed.
+# Longest wait (s) for the end of the check's thread when the screen is left. If the thread still runs, the screen kills
+# the engines (processes that run the probes) and waits once more.
 _LEAVE_S = 0.2
 # Period (s) at which a check that waits for the GPU asks whether the user has stopped the check.
 _ASK_S = 0.05

@@ -20,9 +20,9 @@ from stallscope.tui.matrix.view_model import (
     block_symbols,
 )
 
-# Contents of the matrix's cells that are ratios to the baseline. With these contents, the key "worst cell" selects the
-# worst stall. With symbols or changes, the key selects the largest change since the compared check; without a change,
-# the key selects the worst stall if the cells show symbols.
+# Contents of the matrix's cells that are ratios to the baseline. If the cells show ratios, the key "worst cell" selects
+# the cell with the most severe verdict. Otherwise, the key first looks for the most important change since the compared
+# check.
 _RATIOS = (CellValue.JUDGED, CellValue.P50, CellValue.P99)
 # Default keys of the matrix screen by the name of the action.
 KEYS = {action.name: action.keys for action in MATRIX_ACTIONS}

@@ -44,7 +44,7 @@ RUN_PER_S = 4.0
 # Smallest screen height (lines) at which the header has all lines of the headline.
 TALL_SCREEN = 44
 # WIDE_COLUMNS: smallest screen width (columns) with the histograms of the selected cell at the right of its text.
-# HISTOGRAM_LINES: smallest height (lines) of the panel for this place of the histograms.
+# HISTOGRAM_LINES: smallest height (lines) of the selected cell's panel that shows the histograms.
 WIDE_COLUMNS, HISTOGRAM_LINES = 110, 8
 # Number of lines of the matrix in addition to its rows: title, column names and legend.
 _GRID_LINES = 6

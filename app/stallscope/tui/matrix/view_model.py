@@ -38,7 +38,7 @@ TAIL_MARK = "!*"
 # Mark of a cell whose stall shows only in the latency from the due time. The due time is the time for which the call
 # was scheduled. The mark replaces the usual mark of a stall.
 DUE_MARK = "!d"
-# Word in place of a percentile's name for the p99 of the due time.
+# Name of the p99 of the latency from the due time. Percentiles of other latencies have the names p50 and p99.
 DUE = "due"
 # Kinds of verdicts (findings about a victim), other than stalls, whose marks the legend explains.
 _MARKED = (VerdictKind.SLOWER, VerdictKind.DRIFT, VerdictKind.HOST)

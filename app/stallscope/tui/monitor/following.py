@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 
 # Time (s) without a stall of the shown victim after which the monitor shows another victim that stalls.
 QUIET_S = 3.0
-# Smallest factor between two victims' ratios to the baseline at which one victim is clearly worse than the other. The
-# factor counts if both verdicts have the same kind. A verdict of a more severe kind is always clearly worse.
+# Smallest factor between two victims' ratios to the baseline at which the victim with the larger ratio is clearly
+# worse. The factor applies to verdicts of the same kind. A victim with a verdict of a more severe kind is always
+# clearly worse.
 WORSE = 3.0
 # Shortest time (s) for which another victim must be clearly worse before the monitor shows the other victim. The rule
 # applies while the shown victim stalls. Reason: the monitor must not alternate between victims.

@@ -25,8 +25,8 @@ FIGURE = 8
 _FIGURES_FROM = 64
 # Decades of the latency axis, counted from 100 ns: the first one, and the one after the last.
 Decades = tuple[int, int]
-# Decades of the heat map's latency axis at the start, in the form of Decades: 1 µs to 100 ms. Slower calls widen the
-# axis. Fast calls widen the axis only if fast calls are more than 1 % of all calls.
+# Decades of the heat map's latency axis at the start, in the form of Decades: 1 µs to 100 ms. Any call above 100 ms
+# widens the axis. Calls below 1 µs widen the axis only if more than 1 % of all calls are below 1 µs.
 FIRST_DECADES: Decades = (1, 6)
 # Largest number of heat map rows for each factor of 10 on the latency axis.
 _MOST_PARTS = 4
@@ -35,7 +35,7 @@ _MOST_PARTS = 4
 _WITH_AXIS = 8
 # Smallest height (lines) of the heat map's panel that shows a row for the GPU's power.
 _WITH_POWER = 16
-# SHADES as an array: the character of each number of calls.
+# Characters of the heat map's cells, by the level of calls per second: 0 for no calls, higher levels for more calls.
 _LETTERS = np.array(list(SHADES))
 # Styles of a heat map cell: without calls, with usual calls, with slow calls, with a call in flight.
 _STYLES = ("faint", "heat", "hot", "bad")
@@ -43,8 +43,8 @@ _STYLES = ("faint", "heat", "hot", "bad")
 _TITLE_STYLES = ("", "accent", "strong", "dim")
 # Indices into _TITLE_STYLES.
 _MARK, _NAME, _REMARK = 1, 2, 3
-# Mean time (s) between shifts of the heat map to the left, if a column spans less time. Each shift then moves the map
-# by several columns. Reason: each shift sends the whole map to the terminal.
+# Shortest average time (s) between two moves of the heat map to the left. If a column spans less time, a move can be by
+# several columns. Reason: each move sends the whole map to the terminal.
 _MOVES_S = 0.8
 # Largest room (columns), above a probe's part of the heat map, that shows only the probe's key. A larger room shows the
 # key and the name, cut to the size of the room.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Smallest height (lines) of the histograms of one victim; the probe table leaves this height to the histograms. On a
-# screen lower than _LOW, the histograms have no legend and need one line less.
+# screen lower than _LOW, the histograms need one line less: the legend has no line of its own.
 _LEAST_HISTOGRAMS = 6
 # Smallest height (lines) of the heat map. With fewer lines, the heat map is hidden.
 _LEAST_HEAT_MAP = 5
@@ -15,7 +15,7 @@ _MULTIPLES_COLUMNS, _MULTIPLES_LINES = 120, 40
 # Smallest height (lines) of the panel with the histograms of several victims side by side. The panel then has room for
 # bars of two lines for each of two measured times (call and wait).
 _MULTIPLES = 10
-# Height (lines) of a screen below which the histograms have no legend.
+# Height (lines) of a screen below which the legend of the histograms has no line of its own.
 _LOW = 20
 # Screen height (lines) below which the monitor has the compact layout. Exception: if the compact layout leaves fewer
 # than _LEAST_WITH_GPU lines to the heat map, the monitor has the usual layout.
@@ -23,15 +23,14 @@ COMPACT_BELOW = 34
 # Smallest height (lines) of a heat map that shows the GPU's values and the time axis. The compact layout is used only
 # if the heat map has at least this height.
 _LEAST_WITH_GPU = 8
-# Smallest height (lines) of the heat map if the screen has room for this height. In the compact layout, the probe table
-# has fewer rows if the heat map needs the lines. Of further lines in the compact layout, about half go to the
-# histograms.
+# Height (lines) of a visible heat map up to which the histograms keep their smallest height. In the compact layout, the
+# probe table also gives up rows for this height, and the histograms get about half of all further lines.
 _ENOUGH_HEAT_MAP = 12
-# Heights (lines) in the compact layout. _LEAST_COMPACT_ROWS: smallest number of rows of victims. _COMPACT_HISTOGRAMS,
-# _COMPACT_LOG: heights of the histograms and of the log.
+# Heights (lines) in the compact layout. _LEAST_COMPACT_ROWS: smallest height of the rows of victims.
+# _COMPACT_HISTOGRAMS: smallest height of the histograms. _COMPACT_LOG: height of the log.
 _LEAST_COMPACT_ROWS, _COMPACT_HISTOGRAMS, _COMPACT_LOG = 4, 4, 4
-# Smallest number of lines that the compact layout adds to the histograms. The lines are one for each of the two plots,
-# and an empty line between the plots. If fewer lines are free, the layout adds no line.
+# Smallest number of lines by which the compact layout makes the histograms higher. If fewer lines are free, the
+# histograms get no further line. Reason: the two plots need a further line each, and an empty line between the plots.
 _HIGHER_PLOTS = 3
 # Screen height (lines) below which the layout plans one line of the probe table for all aggressors together. The
 # aggressors then stand side by side.
@@ -42,9 +41,11 @@ _LOG = 6
 # Screen height (lines) above which the log may have more than _LOG lines. The log may have one more line for every
 # eight further lines of the screen.
 _LOG_GROWS_FROM = 48
-# Share of the heat map in the lines that the probe table and the log leave; the histograms get the rest.
+# Usual share (0 to 1) of the heat map in the lines that the probe table and the log leave free. The histograms get the
+# rest.
 _HEAT_MAP_SHARE = 0.6
-# Lines of the heat map's panel that stay when the map is hidden: marks, utilisation, SM activity, time axis.
+# Height (lines) of the heat map's panel while larger histograms replace the map. The panel keeps the lines of marks,
+# utilisation, SM activity and time axis.
 _WITHOUT_MAP = 4
 
 

@@ -38,21 +38,22 @@ from stallscope.tui.common.lines import (
 from stallscope.tui.common.plots import axis_labels, bar_lines, bars
 
 # _LEAST_COLUMNS: smallest width (columns) of a plot; a narrower plot is not drawn. _ENOUGH_COLUMNS: width (columns)
-# above which a plot shows no more detail. A grid of wider plots counts as no better than a grid of this width.
+# above which a plot shows no more detail. The choice of the grid counts a wider plot as a plot of this width.
 _LEAST_COLUMNS, _ENOUGH_COLUMNS = 27, 56
 # _HEAD_LINES: number of lines of a plot for title, figures and axis. _ENOUGH_LINES: height (lines) above which a plot
-# shows no more detail. A grid of higher plots counts as no better than a grid of this height.
+# shows no more detail. The choice of the grid counts a higher plot as a plot of this height.
 _HEAD_LINES, _ENOUGH_LINES = 3, 14
 # Number of measured times (call, wait, due) for which a plot's smallest height has room; a victim seldom has more.
 _USUAL_PHASES = 3
-# Height (lines) of a plot in the grid of victims with which the panel computes how many plots have room. Plots with
-# fewer measured times than _USUAL_PHASES may be lower.
+# Assumed height (lines) of a victim's plot, from which the panel computes how many plots have room. A plot with fewer
+# measured times than _USUAL_PHASES may be lower.
 _LEAST_LINES = _HEAD_LINES + _USUAL_PHASES
-# Smallest height (lines) at which the bars of one measured time have a visible shape. The baseline's figures get an
-# extra line if the bars of every measured time keep this height. The figures also get a line that is left over.
+# Smallest height (lines) of the bars of each measured time at which a plot keeps a line for the baseline's figures.
+# Reason: lower bars have no visible shape. With lower bars, a plot shows the figures only if the bars leave a line
+# free.
 _HIGH = 3
-# Smallest number of histograms that must have room in the panel, counting all rows of the grid. With room for fewer
-# histograms, the panel shows the histogram of a single victim, with all figures.
+# The panel shows several victims if at least this number of plots have room, in all rows together. With less room, the
+# panel shows the histogram of a single victim, with all figures.
 _LEAST_PLACES = 3
 # Width (columns) of the names of the measured times (call, wait, …) at the left of a row of plots.
 _BEFORE = LABEL + 1

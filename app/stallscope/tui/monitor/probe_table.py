@@ -42,11 +42,12 @@ _BESIDE_STRIP, _COMPACT_BESIDE_STRIP = 96, 68
 _COMPACT_FIGURES = 30
 # Width (columns) of a probe's state; in a compact table, with a blank after it.
 _STATE = 11
-# _BOX_END: width (columns) of focus mark, key and box before a probe's name. _SHORTEST_NAME: smallest width
-# (columns) of a name where aggressors are side by side.
+# _BOX_END: width (columns) of focus mark, key and box before a probe's name. _SHORTEST_NAME: smallest width (columns)
+# to which the names of aggressors side by side are cut. If the table has too few lines for this width, the names become
+# shorter.
 _BOX_END, _SHORTEST_NAME = 5, 6
-# Titles and widths of the columns with figures, in a wide table. The column without a title says which time the figures
-# are: call, wait, …, or the age of a call in flight.
+# Titles and widths of the columns with figures, in a wide table. The column without a title names the time that
+# p50 and p99 measure: call, wait, …
 _COLUMNS = (("calls/s", 8), ("", 10), ("base", 9), ("p50", 9), ("p99", 9), ("×", 8))
 # Titles and widths of the columns with figures, in a table with fewer figures; a width of 0 hides a column.
 _FEWER = (("calls/s", 8), ("", 10), ("base", 0), ("p50", 9), ("p99", 9), ("×", 8))

@@ -14,9 +14,9 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, length, rule
 from stallscope.tui.common.verdict_lines import LABEL, explanation_lines, figures, keyed
 from stallscope.tui.monitor.guide import Guide
 
-# Smallest height (lines) of a log with current verdicts and three texts: expected result, progress of probes, second
-# line of the next step. A lower log has these texts only without current verdicts. Only a log above this height folds
-# long texts of its guide; other logs cut the texts.
+# Height (lines) below which a log with a current verdict leaves out less important texts: the expected result, the
+# progress of probes, and the second line of the next step. A log above this height folds long texts of its guide; any
+# other log cuts these texts.
 _ROOMY = 7
 
 

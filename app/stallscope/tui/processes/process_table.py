@@ -66,10 +66,10 @@ _COLUMNS = (
     _ProcessColumn("SM", 6, lambda row: process_wording.percent_text(row.process.utilization_percent), right=True),
     _ProcessColumn("attach", 8, lambda row: row.word),
 )
-# Columns with rules of their own. _USER: column that is wider in a table with the column _TYPE. _ATTACH: column with a
-# style for each word.
+# Columns with rules of their own. _USER: user's name, which may be wider in a table that also shows _TYPE. _TYPE: kinds
+# of the process's contexts (compute, graphics, MPS). _ATTACH: whether the process can be attached.
 _USER, _TYPE, _ATTACH = _COLUMNS[1], _COLUMNS[3], _COLUMNS[-1]
-# Largest number of columns of a user's name in a wide table.
+# Largest width (columns) of the column _USER in a table that also shows _TYPE.
 _WIDE_USER = 24
 
 

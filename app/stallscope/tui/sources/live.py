@@ -30,9 +30,9 @@ from stallscope.tui.sources.selected_gpus import SelectedGpus
 # Time (s) without an answer from the engine (the process that runs the probes) after which the screen calls the engine
 # silent.
 SILENT_AFTER_S = 0.5
-# Longest wait (s) for the engine's control thread to end when the screen closes. The engine is the process that runs
-# the probes. The screen waits once before the engine is killed, unless the engine is silent or still starts, and once
-# after.
+# Longest wait (s) for the end of the thread that controls the engine (the process that runs the probes), when the
+# screen closes. After this wait, the screen kills the engine and waits once more. The screen kills a silent or starting
+# engine without the first wait.
 _CLOSE_S = 0.5
 
 

@@ -11,8 +11,8 @@ from stallprobes.recording.observation import Observation
 from stallprobes.recording.recording import Recording
 from stallscope.tui.sources.playback import Playback
 
-# Time (s) before the target of a seek from which the recording is read again. Reason: the heat map and the histograms
-# need values from before the target.
+# After a seek, the recording is read again from this time (s) before the target. Reason: the heat map and the
+# histograms need values from before the target.
 LEAD_S = 20.0
 
 

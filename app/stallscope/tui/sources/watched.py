@@ -31,8 +31,8 @@ NOT_YET = "the program uses no GPU yet"
 # traces, the oldest trace is dropped.
 _MOST_TRACES = 64
 # Usual and shortest pause (s) between two reads of the file into which the watched program records its calls. A longer
-# pause follows a read that took much CPU time. Reason: the file has room for the calls of this time, except in a burst
-# of calls.
+# pause follows a read that took much CPU time. Reason for the value: the file has room for all calls of such a pause,
+# except in a burst of calls.
 READ_S = 0.1
 # Longest time (s) that a watched program's report may take after a signal. After this time, stallscope ends without the
 # report.

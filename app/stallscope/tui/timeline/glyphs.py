@@ -13,12 +13,12 @@ from stallscope.tui.timeline.raster import Bools, Raster
 
 # Smallest share of a character cell's width that a single call must cover to be drawn as a full cell.
 _WHOLE = 0.94
-# Largest distance between an end of a call and the cell's border at which the end is drawn at the border. The distance
-# is a share of the character cell's width.
+# Largest distance (share of a character cell's width) from the begin or end of a call to the cell's border at which the
+# call is drawn up to the border.
 _EDGE = 0.03
-# Share of a character cell's width, for two rules. A call inside the cell that covers less than this share is drawn as
-# a short call. A cell with several calls is drawn as a wait if waits cover at least this share, and more than the
-# calls.
+# Limit for short calls and for waits, as a share (0 to 1) of a character cell's width. A single call inside the cell
+# that covers less is drawn as a short call. A cell with several calls is drawn as a wait if waits cover at least this
+# share, and more than the calls.
 _HALF = 0.5
 # Smallest width (eighths of a character cell) of a drawn call that begins at the cell's left border. A call of one
 # eighth would look like a line.
@@ -74,7 +74,7 @@ class Glyphs:
     tick: str
 
 
-# Characters of a timeline.
+# Unicode characters of a timeline.
 BLOCK_GLYPHS = Glyphs(
     left="▏▎▍▌▋▊▉█",
     right="▕▐",
@@ -91,7 +91,7 @@ BLOCK_GLYPHS = Glyphs(
     unknown="·",
     tick="╵",
 )
-# Characters of a timeline without Unicode.
+# ASCII characters of a timeline, for a terminal without Unicode.
 ASCII_GLYPHS = Glyphs(
     left="|||#####",
     right="|#",

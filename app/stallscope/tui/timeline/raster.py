@@ -142,11 +142,11 @@ class CellValues:
         self._values[..., : max(cell, 0)] = 0
 
 
-# Indices of the two groups of sums over the intervals in a character cell of the timeline. _HOLLOW: waits, and GPU work
-# that has not ended. _SOLID: all other intervals.
+# Indices of the two groups of intervals (calls, waits, GPU work) that the timeline sums up for each character cell.
+# _HOLLOW: waits, and GPU work that has not ended. _SOLID: all other intervals.
 _SOLID, _HOLLOW = range(2)
-# Indices of the sums in each group. _COUNT: number of intervals in the cell. _BEGINS, _ENDS: sums of the begins and of
-# the ends of the intervals, as distances from the cell's begin in the units of CellGrid.
+# Indices of the three sums over a group of intervals (see _SOLID) in a character cell. _COUNT: number of intervals.
+# _BEGINS, _ENDS: sums of the begins and of the ends, as distances from the cell's begin in the units of CellGrid.
 _COUNT, _BEGINS, _ENDS = range(3)
 
 

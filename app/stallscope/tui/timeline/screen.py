@@ -44,7 +44,7 @@ _COLUMNS = 120
 # Number of times per second that the timeline reads the records of calls.
 READS_PER_S = 10.0
 # Largest average share (0 to 1) of the time that the timeline spends on drawing. On a slow machine, the timeline draws
-# less often to keep this share. A single redraw may take longer: after a zoom, all cells are computed again.
+# less often to keep this share. A single slow redraw does not count, such as the redraw of all cells after a zoom.
 _DRAW_SHARE = 0.1
 # Number of times per second that the screen is updated while the trace is frozen. An update still reads new
 # records, and redraws what has changed.

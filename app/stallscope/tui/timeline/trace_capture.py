@@ -19,9 +19,8 @@ LIMITS_NS = (*(digit * 10**power for power in range(4, 9) for digit in (1, 2, 5)
 # Time (ns) that is recorded after the first slow call if the trace waits for a stall that the live monitor shows.
 # The slowest call then becomes the trigger.
 WORST_WITHIN_NS = 300 * MS
-# Shortest recorded time (ns) after the slow call that freezes the trace. The time applies if the chosen part of the
-# visible time after the call is shorter. If the trace waits for a stall of the live monitor, WORST_WITHIN_NS applies
-# instead.
+# Shortest recorded time (ns) after the slow call that freezes the trace. The recorded time is longer if the screen
+# shows more time after the call. If the trace waits for a stall of the live monitor, WORST_WITHIN_NS applies instead.
 _LEAST_AFTER_NS = 20 * MS
 # Shortest recorded time (ns) before the slow call that freezes the trace, if the trace waits for a stall of the live
 # monitor. A slow call with less recorded time before the call does not freeze the trace.

@@ -43,8 +43,8 @@ _USUAL = {
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
 }
-# Entry, in the list of the plot's screen lines, for the line with the arrow that shows the delay of the selected GPU
-# work. No row of the trace is drawn on this line.
+# Entry, in the plan of a plot, for the line on which an arrow shows the delay of the selected GPU work. The plan has an
+# entry for each screen line: (row of the trace, title of a section).
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
 # Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)

@@ -27,8 +27,8 @@ _COLUMNS = (
 _OPTIONAL = ("calls/s", "p99")
 # Title of the column that names the thread of each row, in the table of a watched program's calls.
 _THREAD = "thread"
-# _LEAST_THREAD: smallest width (columns) of a thread's name, with a blank. _LEAST_NAME: smallest width (columns) of a
-# function's name. _LONGEST_THREAD: largest width (columns) of a thread's name, with a blank.
+# _LEAST_THREAD, _LONGEST_THREAD: smallest and largest width (columns) of a thread's name, with a blank. _LEAST_NAME:
+# half of the smallest width (columns) that the names of a thread and a function have together.
 _LEAST_THREAD, _LEAST_NAME, _LONGEST_THREAD = len(_THREAD) + 1, 6, 26
 # Width (columns) that a table keeps for the names of functions. Reason: with this width, most shortened names differ.
 _USUAL_NAME = 16

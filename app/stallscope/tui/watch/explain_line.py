@@ -6,6 +6,7 @@ from stallprobes.units import duration_ns
 from stallprobes.watch.division_text import (
     awaited_text,
     cpus_text,
+    faults_text,
     figures_text,
     interpreter_text,
     parts_text,
@@ -28,8 +29,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
-# Number of a sequence's costliest waits from which the explanation of a program line selects the waits on the line. A
-# sequence is a group of threads that take turns to call the driver.
+# Largest number of waits, the costliest of a sequence (threads that take turns to call the driver), among which the
+# explanation of a program line searches for the waits on this line.
 _MOST_WAITS = 6
 
 
@@ -58,6 +59,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
         awaited_text(sequence, process),
         workers_text(sequence, process),
         cpus_text(sequence, process),
+        faults_text(process),
         ranks_text(sequence, process),
         f"Its time is: {parts}.",
         step_text(sequence),

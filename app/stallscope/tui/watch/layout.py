@@ -9,10 +9,11 @@ from dataclasses import dataclass
 WIDE_COLUMNS = 150
 # Number of lines for the header of the screen and for the keys.
 _AROUND = 3
-# Smallest height (lines) that the layout gives to the table of calls.
+# Smallest height (lines) of the table of calls on a screen narrower than WIDE_COLUMNS.
 _LEAST_TABLE = 4
-# Number of lines, without header and keys, below which a screen shows one headline and no program lines. With fewer
-# than this number of lines below the headlines, the screen has no histogram, unless the screen is wide.
+# Screen height (lines), without header and keys, below which a screen shows one headline and no program lines. If the
+# height without header, keys and headlines is below this number, a screen narrower than WIDE_COLUMNS shows no
+# histogram.
 _LOW = 18
 # Number of lines, with header and keys, from which a screen shows up to four headlines and all listed program lines.
 _ROOMY = 30

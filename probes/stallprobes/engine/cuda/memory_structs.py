@@ -8,7 +8,7 @@ from stallprobes.model import MemoryStructKind
 
 # Place of memory: a GPU (CU_MEM_LOCATION_TYPE_DEVICE).
 _LOCATION_DEVICE = 1
-# Type of memory: CU_MEM_ALLOCATION_TYPE_PINNED.
+# Type of memory that does not migrate while it is in use (CU_MEM_ALLOCATION_TYPE_PINNED).
 _ALLOCATION_PINNED = 1
 # Access to memory: CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
 _READ_AND_WRITE = 3

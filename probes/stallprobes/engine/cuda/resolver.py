@@ -28,8 +28,8 @@ _EVENT_BLOCKING_SYNC = 0x01
 _EVENT_DISABLE_TIMING = 0x02
 # Flag of a new stream that does not wait for the default stream.
 _STREAM_NON_BLOCKING = 0x01
-# Number of memory words in one block of pinned memory. Kernels and the host signal each other through the words. Each
-# word has a cache line of its own.
+# Number of words in one block of pinned memory. Kernels write the words, and the host reads the words. Each word has a
+# cache line of its own.
 _MAPPED_WORDS = 512
 # Access of cuMemcpyBatchAsync to the sources: in stream order (CU_MEMCPY_SRC_ACCESS_ORDER_STREAM).
 _ORDER_STREAM = 1
@@ -37,11 +37,11 @@ _ORDER_STREAM = 1
 _LOCATION_NONE = 0
 # Flag of cuMemcpyBatchAsync: the copies should run at the same time as other work.
 _PREFER_OVERLAP = 1
-# What a GPU must support for structures of virtual memory (CUmemAllocationProp, CUmemAccessDesc). First item: the X in
-# the name of the device attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED. Second item: the feature's name for the error
-# message.
+# GPU feature that CUmemAllocationProp and CUmemAccessDesc need, as a pair. First item: X in the name of the device
+# attribute CU_DEVICE_ATTRIBUTE_X_SUPPORTED, which says whether the GPU has the feature. Second item: name of the
+# feature for error messages.
 _MAPPING = ("VIRTUAL_MEMORY_MANAGEMENT", "virtual memory management (cuMemMap)")
-# What a GPU must support for each kind of structure. Each value has the two items that _MAPPING has.
+# GPU feature that each kind of memory structure needs, as a pair like _MAPPING.
 _NEEDED = {
     model.MemoryStructKind.ALLOCATION: _MAPPING,
     model.MemoryStructKind.ACCESS: _MAPPING,

@@ -30,8 +30,7 @@ from stallprobes.model import Probe, op_name
 from stallprobes.native.layouts.board import ProbeState
 from stallprobes.records.timeline import TimelineStatus
 
-# Shortest time (ns) between two updates of the simulated GPU's sensors. A sensor's value is the mean since the previous
-# update.
+# Shortest virtual time (ns) between two updates of the simulated GPU's sensors.
 _WINDOW_NS = 200_000_000
 _MIB = 1 << 20
 # Step (ns) in which the simulation advances virtual time. After each step, the simulation writes the time into the

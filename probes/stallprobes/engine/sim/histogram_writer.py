@@ -12,10 +12,10 @@ from stallprobes.latency.histogram import index, indices, waiting
 from stallprobes.native.layouts.board import SAMPLES, ChannelStats, Sample
 from stallprobes.native.layouts.histogram import BUCKETS, SUB, SUB_BITS
 
-# Number of a latency histogram's last bucket, which counts all larger values.
+# Number of the last bucket of a latency histogram. The last bucket also counts all values above its upper bound.
 _LAST = BUCKETS - 1
-# Smallest number of delays (phase due) of one call that numpy adds to a histogram. Each iteration that became due
-# during the call has one delay. For fewer delays, a loop is faster.
+# Smallest number of a call's delays that numpy adds to a histogram. For fewer delays, a loop is faster. Each iteration
+# that became due during the call has a delay, from the due time to the call's return.
 _MANY_DELAYS = 16
 # Smallest number of values other than delays that numpy adds to a histogram. For fewer values, a loop is faster.
 _MANY_VALUES = 48

@@ -40,12 +40,12 @@ _LOOKUP_SHIFT = 3
 # Longest sleep or wait (ns) after which the caches of a simulated thread are still warm. Only the time beyond this
 # limit cools the caches.
 _SHORT_SLEEP_NS = 1_000_000
-# Time asleep (ns) above which a simulated thread's next call takes longer, by up to the profile's cold_long_us. The
-# thread's next wait then ends later, by up to cold_long_wait_us. Of each sleep, only the time beyond _SHORT_SLEEP_NS
-# counts.
+# Time asleep (ns) above which a simulated thread's next call takes additional time, up to the profile's cold_long_us.
+# The thread's next wait then ends later, by up to cold_long_wait_us. Each sleep counts without its first
+# _SHORT_SLEEP_NS.
 _COLD_FROM_NS = 2_000_000
-# Time waited in calls (ns) above which a simulated thread's next call takes longer, by up to the profile's
-# cold_wait_long_us. Of each wait, only the time beyond _SHORT_SLEEP_NS counts.
+# Time waited in calls (ns) above which a simulated thread's next call takes additional time, up to the profile's
+# cold_wait_long_us. Each wait counts without its first _SHORT_SLEEP_NS.
 _LONG_WAIT_NS = 3_000_000
 
 

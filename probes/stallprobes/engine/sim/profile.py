@@ -24,9 +24,9 @@ from stallprobes.spelling import nearest
 DEFAULT = "h200"
 # Largest value of a parameter of a profile.
 _MOST = 1e9
-# Largest number of characters of a profile's value that an error message shows.
+# Largest number of characters of a profile's name, key or value in an error message.
 _LONGEST_SHOWN = 80
-# Largest size (bytes) of a profile's file that is read; the files of the package have 5 KiB.
+# Largest size (bytes) of a profile's file that is read; the largest file of the package has 5 KiB.
 _MOST_BYTES = 1 << 18
 # Largest ratio of a 99th percentile to its median in a profile. Up to this ratio, a table of QUANTILES values
 # represents a latency distribution well enough.
@@ -84,7 +84,8 @@ class Profile:
         )
 
 
-# The sections of a profile by their names, with the types of their parameters.
+# Dataclass of each section of a profile, by the section's name. The fields of the dataclass are the section's
+# parameters.
 SECTIONS = {
     name: kind for name, kind in get_type_hints(Profile).items() if isinstance(kind, type) and is_dataclass(kind)
 }

@@ -29,20 +29,21 @@ REQUIRED = (RecordKind.KERNEL, RecordKind.COPY)
 # Kinds of CUPTI records that are enabled after REQUIRED. The timeline also works if CUPTI lacks some of these kinds.
 OPTIONAL = (RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH)
 
-# Longest wait (s) for probes' calls before CUPTI is attached or detached, and for GPU work before a detach. If a call
-# has already lasted this long, the collector does not wait. Reason for the limit: during the wait, the collector lets
-# no probe begin an iteration.
+# Longest wait (s) until the probes' calls have returned, before CUPTI is attached or detached. Before a detach, a
+# second wait for the end of GPU work has the same limit. If a call has already lasted longer than this time, the
+# collector does not wait. Reason for the limit: during the wait, no probe can begin an iteration.
 _REST_S = 0.25
 # Delay (s) before the first retry to detach CUPTI, after calls or GPU work did not end within _REST_S. The delay
 # doubles with each retry. Reason: a retry can hold the probes for 2 * _REST_S.
 _FIRST_RETRY_S = 1.0
 # Longest delay (s) before a retry to detach CUPTI.
 _LONGEST_RETRY_S = 60.0
-# Longest time (s) of a hold, in which probes begin no iteration. A longer hold ends even if CUPTI has not returned.
+# Longest time (s) of a hold, in which probes begin no iteration. After this time, the hold ends even if CUPTI has not
+# returned.
 _LONGEST_HOLD_S = 5.0
 
-# Upper limit of CUPTI's numbers of driver functions (845 in CUDA 13.0). The collector makes CUPTI leave out all
-# functions with a number below this limit that SUBMITTING_CALLS does not list.
+# Upper bound of the numbers by which CUPTI identifies driver functions; the largest in CUPTI 13.5 is 876. The collector
+# makes CUPTI leave out all functions with smaller numbers, except SUBMITTING_CALLS.
 _MOST_DRIVER_CALLS = 2_000
 
 # Numbers (CUpti_driver_api_trace_cbid) of the calls that submit work: launches, copies, graphs, batches of copies,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from stallprobes.matrix.comparing.precision import PhaseSpread, spreads
 from stallprobes.matrix.matrix import Repeat
 
-# Estimated time (s) of a block of a check without its windows: to start, settle and end the aggressors. A block
-# measures several victims, one after the other, beside the same aggressors.
+# Estimated time (s) to start, settle and end the aggressors of a block of a check. A block measures several victims,
+# one after the other, beside the same aggressors.
 _SWITCH_S = 0.03
 # Number of baseline windows (without aggressors) in the estimated cost of an additional window with aggressors. A
 # window needs one baseline window before and one after. The number is below 2 because neighboring windows share
@@ -39,12 +39,10 @@ class Aim:
         return self.weight * min(max(part, 0.0), 1.0)
 
 
-# Aims (enough, hopeless, weight) for choosing the cells that get additional repeats in a check, all at p50. First aim:
-# half of the phases (call, wait, ...) detect a change by a factor of 1.5. The first ``hopeless`` is small: phases that
-# detect only larger factors have no influence on the first aim. Second aim: nine of ten phases detect a change by a
-# factor of 3. Third aim: spare time is used. ``enough`` is below these factors because the checks of a comparison
-# differ. The second weight was measured on a noisy H200 (bench_detectable.py): a smaller weight missed the second aim,
-# a larger weight the first aim.
+# Aims for the choice of additional repeats in a check, as ratios at p50 that phases (call, wait, ...) detect: 1.5 in
+# half of the phases, 3 in nine of ten phases, and a third aim that uses spare time. The values of ``enough`` are lower
+# than these ratios because the two checks of a comparison differ. The second weight was measured on a noisy H200
+# (bench_detectable.py): a smaller weight missed the second aim, a larger weight the first aim.
 AIMS = (Aim(1.48, 1.6, 1.0), Aim(2.6, 8.0, 2.0), Aim(1.48, 20.0, 0.5))
 
 

@@ -23,16 +23,16 @@ from stallprobes.matrix.check.window_measurer import Lengths, MeasuredProbes, Vi
 from stallprobes.model import GREEN
 from stallprobes.records.timeline_summary import TimelineSummary
 
-# Time (ns) between the calls of a victim in a check.
+# Period (ns) of the calls of a victim in a check.
 PACE_NS = 50_000
 
-# Time (ns) between the calls of the host control, the probe that makes no CUDA calls. _HOST_PACE_NS: time on a real
-# GPU. _HOST_VIRTUAL_PACE_NS: time on a simulated GPU.
+# Period (ns) of the calls of the host control, the probe that makes no CUDA calls. _HOST_PACE_NS: period on a real GPU.
+# _HOST_VIRTUAL_PACE_NS: period on a simulated GPU.
 _HOST_PACE_NS, _HOST_VIRTUAL_PACE_NS = 500_000, 1_000_000
-# Time (ns) between the calls of the probes that wait until the work of switched-off aggressors has ended.
+# Period (ns) of the calls of the probes that wait until the work of switched-off aggressors has ended.
 _DRAIN_PACE_NS = 1_000_000
-# Time (ns) between the calls of a simulated control aggressor, which is known to stall no victim. More calls would
-# only take time to simulate.
+# Period (ns) of the calls of a control aggressor (one that stalls no victim) on a simulated GPU. Reason for the long
+# period: more calls would only take time to simulate.
 _CONTROL_PERIOD_NS = 100_000
 # Period (ns) at which the threads of an aggressor begin a burst of calls at the same moment. A burst lasts up to 1.3 ms
 # (16 threads on an H200). Reason: with the aggressor's usual, longer period, few of the victim's calls in a window

@@ -24,9 +24,9 @@ from stallprobes.verdicts.kinds import VerdictKind
 from stallprobes.verdicts.rules import TAIL_SHARE, judge
 from stallprobes.verdicts.verdict import Verdict
 
-# Smallest number of valid repeats with which a cell (a victim beside aggressors) is valid although repeats were
-# rejected. If fewer repeats are planned, all planned repeats must be valid. A stall that shows only in the latency from
-# the due time must show in at least this number of repeats.
+# Smallest number of valid repeats with which a cell (a victim beside aggressors) is valid although other repeats were
+# rejected. If fewer repeats are planned, the planned number suffices. A stall that only the latency from the due time
+# shows must also occur in at least LEAST_REPEATS repeats.
 LEAST_REPEATS = 2
 
 # Channel (kind of latency) of the time from when a call was due until it returned.

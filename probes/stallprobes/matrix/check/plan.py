@@ -22,12 +22,13 @@ from stallprobes.patterns.naming import (
     unknown_name_message,
 )
 
-# Name of the CUDA stream that all aggressors of the primary context use. With a common name, a check can place a victim
-# on the same stream.
+# Name of the stream that the aggressors of a context share in a check, unless an aggressor's name states another
+# stream. A check can place a victim on the same stream. Exception: an aggressor in several threads has a stream for
+# each thread.
 AGGRESSORS_STREAM = "shared"
 
-# Largest size (bytes) of the copies in a check. A copy of this size takes milliseconds, and a window has several
-# copies. The limit also keeps all buffers below the session's memory limit.
+# Largest size (bytes) of the copies and allocations of a probe in a check. Reason: a copy of this size takes
+# milliseconds, and a window has several copies. The limit also keeps all buffers below the session's memory limit.
 _MAX_SIZE = 64 * MIB
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from stallprobes.matrix.check.plan import AggressorSet, Plan, VictimProbe, enables_peer_access
 from stallprobes.matrix.check.window_measurer import Lengths
 
-# Number of repeats of a check. The repeats are many and short: a machine's calls vary from second to second, but not
-# within a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0 with 5 repeats, and of 2.8
-# with 6 repeats.
+# Number of regular repeats of a check of a real GPU. Reason for many short repeats: a machine's latencies vary from
+# second to second, but not within a window. On a noisy H200, nine of ten phases detected a change by a factor of 4.0
+# with 5 repeats, and of 2.8 with 6 repeats.
 REPEATS = 6
 # Number of first repeats of a check in which every victim is measured beside all aggressors. Later repeats leave out
 # slow aggressors, because windows with slow aggressors take half of the time. Later repeats also stop when the time
@@ -26,8 +26,8 @@ LEAST_REPEATS = 4
 VIRTUAL_REPEATS = 4
 # Number of repeats of a quick check.
 QUICK_REPEATS = 3
-# Time budget (s) of a check for each of its columns (sets of aggressors). Reason: the budget grows with the number of
-# columns, and an additional column takes no time from other columns.
+# Time budget (s) of a check for each of its columns (sets of aggressors). Reason: an additional column must take no
+# time from other columns.
 COLUMN_S = 2.25
 # Smallest time budget (s) of a check. The documented duration of a check, with start and report, is 70 s.
 LEAST_BUDGET_S = 58.5
@@ -43,9 +43,9 @@ QUICK_ADDITIONAL_SHARE = 0.1
 # aggressors.
 ROUNDS = 4
 
-# Length (s) of a window in a check of a real GPU, before any extension: at least _SHORTEST_S, at most _LONGEST_S. The
-# time budget determines the length within these limits. In the first repeat, which only warms up, the length is
-# _SHORTEST_S.
+# Limits of the length (s) of a window in a check of a real GPU, before any extension. _SHORTEST_S: smallest length,
+# also the length in the first repeat, which only warms up. _LONGEST_S: largest length. The time budget determines the
+# length within these limits.
 _SHORTEST_S, _LONGEST_S = 0.006, 0.06
 # Length (s of virtual time) of a window on a simulated GPU: _VIRTUAL_SHORTEST_S in the first repeat, which only warms
 # up, and _VIRTUAL_S in all other repeats.
@@ -58,9 +58,9 @@ _BASELINE_PART, _VIRTUAL_BASELINE_PART = 0.5, 0.4
 # with fewer calls is extended. A check with 8 calls per window detects nearly the same ratios as a check with 20 calls,
 # and has the time for another repeat of every cell.
 _CALLS, _VIRTUAL_CALLS = 8, 160
-# Longest window (s) after an extension for a window with too few calls. _EXTENDED_S: longest window in real time.
-# _VIRTUAL_EXTENDED_S: longest window on a simulated GPU. Exception in the first measured repeat: a window with fewer
-# than STARVED_CALLS calls is extended to STARVED_WINDOW_NS.
+# Largest length (s) to which a window with too few calls is extended. _EXTENDED_S: length in real time.
+# _VIRTUAL_EXTENDED_S: length on a simulated GPU. Exception in the first measured repeat: a window with fewer than
+# STARVED_CALLS calls is extended to STARVED_WINDOW_NS.
 _EXTENDED_S, _VIRTUAL_EXTENDED_S = 0.06, 0.1
 # Duration (s) of an aggressor's iteration above which the aggressor is slow. Later repeats leave out slow aggressors
 # (see LEAST_REPEATS). A check of a simulated GPU leaves out no aggressor.
@@ -73,9 +73,9 @@ _BLOCKS_PER_BASELINE, _VIRTUAL_BLOCKS_PER_BASELINE = 2, 4
 # _VIRTUAL_WARM_UP_VICTIMS on a simulated GPU. Each block takes the next victims in turn: with few aggressors, some
 # victims get no warm-up.
 _WARM_UP_VICTIMS, _VIRTUAL_WARM_UP_VICTIMS = 2, 4
-# Largest factor by which a window is longer than usual to contain an iteration of an aggressor with long iterations.
-# _STRETCH: factor in real time. _VIRTUAL_STRETCH: factor on a simulated GPU. The length is set before the window
-# begins, by the time of an iteration in the aggressor's previous block.
+# Largest factor by which a window is lengthened to contain a long iteration of an aggressor. _STRETCH: factor in real
+# time. _VIRTUAL_STRETCH: factor on a simulated GPU. The length is set before the window begins, by the time of an
+# iteration in the aggressor's previous block.
 _STRETCH, _VIRTUAL_STRETCH = 10, 2
 # Weight of the previous value in the moving average of the time (s) that a block takes in addition to its windows. A
 # block is several victims, measured one after the other beside the same aggressors.

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     # The engine of a simulated GPU imports this module too.
     from stallprobes.engine.session import Session
 
-# Time (s) for which a probe runs before its window begins, and for which a block rests after its aggressors have ended.
-# The first calls after a pause are slow, as caches are cold and the core is idle.
+# Time (s) for which a probe runs before its window begins. Reason: the first calls after a pause are slow, as caches
+# are cold and the core is idle. The check also waits this long after the work of aggressors has ended.
 _LEAD_IN_S = 0.002
-# Time (s) until the first check of three conditions: switched-off probes are parked, the aggressors' calls have
-# returned, the contexts are idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
+# First polling interval (s) of three waits of a check. The waits are for switched-off probes to stop, for aggressors'
+# calls to return, and for contexts to be idle. Each further interval is longer by the factor _INTERVAL_GROWTH.
 _PARK_S = 0.001
 # Pause (s) between the proof that the aggressors of a column run and the start of the first victim. Before this proof,
 # the check tests at intervals of the same length whether the aggressors run.
 _SETTLE_S = 0.005
-# Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. A simulated core is
-# never cold. A parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its context. A
-# simulated thread that is switched off stops within microseconds.
+# Values (s of virtual time) that replace _LEAD_IN_S, _PARK_S and _SETTLE_S on a simulated GPU. Reason for
+# _LEAD_IN_VIRTUAL_S: a parked thread takes up to 1 ms to start, and its first call makes the GPU change over to its
+# context. Reason for _PARK_VIRTUAL_S: a switched-off thread stops within microseconds.
 _LEAD_IN_VIRTUAL_S, _PARK_VIRTUAL_S, _SETTLE_VIRTUAL_S = 0.0012, 0.0002, 0.001
 # Age (ns) of a call in flight above which its probe counts as stuck, on a simulated GPU.
 _STUCK_NS = 500_000
-# Time (s) after which the check no longer waits for a switched-off probe to stop, and continues. The last polling
-# interval may exceed this time: the wait takes up to 0.075 s on a real GPU.
+# Longest wait (s) for a switched-off probe to stop, checked at the end of each polling interval. After this wait, the
+# check continues. With the polling intervals of a real GPU, the wait ends after 0.075 s at the latest.
 _PARK_AT_MOST_S = 0.05
 # Factor by which each polling interval is longer than the one before.
 _INTERVAL_GROWTH = 1.5
@@ -44,12 +44,13 @@ _PROOF_S = 5.0
 # work has the same limit.
 _DRAIN_AT_MOST_S = 3.0
 # Time (ns) without progress after which an aggressor counts as not running. Windows beside this aggressor do not count.
-# Progress is GPU work that the GPU has counted; for an aggressor without a count, an iteration or a call in flight.
+# Progress: a higher count of the aggressor's work, if the GPU counts this work. For other aggressors, progress is an
+# ended iteration or a call in flight.
 _NO_PROGRESS_NS = 250_000_000
-# Shortest call (ns) of the host control that shows that its thread lost the CPU core. The host control is a probe
-# without CUDA calls. The call must also reach _SPIKE_TIMES.
+# Shortest call (ns) of the host control that shows a loss of the CPU core. The host control is a probe without CUDA
+# calls. The call must also reach _SPIKE_TIMES times the window's median call.
 _SPIKE_NS = 100_000
-# Smallest ratio of a call of the host control to its median call that shows that its thread lost the CPU core. The call
+# Smallest ratio of a call of the host control to the window's median call that shows a loss of the CPU core. The call
 # must also take at least _SPIKE_NS.
 _SPIKE_TIMES = 10
 # Largest time (s) by which a window may take longer than planned. A longer window does not count: the check or the

@@ -39,39 +39,41 @@ from stallprobes.model import Channel, Phase
 from stallprobes.units import duration_ns, range_ns, times
 from stallprobes.verdicts.kinds import IN_FLIGHT_NS, STARVED_CALLS, STARVED_WINDOW_NS
 
-# Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance.
-# If nothing changed on the machine, about one in a hundred tested latencies has a smaller p-value.
+# Largest p-value of a change that a comparison reports as unsure. A change with a larger p-value counts as chance,
+# unless the calls are too few (ENOUGH_CALLS). If nothing changed on the machine, about one in a hundred tested
+# latencies has a smaller p-value.
 UNSURE_P_VALUE = 0.01
-# Smallest number of calls in each of two checks with which an insignificant change of the median counts as chance. With
-# fewer calls, an insignificant change is reported as unsure. Reason: with fewer calls, no change can be significant.
+# If both checks have at least this number of calls, an insignificant change of the median counts as chance. With fewer
+# calls, an insignificant change is reported as unsure. Reason: with fewer calls, even a large change can be
+# insignificant.
 ENOUGH_CALLS = 8
-# Largest dispersion with which a comparison also tests a p99 by the number of slow calls. The dispersion is the
-# variation of this number between the repeats of a cell (a victim beside aggressors) and of similar cells. Independent
-# calls have a dispersion of 1; a larger dispersion makes the test stricter.
+# Largest dispersion (ratio of variances) with which a comparison also tests a p99 by the number of slow calls. The
+# dispersion is the variance of the number of slow calls between repeats, divided by the variance for independent calls.
+# The repeats of a cell and of similar cells determine the dispersion.
 DISPERSION = 2.0
 # Limit like DISPERSION, for the dispersion estimated only from the repeats of the cell itself. The limit is higher
 # because a cell has few repeats. By chance, 1 of 50 cells with independent calls exceeds the limit.
 CELL_DISPERSION = 2.6
-# Largest ratio of a victim's latency to its baseline, in the old check, with which a common change is reported only for
-# the baseline. A common change has the same factor for both, for example with the CPU's clock. Above this ratio, the
-# change of the latency is reported too, as unsure.
+# Largest ratio of a victim's latency to its baseline, in the old check, with which a common change of latency and
+# baseline is reported only for the baseline. With a larger ratio, the change of the latency is reported too, as unsure.
+# A common change is by about the same factor, for example due to the CPU's clock.
 ALIKE = 10.0
 
 # Smallest number of tested latencies of victims beside the same aggressors for which the mean variance between repeats
 # is computed.
 _FEWEST_TESTS = 4
-# Factor on the logarithm of the ratio that a comparison states as detectable, if a check has additional repeats.
-# Reason: additional repeats of a victim in only one of two checks make its latencies in the two checks differ more by
-# chance. The factor does not apply to the smallest relevant ratio.
+# Factor that raises the detectable ratio if a check has additional repeats. The logarithm of the ratio that the test of
+# the repeats can detect is multiplied by this factor. The smallest relevant ratio is not raised. Reason: additional
+# repeats go to cells that vary, and the other cells seem to vary less than they do.
 SELECTION = 1.04
-# Ratio of two variances above which the latencies beside the same aggressors count as having several modes. First
-# variance: of the medians between repeats, as a mean over the victims. Second variance: the same variance, expected
-# from all cells. A test of a p99 then uses at least the mean variance of the p99 of all victims beside these
+# Ratio of two variances above which the latencies beside the same aggressors count as having several modes (levels).
+# The ratio: variance of the median latency between repeats, as the mean beside these aggressors, divided by the
+# estimate from all cells. With several modes, the test of a p99 uses at least the mean variance of the p99 beside these
 # aggressors.
 _MULTIMODAL = 6.0
-# Factor for two rules on starvation. First rule: a change from or to starvation is unsure if the other check has fewer
-# calls than the limit of starvation times this factor. Second rule: a call in flight shows starvation only from an age
-# of the other check's longest call times this factor.
+# Smallest factor by which a check with starvation must differ from the other check. The age of a call in flight is
+# compared with the other check's longest call. The number of the other check's calls is compared with the limit of
+# starvation; with a smaller factor, the change is unsure.
 _NEAR = 3.0
 
 

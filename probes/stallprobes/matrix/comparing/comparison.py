@@ -23,8 +23,8 @@ from stallprobes.verdicts.verdict import Detectable
 
 # Schema of the JSON document of a comparison, with the number of its version.
 COMPARE_SCHEMA = "stallscope.compare/3"
-# Probability that a comparison of two checks of an unchanged machine reports any latency as worse or better, if
-# calls are independent. Measured: 0 of 110 simulated comparisons (bench_check.py), 2 of 45 on one H200, 1 of 200
+# Largest probability that a comparison of two checks of an unchanged machine reports any latency as worse or better,
+# if calls are independent. Measured: 0 of 110 simulated comparisons (bench_check.py), 2 of 45 on one H200, 1 of 200
 # from the repeats of a noisy H200 (bench_detectable.py).
 FALSE_ALARMS = 0.01
 

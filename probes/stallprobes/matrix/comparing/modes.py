@@ -20,9 +20,9 @@ from stallprobes.matrix.matrix import QUIET
 
 # Smallest number of repeats with similar latency that count as a mode. A single repeat may be an outlier.
 _FEWEST = 2
-# Smallest distance between two modes of other latencies, as a share of a change, with which the change may be due to
-# chance. A latency has two modes if its repeats in one check have two different levels. Distance and change are
-# logarithms of ratios. The share is below 1 because few repeats show the distance only roughly.
+# Smallest distance of a latency's two modes, as a share of another latency's change between two checks, with which the
+# change may be chance. Two modes are two levels of a latency in the repeats of one check. Distance and change are
+# logarithms of ratios; the share is below 1 because few repeats show the distance only roughly.
 _ALIKE = 0.85
 
 

@@ -91,7 +91,8 @@ def _variances(repeats: Iterable[Repeat]) -> dict[Channel, tuple[int, float, flo
     return result
 
 
-# Cache of log medians by repeat: the spreads of a check's cells are needed several times.
+# Cache of the logarithms of the median latencies (ns) of each repeat, by channel (kind of latency). Reason: the spreads
+# of a check's cells are computed several times.
 _LOG_MEDIANS: WeakKeyDictionary[Repeat, dict[Channel, float]] = WeakKeyDictionary()
 
 

@@ -39,10 +39,9 @@ DIFFERENCE_NS = {P50: 200, P99: 1000}
 # of a baseline needs this number, but at least 20 calls.
 CALLS = {P50: 1, P99: 100}
 
-# Cuts for the tests of a change, by percentile: shares of slowest calls among the calls of both checks together. For
+# Cuts (shares of slowest calls among the calls of two checks together), by percentile that is tested for a change. For
 # each cut, a test compares how many of the slowest calls belong to each check. The larger cuts for p99 find changes of
-# more calls. Some tests for p50 also use each check's share of all calls as a cut, which separates distributions
-# without overlap.
+# more calls.
 _CUTS: Mapping[Quantile, tuple[float, ...]] = {P50: (0.5,), P99: (0.01, 0.015, 0.0225)}
 # Share of the calls of all repeats together that count as slow. If a repeat has far more or fewer slow calls than
 # chance allows, its calls are not independent. The comparison takes this dependence into account.
@@ -52,8 +51,9 @@ _Held = list[tuple[str, Histogram]]
 # Empty array, in place of the logarithms of the repeats' percentiles, for a channel (kind of latency) with too few
 # repeats.
 _NO_FLOATS: Floats = np.zeros(0)
-# Variance that the width of the histogram's buckets adds to the difference of two means of logarithms of percentiles.
-# The value is for means of four repeats; with more repeats, the true variance is smaller.
+# Variance of the logarithm of the ratio of two checks' percentiles that is due to the width of the histogram's buckets.
+# The logarithm is the difference of two means, each over the repeats of a check. The value is for four repeats in each
+# check; with more repeats, the true variance is smaller.
 _GRAIN = 2 * (1 / 64) ** 2 / 12 / 4
 
 

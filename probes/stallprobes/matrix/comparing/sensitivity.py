@@ -19,7 +19,7 @@ from stallprobes.matrix.comparing.quantile_comparison import DIFFERENCE_NS, Quan
 
 # Probability that a comparison misses a change that it states as detectable.
 _MISSED = 0.1
-# Share of calls that a change of a p99 makes slow, for computing the detectable change.
+# Assumed share of calls that a change of a p99 makes slow, for computing the detectable change.
 _SLOW = 0.05
 # Share of calls that are slow without a change of a p99, for computing the detectable change.
 _TAIL = 0.01

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 
 # Machines (as in ``platform.machine``) for which the libraries can be built.
 MACHINES = ("x86_64", "aarch64")
-# Python package of the C compiler zig, with its oldest version. The build requires zig where no C compiler of the
-# system works.
+# Python package of the C compiler zig, with its oldest version. The build requires zig if no C compiler of the system
+# works, and for a wheel for a given machine.
 ZIG = "ziglang>=0.14"
 # Version of glibc with which zig links. Reason: the injected library must need no newer glibc (NEWEST_GLIBC).
 _ZIG_GLIBC = "2.17"

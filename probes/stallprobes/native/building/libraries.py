@@ -73,7 +73,7 @@ class Library:
 # Core library. Its loop makes the calls of a probe and counts them. With gcc, -O3 shortens the counting of a call by
 # 0.8 ns.
 CORE_LIBRARY = Library(CORE, ("core", "cupti"), flags=("-DSS_CORE", "-O3"))
-# Library that watch loads into programs.
+# Library that ``stallscope watch`` loads into programs.
 INJECTED_LIBRARY = Library(
     INJECTED,
     ("inject", "cupti"),
@@ -85,7 +85,7 @@ INJECTED_LIBRARY = Library(
 )
 # Program that loads the injected library into a running process.
 ATTACHER_PROGRAM = Library(ATTACHER, ("attach",), is_program=True)
-# All that is built.
+# Libraries and programs that a build compiles.
 LIBRARIES = (CORE_LIBRARY, INJECTED_LIBRARY, ATTACHER_PROGRAM)
 
 

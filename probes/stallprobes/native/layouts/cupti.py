@@ -97,7 +97,7 @@ class CuptiCode(IntEnum):
     TAKEN = 39
 
 
-# Version of CUPTI (``cuptiGetVersion``) in CUDA 12.0, the oldest one that is supported.
+# Oldest supported version of CUPTI (``cuptiGetVersion``): the version in CUDA 12.0.
 OLDEST_VERSION = 18
 # First version of CUPTI with a correlation id in records of overheads (CUDA 12.3).
 OVERHEAD_CORRELATION_SINCE = 21
@@ -231,8 +231,8 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
 }
 
 # Sizes (bytes) of each kind of record, by version of CUPTI (``cuptiGetVersion``: 130100 for CUDA 13.1). A size applies
-# from the listed version up to the next listed version. Sizes listed for 18 (CUDA 12.0), the oldest supported version,
-# may be older.
+# from the listed version up to the next listed version. The sizes listed for version 18 (CUDA 12.0, the oldest
+# supported version) may apply to earlier versions too.
 SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.KERNEL: {18: 208, 130_000: 216, 130_100: 224, 130_300: 232, 130_400: 248},
     RecordKind.COPY: {18: 88, 26: 96, 130_400: 112},
@@ -304,7 +304,7 @@ MOST_BUFFERS = 512
 LARGE_BUFFER_BYTES = 1024 * 1024
 # Number of buffers with LARGE_BUFFER_BYTES in the injected library; all others have BUFFER_BYTES.
 LARGE_BUFFERS = 32
-# Size (bytes) of CUPTI's smallest record. It limits the number of records in a buffer.
+# Size (bytes) of CUPTI's smallest record. A buffer holds at most its size divided by LEAST_RECORD records.
 LEAST_RECORD = 24
 
 

@@ -243,7 +243,7 @@ def _rows() -> Iterator[DriverFunction]:
     yield from row(others, family.OTHER, kind=kind.WORKS)
 
 
-# Properties of driver functions by the beginning of their names; the first row whose name matches counts.
+# Properties of driver functions, by pattern of the function's name. The first row whose pattern fits a name applies.
 FUNCTIONS = tuple(_rows())
 # Properties of a driver function that no row of FUNCTIONS fits: stallscope does not watch its calls.
 _UNWATCHED = DriverFunction("", None)
@@ -296,8 +296,8 @@ ABSENT = -1
 # Code in place of a MemoryKind for host memory whose kind the driver function does not determine. The injected library
 # looks the address up in its list of host memory. Memory that is not in the list counts as pageable.
 HOST = 64
-# Code in place of a MemoryKind for memory that may be host or GPU memory. Memory that is not in the list counts as
-# unknown. Reason for 64 and 65: every MemoryKind is smaller.
+# Code in place of a MemoryKind for memory that may be host or GPU memory. Memory that is not in the list of host memory
+# counts as unknown. Reason for 64 and 65: every MemoryKind is smaller.
 ANY = 65
 
 

@@ -22,7 +22,8 @@ from stallprobes.native.layouts import (
 from stallprobes.native.layouts.driver_calls import CallFamily
 from stallprobes.native.layouts.structure import Function, Pointer, c_name, offset_of, pointer_of
 
-# Structures that the generated C header declares, in this order: each one follows the structures of its members.
+# Structures that the generated C header declares, in this order. Reason for the order: a structure must follow the
+# structures of its members.
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     board.BoardHeader, board.TimeCounter, board.ProbeWords, board.ChannelStats, board.Sample, board.HostCall,
     board.TimelineWords, board.GpuRecord,

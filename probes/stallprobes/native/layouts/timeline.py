@@ -11,7 +11,7 @@ QUEUE = 4_096
 # Number of driver calls that the collector of GPU records keeps by correlation id. Ids count up, so a new call replaces
 # the oldest call.
 IDS = 1 << 16
-# Number of the probe in a GPU record whose call is not known.
+# Number in place of a probe's number, for a driver call whose GPU record still waits for the probe's call.
 NO_PROBE = -1
 
 # Largest number of GPU records that the collector decodes in one batch.
@@ -36,8 +36,9 @@ CLOCK_SAMPLES = 16
 # Time (ns) from the switch of the GPU to a context until the start of the kernel that waited for the switch, on an
 # H200. Each pair of a switch and a kernel gives a sample of the offset of the GPU's clock.
 SWITCH_TO_WORK_NS = 3_840
-# Largest difference (ns) between a new sample of the GPU clock's offset to the host's clock and the offset in use;
-# a sample further off is ignored. The limit grows with the offset's age, by CLOCK_DRIFT_PER_MILLION.
+# Largest difference (ns) between a new sample of the GPU clock's offset to the host's clock and the offset in use. A
+# sample with a larger difference is ignored. The limit grows with the time since the offset was confirmed, by
+# CLOCK_DRIFT_PER_MILLION.
 CLOCK_ERROR_NS = 30_000
 # Largest drift (ppm) of the GPU's clock against the host's that is assumed since the offset was last confirmed. The
 # drift raises the limit CLOCK_ERROR_NS.
@@ -46,9 +47,9 @@ CLOCK_DRIFT_PER_MILLION = 50
 # a time-slice. Reason: a sample that is further off may pair a kernel with the switch of another time-slice.
 MOST_CLOCK_ERROR_NS = 1_000_000
 # Largest spread (ns, between the quartiles) of the samples that set a new offset of the GPU's clock. With a larger
-# spread the old offset stays. CUPTI's own conversion of GPU times is off by a microsecond.
+# spread, the old offset stays. Each sample contains the error of CUPTI's own conversion of GPU times, a microsecond.
 MOST_CLOCK_SPREAD_NS = 8_000
-# Time (ns) since the last confirmation of the offset of the GPU's clock after which it is determined anew.
+# Longest time (ns) since the offset of the GPU's clock was last confirmed. After this time, the clocks are read again.
 CLOCK_STALE_NS = 20_000_000_000
 
 # Number of histograms to which each latency of an operation (such as its start on the GPU) is added: the histogram of

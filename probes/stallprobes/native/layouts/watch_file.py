@@ -44,21 +44,22 @@ PAGE = 4096
 APIS = 512
 # Largest number of GPUs of a process whose UUIDs are in its file.
 DEVICES = 16
-# Largest number of threads in a process's file. Each has a slot, which holds its figures.
+# Number of slots in a process's file. A slot holds the figures of a thread. A new thread may continue the slot of an
+# ended thread.
 SLOTS = 1024
-# Largest number of histograms in a process's file: one for each function that a thread calls.
+# Largest number of histograms in a process's file: a histogram for each pair of a slot and a called function.
 HISTOGRAMS = 8192
 # Largest number of nested driver calls of a thread that are recorded: each is made inside the previous call.
 DEPTH = 4
-# Number of slow calls that a process's file keeps for each thread; a newer one replaces the oldest. stallscope
+# Number of slow calls that a process's file keeps for each thread. A newer call replaces the oldest. Reason: stallscope
 # reads the file at least once a second, and a second has fewer slow calls of 1 ms or more.
 SLOW_CALLS = 1024
-# Number of slow calls for which a process's file takes memory at a time, as it fills.
+# Number of slow calls by which the memory of a process's file grows at a time.
 SLOW_STEP = 128
 # Largest number of GPU records in the ring of a process's file: several seconds of a program with 60 000 records a
 # second. The file's header has the actual number, a multiple of RECORDS_STEP.
 RECORDS = 1 << 19
-# Number of GPU records for which a process's file takes memory at a time, as it fills.
+# Number of GPU records by which the memory of a process's file grows at a time.
 RECORDS_STEP = 1 << 14
 # Largest number of blocks in the log of all calls in a process's file: 1.7 s of a program that makes 300 000 calls
 # a second. The file's header has the actual number: at least LEAST_BLOCKS, and a multiple of BLOCKS_STEP.
@@ -67,14 +68,15 @@ CALL_BLOCKS = 1 << 11
 LEAST_BLOCKS = 64
 # Number of calls in a block of the log of all calls. A thread that has filled its block takes the next free one.
 BLOCK_CALLS = 256
-# Number of blocks of the log of all calls for which a process's file takes memory at a time, as it fills.
+# Number of blocks of the log of all calls by which the memory of a process's file grows at a time.
 BLOCKS_STEP = 16
-# Time (ns) after a logged query (such as cuEventQuery) in which the injected library does not log repetitions of the
-# query by the same thread, as long as the work has not ended. A polling thread makes millions of queries a second.
+# Time (ns) in which a thread's repeated queries (such as cuEventQuery of the same event) are not logged. The time
+# begins when the thread has logged two equal queries in a row. A query that finds the work ended is always logged.
+# Reason: a polling thread makes millions of queries a second.
 QUERIES_NS = 20_000
 # Size (bytes) of the section of a process's file with the names of kernels.
 NAME_BYTES = 1 << 22
-# Size (bytes) of the memory that a process's file takes at a time for names of kernels, as it fills.
+# Size (bytes) for names of kernels by which the memory of a process's file grows at a time.
 NAMES_STEP = 1 << 18
 # Longest name (bytes) of a kernel that is kept whole, while less than half of NAME_BYTES is used.
 LONGEST_NAME = 4096
@@ -90,7 +92,7 @@ MODULES = 512
 STACKS = 1024
 # Largest number of native frames (addresses) in a call stack.
 STACK_FRAMES = 64
-# Largest size (bytes) of the Python frames of a call stack, which are text.
+# Largest size (bytes) of the Python frames of a call stack, which are text. Reason: a stack then fills two pages.
 STACK_TEXT = 7664
 # Average time (ns) between two samples of a thread's call stack. The injected library samples the time inside
 # driver calls and the time between them separately.
@@ -99,7 +101,7 @@ SAMPLE_NS = 5_000_000
 # sample by SAMPLE_NS. An additional sample stands for all waits since the previous additional sample, and holds their
 # number.
 WAIT_SAMPLE_NS = 50_000_000
-# Number of call-stack samples in the ring of a process's file: 80 s of one thread.
+# Number of call-stack samples in the ring of a process's file: about 80 s of one thread.
 TIME_SAMPLES = 1 << 14
 # Size (bytes) of the name of an NVTX range in a process's file, with the final zero.
 RANGE = 64
@@ -112,12 +114,12 @@ RANGES = 256
 # Number of begin times that a process's file keeps for each name and thread of NVTX ranges. Newer begin times replace
 # the oldest. If a range begins every millisecond, its begin times cover a second.
 RANGE_BEGINS = 1024
-# Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %. A largest
-# cost (see COST_VARIABLE) below DEFAULT_COST_PPM lowers the share in proportion.
+# Largest share of a thread's time that may be spent on its call stacks, as a divisor: 100 stands for 1 %. If
+# COST_VARIABLE is below DEFAULT_COST_PPM, the share is lower in proportion.
 STACK_SHARE = 100
 # Largest cost of watching (ppm of the program's time), where COST_VARIABLE is not set.
 DEFAULT_COST_PPM = 50_000
-# Cost of watching (ppm of the program's time) that sets no limit: everything is recorded.
+# Smallest value of COST_VARIABLE (ppm of the program's time) that sets no limit: everything is recorded.
 EVERYTHING_PPM = 1_000_000
 # Assumed time (ns) by which recording lengthens an NVTX range. Measured: 65 to 80 ns in a loop of ranges alone, with
 # warm caches.
@@ -134,11 +136,11 @@ NODE_RECORD_NS = 1500
 # of watching has no limit. Recording slowed a program that did little else than instantiate graphs by 15 to 30 %
 # (H200, CUPTI 13.5).
 GRAPHS_PER_S = 100
-# Number of windows that a process's file keeps: stretches of time in which GPU work was recorded, or was not. With
-# four switches a second, they last for half an hour.
+# Number of windows that a process's file keeps. In a window, GPU work was recorded, or was not recorded. With four
+# switches a second, the windows cover half an hour.
 WINDOWS = 1 << 13
-# The injected library times one CUPTI callback in this many, to measure its own cost. The number is odd, so that it
-# times the begins and the ends of calls equally often.
+# Number of a thread's CUPTI callbacks per timed callback. The injected library times callbacks to measure its own cost.
+# The number is odd, so that the begins and the ends of calls are timed equally often.
 TIMED_CALLBACKS = 255
 
 # Kinds of CUPTI records that the injected library collects, if CUPTI has them. Records of synchronizations (kind 38)
@@ -637,7 +639,7 @@ BLOCKS_AT = APIS_AT + _pages(APIS * ctypes.sizeof(Api))
 NAMES_AT = BLOCKS_AT + _pages(CALL_BLOCKS * ctypes.sizeof(CallBlock))
 # Offset (bytes) of the ring of GPU records in a process's file.
 RECORDS_AT = NAMES_AT + NAME_BYTES
-# Offset (bytes) in a process's file of the calls of the log of all calls, which its blocks contain.
+# Offset (bytes) in a process's file of the logged calls, block after block.
 CALLS_AT = RECORDS_AT + RECORDS * ctypes.sizeof(WatchRecord)
 # Distance (bytes) between the starts of two blocks of calls in a process's file.
 BLOCK_PITCH = BLOCK_CALLS * ctypes.sizeof(LoggedCall)
@@ -661,7 +663,8 @@ WINDOWS_AT = MODULES_AT + _pages(MODULES * ctypes.sizeof(Module))
 SAMPLES_AT = WINDOWS_AT + _pages(WINDOWS * ctypes.sizeof(Window))
 # Offset (bytes) of the begin times of NVTX ranges in a process's file.
 RANGES_AT = SAMPLES_AT + _pages(TIME_SAMPLES * ctypes.sizeof(TimeSample))
-# Distance (bytes) between the starts of the begin times of two NVTX range names in a process's file.
+# Distance (bytes) between the starts of two NVTX range names' entries in a process's file. An entry holds the begin
+# times of a name in a thread.
 RANGE_PITCH = _pages(ctypes.sizeof(NamedRange))
 # Size (bytes) of a process's file.
 FILE_BYTES = RANGES_AT + RANGES * RANGE_PITCH

@@ -21,12 +21,12 @@ from stallprobes.watch.attaching.target import Target, replaced_sentence
 from stallprobes.watch.environment import WatchOptions, is_cupti_named, named_cupti
 from stallprobes.watch.reading.lack_text import lack_sentence
 
-# Longest wait (s) until the thread that the attacher borrowed has returned to its system call. After a longer wait, the
-# library does not free the memory that the attacher made in the process. A fiftieth of this time is the period of the
-# checks, also in the wait for the control (_CONTROL_S).
+# Longest wait (s) until the thread that loaded the library has returned to its own system call. After a longer wait,
+# the library does not free the memory that the attacher made in the process. A fiftieth of this time is the period of
+# the checks, also in the wait for the control (_CONTROL_S).
 _BACK_S = 0.1
-# Longest wait (s) for the library's answer to a request. After a longer wait, the caller shows what attaching waits
-# for. Reason: a first subscription to CUPTI can take seconds on a busy GPU.
+# Longest wait (s) until the library in a newly attached process begins to record. After a longer wait, stallscope
+# displays what the recording waits for. Reason: a first subscription to CUPTI can take seconds on a busy GPU.
 ANSWER_S = 1.5
 # Longest wait (s) until the library has detached from CUPTI: a call of the program that hangs may hold CUPTI's lock.
 DETACH_S = 10.0
@@ -35,7 +35,8 @@ DETACH_S = 10.0
 _CONTROL_S = 2.0
 # Time (s) that is added to the wait for the library's answer when stallscope also sends a libcupti to the process.
 _SENDING_S = 10.0
-# Longest time (s) that attaching takes: the sum of the limits of its steps.
+# Longest time (s) for attaching to a process, for the display of progress: the sum of the limits of all steps. The
+# start of a helper process is not included.
 ATTACH_S = ATTACHER_S + _BACK_S + _CONTROL_S + ANSWER_S + _SENDING_S
 # Period (s) of the checks whether an attached process has replaced its program by another one (execve), which ends
 # the attachment.

@@ -39,7 +39,8 @@ _LOOK_S = 0.002
 _REPLACED_S = 0.1
 # Size (bytes) of a control, the memory for requests to the library.
 _SIZE = ctypes.sizeof(layout.Control)
-# Pattern of the function name that the library reports as its present driver call. Any other text is ignored.
+# Pattern of the name of the function that the library calls, or called last. Any other text from the library is
+# ignored.
 _FUNCTION = re.compile(r"\w+")
 
 

@@ -35,8 +35,8 @@ from stallprobes.watch.attaching.target import Target, user_name
 from stallprobes.watch.reading.py_spy import PySpyRun, find_py_spy
 from stallprobes.watch.reading.source import NO_PY_SPY
 
-# Longest wait (s) for an answer of a helper process, which has the rights of the attached process's user. Its
-# answers take milliseconds.
+# Longest wait (s) for an answer of a helper process, which has the rights of the attached process's user. Usual answers
+# take milliseconds.
 ANSWER_S = 2.0
 # Longest wait (s) for the start of the helper process, which imports its Python modules from disk.
 START_S = 20.0
@@ -44,8 +44,8 @@ START_S = 20.0
 # helper's answer.
 LOADING_S = ATTACHER_S + ANSWER_S
 # _LOOK_S: period (s) at which stallscope checks whether a signal or a debugger has stopped the helper process.
-# _STOPPED_S: longest time (s) for which the helper process may be stopped. After it, the helper process is killed and
-# counts as lost.
+# _STOPPED_S: longest time (s) for which the helper process may be stopped. After a longer time, the helper process is
+# killed and counts as lost.
 _LOOK_S, _STOPPED_S = 0.05, 1.0
 # Largest number of characters that stallscope shows of the helper process's reason for a refusal.
 _MAX_SENTENCE = 2000

@@ -17,8 +17,8 @@ from stallprobes.watch.reading.kernel_wait import kernel_wait
 # Number of bytes of a thread's stack that are searched for a driver call in flight. Reason: a call from Python into the
 # driver has frames of some kilobytes.
 _STACK_BYTES = 1 << 14
-# Largest number of threads, blocked in system calls, whose stacks are searched for a driver call when a process is
-# attached; the rest are left out.
+# Largest number of a process's threads, blocked in system calls, whose stacks are searched for a driver call. Further
+# threads are left out.
 MAX_THREADS = 4096
 # Beginnings of the names of libcuda's and stallscope's own threads, whose stacks are not searched for driver calls.
 _OWN_THREADS = ("cuda", "stallscope-")

@@ -22,15 +22,14 @@ _SYSCALL = b"\x0f\x05\xc3"
 _SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
 # Type of the segment with the dynamic section of a module (ELF).
 _PT_DYNAMIC = 2
-# Tags in the dynamic section (ELF). _DT_HASH: hash table. _DT_STRTAB: strings. _DT_SYMTAB: symbols. _DT_STRSZ: size of
-# the strings. _DT_GNU_HASH: GNU hash table.
-_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
+# Tags in the dynamic section (ELF). _DT_STRTAB: strings. _DT_SYMTAB: symbols. _DT_STRSZ: size of the strings.
+_DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 5, 6, 10
 # Type of a symbol that is a function (STT_FUNC).
 _FUNCTION = 2
 # Layout of a symbol (Elf64_Sym).
 _SYMBOL = struct.Struct("<IBBHQQ")
-# Largest size (bytes) of an executable mapping that is searched for machine code; larger ones are skipped. Also the
-# largest number of bytes that are read from a module's symbol table and from its table of names.
+# Largest size (bytes) of an executable mapping that is searched for machine code. Larger mappings are skipped. At most
+# this number of bytes is also read from a module's symbol table, and from its table of names.
 _MOST_BYTES = 1 << 24
 
 

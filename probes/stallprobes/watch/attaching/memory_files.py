@@ -17,7 +17,8 @@ from functools import cache
 
 from stallprobes.watch.attaching.target import Target
 
-# Largest number of descriptors of a process that is searched: as many as Linux allows a process by default.
+# Largest number of descriptors of a process that is searched: the highest limit that Linux allows a process by default
+# (fs.nr_open).
 MAX_DESCRIPTORS = 1 << 20
 # Beginning of a link in /proc/PID/fd to a memfd, before its name.
 _PREFIX = "/memfd:"

@@ -12,7 +12,7 @@ import os
 import stat
 from contextlib import suppress
 
-# Number of the system call openat2 (from Linux 5.6, the same on all machines).
+# Number of the system call openat2 (from Linux 5.6, the same on x86-64 and AArch64).
 _OPENAT2 = 437
 # Flags RESOLVE_NO_MAGICLINKS and RESOLVE_IN_ROOT of openat2.
 _NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from stallprobes.watch.attribution.wait_cause import Certainty, WaitCause
 from stallprobes.watch.reading.process import SlowDriverCall
 
-# Smallest number of recorded slow calls of a sort that can give their cause to a call without records. Calls of one
-# sort have the same function, size, and call stack or thread.
+# Smallest number of recorded slow calls of one sort that can show the cause of a slow call without GPU records. Calls
+# of one sort have the same function, size, and call stack or thread.
 LEAST_ALIKE = 4
-# Smallest share of the excess of a sort's recorded slow calls that calls with one cause must have. Only then does a
-# slow call of the sort without records get the cause. The excess of a call is the time above the median of similar
-# calls.
+# Smallest share of the total excess of a sort of calls (see LEAST_ALIKE) that one cause must explain. Slow calls of
+# this sort that have no GPU records then get this cause. The excess of a call is the time above the median of
+# similar calls.
 LEAST_SHARE = 0.9
 # Largest number of sorts of calls (function, size, and call stack or thread) with sums of the causes of slow calls.
 # Calls of further sorts are not counted.

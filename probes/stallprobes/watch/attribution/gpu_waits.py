@@ -24,11 +24,11 @@ from stallprobes.watch.reading.words import Memory
 # call. The excess is the time above the median of similar calls. Records, or calls that order streams, must show that
 # the call waits for this work or overhead.
 DIRECT_SHARE = 0.5
-# Smallest share of a slow call's excess that an event at the same time must cover to be the cause of the call. The
-# excess is the time above the median of similar calls. The share is larger than DIRECT_SHARE, since overlap in time is
-# weaker evidence than records that show the wait.
+# Smallest share of a slow call's excess that something simultaneous (work, a call, lack of a CPU) must cover to be the
+# cause. The excess is the time above the median of similar calls. The share is larger than DIRECT_SHARE, since overlap
+# in time is weaker evidence than records that show the wait.
 OVERLAP_SHARE = 0.8
-# Largest distance (ns) between the ends of a call and of a simultaneous event that may have held up the call.
+# Largest distance (ns) between the ends of a call and of its possible cause (GPU work or another call).
 SAME_END_NS = 50_000
 # Longest time (ns) from the end of another thread's call, or of GPU work that freed a place in the launch queue, to the
 # end of the waiting call. The waiting thread has to wake up, which took 60 to 350 µs in launches during pageable copies

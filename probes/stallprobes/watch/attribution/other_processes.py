@@ -14,7 +14,8 @@ from stallprobes.records.rows import rows_at, rows_where
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.reading.kernel_names import demangled, short_name
 
-# Largest number of another process's kernels, the last ones, that are examined as the cause of a call.
+# Largest number of another process's kernels that are examined as the cause of a call: the last kernels during the
+# call.
 _MOST_KERNELS = 4096
 
 

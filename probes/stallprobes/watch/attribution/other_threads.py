@@ -12,9 +12,9 @@ from stallprobes.watch.attribution.slow_calls import CallTable
 from stallprobes.watch.division.call_columns import may_hold_up
 from stallprobes.watch.intervals import GroupMembers, Int64s, IntervalGroups, distinct_pairs, expanded
 
-# Divisor of a slow call's duration that gives the longest delay from a holding call's end to the slow call's end. A
+# Ratio of a slow call's duration to the longest delay from the end of a holding call to the end of the slow call. A
 # holding call is a call of another thread that holds the slow call up. The longest delay is at least WAKE_UP_NS and at
-# most _MOST_WAKE_UP_NS, since the waiting thread has to wake up.
+# most _MOST_WAKE_UP_NS.
 _WAKE_UP_DIVISOR = 20
 # Largest delay (ns) from the end of a holding call to the end of the slow call (see _WAKE_UP_DIVISOR). After pageable
 # copies that held a launch up for 60 ms, the delay was up to 2.7 ms (600 launches, H100, 2026-11-27). In this delay,

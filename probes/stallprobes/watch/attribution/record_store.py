@@ -34,8 +34,9 @@ LEAST_WORK = 4096
 LEAST_SWITCHES = 512
 # Time (ns) before and after a slow call whose records are used to explain the call.
 BESIDE_NS = 20_000_000
-# Largest number of newest records of the last reading that explain slow calls at any distance in time. Reason: the
-# records show at least whether the GPU had work.
+# Number of newest records of the last reading that are always used to explain slow calls. All other records must belong
+# to a slow call, or be near a slow call in time (BESIDE_NS). Reason: the newest records show at least whether the GPU
+# had work.
 LEAST_BESIDE = 256
 # Array type of a record in a process's file.
 _RECORD = dtype_of(WatchRecord)
@@ -44,9 +45,9 @@ _RECORD = dtype_of(WatchRecord)
 _MOST_NS = 2**62
 # Kind of a record of a context switch.
 _SWITCH = int(RecordKind.CONTEXT_SWITCH)
-# Largest number of readings with new GPU work between two attempts to convert context switches to the host's clock.
-# Without new switches, the number grows with each attempt that fails for some switches: 0, 1, 3 and 7. New switches are
-# converted at once.
+# Largest number of readings with new GPU work that are skipped between two attempts to convert context switches to the
+# host's clock. The number grows (0, 1, 3, 7) while some switches cannot be converted. New switches are converted at
+# once.
 _MOST_PAUSE = 7
 
 

@@ -18,8 +18,8 @@ from stallprobes.watch.reading.words import MEMORY, Memory
 
 # Number of different correlation numbers: the numbers have 32 bits and wrap around.
 _WRAP = 1 << 32
-# Half of the number of correlation numbers. The order of calls is known, although the numbers wrap around, if each
-# number differs by less than this half from the number of the table's first call.
+# Largest distance between a call's correlation number and the number of the table's first call at which the order of
+# both calls is known. Reason: correlation numbers wrap around at _WRAP.
 _HALF = 1 << 31
 # Kinds of records of copies.
 _COPIES = (int(RecordKind.COPY), int(RecordKind.PEER_COPY))

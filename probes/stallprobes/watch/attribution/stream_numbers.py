@@ -33,8 +33,8 @@ _CALLS_OF_STREAM = 4
 # Age (ns) after which a call that submitted work is no longer matched with GPU records. Reason: the record of the work
 # arrives within two seconds.
 _LOOKED_FOR_NS = 3_000_000_000
-# Largest number of candidates for the match with GPU records that are kept of each reading: the last candidates. A
-# candidate is a call that submits work to another stream than the submitting call before.
+# Largest number of calls of each reading that are candidates for the match with GPU records (see _CALLS_OF_STREAM): the
+# last candidates. A candidate is a call that submits work to another stream than the previous submitting call.
 _MOST_CHANGES = 1 << 14
 # Number of calls at the end of a reading that are searched first for candidates (see _MOST_CHANGES). If the search
 # finds fewer than _MOST_CHANGES candidates, all calls of the reading are searched. Reason: the first search saves time.

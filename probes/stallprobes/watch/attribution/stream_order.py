@@ -20,14 +20,14 @@ from stallprobes.watch.reading.process import CallBatch, FinishedCall
 # Largest age (ns) at which calls that order streams (records of events, waits for events, …) are kept. Reason: a slow
 # call mostly waits for work that was submitted just before the call.
 KEPT_NS = 10_000_000_000
-# Largest number of calls that order streams (records of events, waits for events, …) that are kept: the last calls.
+# Largest number of kept calls that order streams (records of events, waits for events, …): the last calls.
 MOST_KEPT = 1 << 17
-# Largest number of event waits and holds (StreamRole.HOLDS, such as host functions) of each stream that the search
-# follows: the last before the call, or before the record of the event that led to the stream. The search finds the
-# streams that a call waits for.
+# Largest number of a stream's event waits and holds (sum of both) in the search for the streams that a call waits for.
+# The search follows only the last event waits and holds. A hold is a call that lets the stream wait for something else,
+# such as a host function (StreamRole.HOLDS).
 MOST_OF_STREAM = 4
 # Largest number of steps in the search for the streams that a call waits for. A step goes from a stream to a second
-# stream for which the first stream waits.
+# stream for which the first stream waits. The count begins again at a step to or from the legacy default stream.
 DEEPEST = 8
 # Largest number of blocking streams (streams that wait for the legacy default stream) that are kept. With more streams,
 # the streams that were created first are dropped.

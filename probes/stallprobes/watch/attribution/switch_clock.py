@@ -32,19 +32,16 @@ DRIFT_PER_MILLION = 50
 ERROR_NS = 30_000
 # Upper limit (ns) of the sum of ERROR_NS and the possible drift.
 MOST_ERROR_NS = 1_000_000
-# Smallest number of observations in five tests of a clock offset. With fewer observations, the offset is not accepted.
-# The observations are context switches, pairs of a switch and a start of work of the switch's context, and pairs that
-# match a candidate offset. Further observations are starts of work that are checked against the switches, and
-# differences of lags (times from a switch to the work).
+# Smallest number of observations in several tests of a clock offset. With fewer observations, the offset is not
+# accepted. Observations are context switches, starts of work, pairs of both, or differences of lags (times from a
+# switch to its work).
 LEAST_SAMPLES = 16
-# Largest number of switches to a context (the last ones) from which the offset of the GPU's clock is estimated without
-# a known earlier offset.
+# Largest number of the latest switches to a context for an estimate of the GPU clock's offset without a known earlier
+# offset.
 COMPARED = 128
-# Largest number of starts of work (the last ones) from which the offset of the GPU's clock is estimated without a known
-# earlier offset.
+# Largest number of the latest starts of work for an estimate of the GPU clock's offset without a known earlier offset.
 COMPARED_STARTS = 2_048
-# Largest number of pieces of work (the last ones) from which the offset of the GPU's clock is estimated when its value
-# is roughly known.
+# Largest number of the latest pieces of work for an estimate of the GPU clock's offset near an expected offset.
 COMPARED_NEAR = 8_192
 # Smallest number of context switches that an examined candidate clock offset matches, as a share of the best
 # candidate's number. Candidates with fewer matches are ignored.
@@ -82,19 +79,21 @@ LEAST_FITTING = 8
 # Neighbours at a larger distance belong to different spans. If any span is wider, the offset is too uncertain, and no
 # offset is chosen.
 WIDEST_NS = 200_000
-# Smallest shortfall, in begins and ends of work that fit, at which a clock offset is impossible. The shortfall is the
-# difference from the clock offset with which most begins and ends fit. The larger of LEAST_WORSE and the limit by
-# LEAST_WORSE_SHARE holds.
+# Smallest difference (number of begins and ends of work) from the best clock offset at which an offset is impossible.
+# With the best offset, most begins and ends of work fit the context switches. The larger of LEAST_WORSE and the limit
+# by LEAST_WORSE_SHARE holds.
 LEAST_WORSE = 3
-# Smallest shortfall (see LEAST_WORSE) at which a clock offset is impossible, as a share of all begins and ends of work.
+# Smallest difference (see LEAST_WORSE) from the best clock offset at which an offset is impossible, as a share of all
+# begins and ends of work.
 LEAST_WORSE_SHARE = 0.001
-# Smallest ratio between the lag variations of the second best and the best clock offset for a choice of the best. A lag
-# is the time from a context switch to its work. The lags varied by 20 to 50 ns with the right offset, and by 850 to
-# 1000 ns with a wrong offset (by one period; two processes on an H200, switches every 1.66 ms).
+# Smallest factor by which the times from context switches to their work must vary more with the second best clock
+# offset than with the best. With a smaller factor, this comparison chooses no offset. Measured variation (two processes
+# on an H200, switches every 1.66 ms): 20 to 50 ns with the right offset, 850 to 1000 ns with an offset that is wrong by
+# a period.
 MORE_EVEN = 4
-# Largest number of pieces of work with which idle turns decide between clock offsets that fit equally well. The offset
-# with the fewest idle turns (times in which a context has the GPU but no work runs) is chosen. Reason: with more pieces
-# of work, some turns are idle by chance.
+# Largest number of pieces of work with which a clock offset may be chosen by the number of idle turns, in which a
+# context has the GPU but runs no work. If several offsets fit equally well, the offset with the fewest idle turns is
+# chosen. Reason for the limit: with more work, some turns are idle by chance.
 MOST_WITH_IDLE = 128
 # Time (ns) beyond all other times. The value stands for the unknown end or begin of a context's time on the GPU.
 _NEVER = 2**61

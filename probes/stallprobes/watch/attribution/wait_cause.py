@@ -43,7 +43,7 @@ class WaitCause(StrEnum):
     HOST_ALLOCATION = "host-allocation", "allocating or freeing pinned memory"
     HOST_REGISTRATION = "host-registration", "registering host memory"
     GRAPH = "graph", "instantiating a graph"
-    MODULE = "module", "loading a module"
+    MODULE = "module", "loading or unloading a module"
     CONTEXT = "context", "creating or destroying a context"
     STREAM = "stream", "creating or destroying a stream"
     NO_CPU = "no-cpu", "a lack of CPU for the thread"
@@ -82,8 +82,8 @@ Sureness = Annotated[
         "like it whose work was recorded have the cause. beside: by overlap in time alone. Null without a cause."
     ),
 ]
-# Cause of a call that waits for a call of another thread, by the task of that call (HostTask). The cause and the
-# task have the same name.
+# Cause of a slow call for each task of the driver on the host (HostTask). The cause and the task have the same name.
+# The driver does the task in the slow call itself, or in a call of another thread.
 _OF_TASKS = {task: WaitCause[task.name] for task in HostTask if task}
 # Causes that are a call of another thread of the process, such as a pageable copy or the loading of a module.
 OTHER_THREAD = frozenset(_OF_TASKS.values())
@@ -94,10 +94,8 @@ Cause = Annotated[
         + " ".join(f"{cause}: {cause.clause}{' in another thread' * cause.is_other_thread}." for cause in WaitCause)
     ),
 ]
-# Rank of each cause: stronger evidence comes first.
+# Rank of each cause: 0 for the cause with the strongest evidence.
 CAUSE_RANKS = {cause: rank for rank, cause in enumerate(WaitCause)}
-# Causes in the order of their ranks, the strongest evidence first.
-CAUSES_BY_RANK = tuple(WaitCause)
 
 
 def cause_of_task(task: HostTask) -> WaitCause | None:

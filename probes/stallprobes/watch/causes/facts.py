@@ -52,23 +52,23 @@ _OVERHEADS = {
     OverheadKind.RESOURCE: WaitCause.TRACING,
     OverheadKind.ACTIVITY_BUFFER_REQUEST: WaitCause.TRACING,
 }
-# Largest number of slow calls in a reading, the first calls, whose streams are searched for waits for other streams.
-# Reason: each search reads all calls that order streams.
+# Largest number of slow calls in a reading for which waits for other streams, events and host functions are searched.
+# The later slow calls are left out. Reason: each search reads all calls that order streams (records of events, waits
+# for events, …).
 MOST_FOLLOWED = 256
-# Longest time (ns) from the begin of a holding call to the begin of a slow call, beyond the slow call's duration. A
-# holding call makes a stream wait for an event or a host function; the slow call waits for this stream. After a longer
-# time, no record shows that the stream is still held.
+# Longest time (ns) by which a call that holds its stream (with a host function, or a wait for a value in memory or an
+# external semaphore) may begin before a slow call that waits for the stream. The slow call's duration is added to this
+# time. Reason for a limit: no record shows how long the stream is held.
 HOLDS_NS = 10_000_000
-# Ranks (in CAUSE_RANKS) of the four causes that are work of the GPU. Their order is that of the columns of
-# ``parts``, which say how much of a call's wait each cause explains.
+# Ranks (in CAUSE_RANKS) of the four causes on the GPU, in the order of the columns of ``parts`` in ``gpu_cause``.
 _GPU_RANKS = int64s(
     [
         CAUSE_RANKS[cause]
         for cause in (WaitCause.GPU_WORK, WaitCause.OWN_WORK, WaitCause.OTHER_CONTEXT, WaitCause.OTHER_PROCESS)
     ]
 )
-# Causes in overhead records that show that a call loads device code. Calls of other threads may wait for the end of
-# this call.
+# Causes in the overhead records of a call that loads device code. Calls of other threads may wait for the end of the
+# loading call.
 _LOADING = (WaitCause.MODULE_LOADING, WaitCause.LAZY_LOADING, WaitCause.COMPILATION)
 
 

@@ -18,12 +18,12 @@ from stallprobes.watch.causes.facts import MOST_FOLLOWED, Facts, Flags, flags
 from stallprobes.watch.causes.own_durations import is_usual
 from stallprobes.watch.intervals import Int64s, IntervalGroups, int64s
 
-# Smallest number of calls from the submission of a piece of work to a launch at which the launch queue may be full. If
-# the launch returns when this piece ends, the launch waited for a place in the queue. The queue holds some 1020
-# launches (H200, driver 580).
+# Smallest number of calls from the submission of GPU work to a launch at which the launch queue may have been full. A
+# launch that returns when the work ends then counts as waiting for a place in the queue. Reason: the queue holds some
+# 1020 launches (H200, driver 580).
 MIN_PENDING = 900
-# Number of pieces of GPU work that are examined for the piece whose end freed a place in the launch queue. The pieces
-# are the last that ended before the launch returned.
+# Number of pieces of GPU work that are searched for the piece whose end freed a place in the launch queue. The searched
+# pieces are the last that ended before the waiting launch returned, or at most SAME_END_NS later.
 _LAST_ROWS = 4
 
 
@@ -162,11 +162,11 @@ def _neighbour(certainty: Certainty, facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.GPU_WORK, certainty, int(near.covered[at]), facts.evidence.neighbour(at, near))
 
 
-# Rule: the call waits for an event, and work of exactly one other stream ends at the same time as the call. The work
-# must cover most of the call. The rule counts as a proof.
+# Rule: the call waits for an event, and work of exactly one stream ends at the same time as the call. The work must
+# cover most of the call. The rule counts as a proof.
 EVENT_OF_NEIGHBOUR = Rule(_waits_for_neighbour, partial(_neighbour, Certainty.PROVEN))
-# Rule: work of other streams ends at the same time as the call and covers most of the call. This does not prove that
-# the call waited for the work.
+# Rule: work of a stream ends when the call ends, or when the call's own work starts, and covers most of the call until
+# then. This does not prove that the call waited for the work.
 NEIGHBOUR = Rule(_ends_with_neighbour, partial(_neighbour, Certainty.BESIDE))
 
 
@@ -281,5 +281,5 @@ def _held(facts: Facts, at: int) -> Answer:
     return Answer(WaitCause.HELD_STREAM, Certainty.KNOWN, ns, WaitEvidence(ns, calls=(holder,)))
 
 
-# Rule: the call's stream waits for an event or a host function, which are no work of the GPU.
+# Rule: the call's stream waits for an event or a host function while no GPU work of the context runs.
 HELD_STREAM = Rule(_is_held, _held)

@@ -68,7 +68,7 @@ def _loads(facts: Facts, asked: Flags) -> Flags:
     """The function loads a module, and the call waited for no work of the GPU."""
     loads = _did_not_wait(facts) & asked
     for at in loads.nonzero()[0].tolist():
-        loads[at] = facts.own_blame(at) is WaitCause.MODULE
+        loads[at] = facts.own_blame(at) is WaitCause.MODULE and "Unload" not in facts.slow[at].function
     return loads
 
 
@@ -107,7 +107,7 @@ def _is_usual_here(facts: Facts, at: int) -> bool:
     return len(took) >= MIN_ALIKE and int(calls.ends[at] - calls.begins[at]) <= 2 * float(np.median(took))
 
 
-# Rule: the call's function is known to load device code.
+# Rule: the call's function loads device code, and the call did not wait for GPU work.
 LOADS = Rule(_loads, partial(_known_by_function, WaitCause.MODULE_LOADING))
 # Rule: the call takes no longer than calls of its function usually take by themselves. The usual duration was measured
 # on an idle GPU, or seen in the program. Graph instantiations always count as usual, since the size of the graph is not

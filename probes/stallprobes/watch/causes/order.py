@@ -14,11 +14,11 @@ CAUSES: tuple[CallCause, ...] = tuple(
     )
 )
 
-# Rules by the overhead records of a call. Only these rules also apply to calls that are not longer than the median of
-# similar calls.
+# Rules by the overhead records of a call. Unlike all other rules, these rules also apply to calls that are no longer
+# than the median of similar calls.
 OVERHEADS: tuple[Rule, ...] = tuple(overheads.overhead(cause.name) for cause in overheads.CAUSES)
-# Rules by records of GPU work and by the calls that order streams, for slow calls that OVERHEADS leaves without a
-# cause.
+# Rules by records of GPU work and by calls that order streams (records of events, waits for events, …). The rules apply
+# to slow calls that OVERHEADS leaves without a cause.
 RECORDED: tuple[Rule, ...] = (
     # Records of the call itself.
     *map(gpu.gpu_wait, (

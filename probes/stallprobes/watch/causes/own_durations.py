@@ -24,7 +24,7 @@ MOST_TIMES = 4.0
 MOST_MORE_NS = 1_000_000
 # Version at the end of a driver function's name.
 _VERSION = re.compile(r"_v\d+$")
-# Functions that were not measured, each with the function whose durations stand for its own.
+# Functions that were not measured, each with the measured function whose durations are used instead.
 _SAME = {
     "cuMemAllocHost": "cuMemHostAlloc",
     "cuMemAllocPitch": "cuMemAlloc",

@@ -33,11 +33,11 @@ NO_SAMPLES: CpuSamples = MappingProxyType({})
 # Kinds of calls that wait for the GPU, polling or asleep. In a call of these kinds, it is not known whether the thread
 # has a CPU. In all other calls, the thread is assumed to have a CPU.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES), int(CallKind.FREES), int(CallKind.QUEUES))
-# Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: smallest and largest part of _BETWEEN with a
-# CPU. _READY_LEAST and _READY_MOST: smallest and largest part of _BETWEEN in which threads were ready to run but had no
-# CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in the order of
-# CpuSamples. _CHILDREN: CPU time of the busiest child process. _OTHERS: CPU time of the busiest thread outside the
-# sequence. _COLLECTS: time in which Python collects garbage. _COLUMNS: number of columns.
+# Columns of the sums (ns). _BETWEEN: time between calls. _LEAST and _MOST: lower and upper bound of the time on a CPU
+# in _BETWEEN. _READY_LEAST and _READY_MOST: lower and upper bound of the time in _BETWEEN in which threads were ready
+# to run but had no CPU. _WHOLE: all time. _SLEEPS: first of five columns with the time asleep, one for each reason, in
+# the order of CpuSamples. _CHILDREN: CPU time of the busiest child process. _OTHERS: CPU time of the busiest thread
+# outside the sequence. _COLLECTS: time in which Python collects garbage. _COLUMNS: number of columns.
 _BETWEEN, _LEAST, _MOST, _READY_LEAST, _READY_MOST, _WHOLE, _SLEEPS, _CHILDREN, _OTHERS, _COLLECTS, _COLUMNS = (
     *range(7),
     11,

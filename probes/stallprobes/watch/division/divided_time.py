@@ -17,15 +17,16 @@ from stallprobes.watch.intervals import int64s
 MOST_EVENTS = 100_000
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# Exponent of the share of the time that is divided in a second with more than MOST_EVENTS events. The share is
-# (MOST_EVENTS / events) ** _POWER; events are calls and GPU operations. Reason for an exponent above 1: reading and
-# choosing events take time as well.
+# Exponent of the share of time that is divided in a process with more events (calls and GPU operations) a second than
+# its limit. The share is (limit / events) ** _POWER; the limit is the process's part of MOST_EVENTS. Reason for an
+# exponent above 1: reading and choosing events take time as well.
 _POWER = 5 / 3
-# Step by which the divided part moves from slice to slice, as a share of its possible range (modulo the range). The
-# step is used if only a part of each slice of time is divided. Reason for the golden ratio: the part does not always
-# fall on the same phase of a periodic program.
+# Share of the possible places by which the divided part of a slice of time (or of a period) moves from one slice to the
+# next. A move beyond the last place continues at the first place. Reason for the golden ratio: the parts do not always
+# fall on the same place in the cycle of a periodic program.
 _GOLDEN_RATIO = 0.6180339887498949
-# Length (ns) of a period, of which the same part is divided in all processes that are compared.
+# Length (ns) of the periods for processes that are compared (with kernels that communicate). In each period, all these
+# processes divide a part at the same time.
 PERIOD_NS = 4_000_000_000
 # Smallest share of a period (PERIOD_NS) that is divided if processes are compared. Reason: most collectives then lie in
 # the same divided part as the collective before.

@@ -83,18 +83,19 @@ LAG_NS = 1_000_000_000
 _EVENT_LAG_NS = 300_000_000
 # Shortest slice of time (ns) that is divided into parts at once, except for the last slice of a process.
 LEAST_SLICE_NS = 900_000_000
-# Longest gap (ns) between GPU operations whose division waits for the record of the operation after the gap. A longer
-# gap is divided at once. Reason: an operation that still runs may end the gap, and has no record yet.
+# Longest gap (ns) in a sequence's GPU work whose division waits for the record of the next operation. A longer gap is
+# divided at once. Reason for waiting: an operation that still runs has no record yet, and may have ended the gap.
 MAX_OPEN_GAP_NS = 10_000_000_000
-# Largest age (ns) of calls and GPU work that are kept while a gap between a sequence's GPU operations is undivided.
-# Older calls and work of other threads are dropped. Reason: recent calls and work of other threads explain the gap.
+# Largest age (ns) of kept calls and GPU work of other threads, while a gap in a sequence's GPU work is undivided. Older
+# calls and work are dropped, except those of the sequence's own threads. Reason: a gap that is open for longer needs
+# only the sequence's own calls.
 KEPT_NS = 1_000_000_000
 # Shortest duration (ns) at which a call that may create a context counts as having created a context. A shorter call
 # found an existing context.
 _CREATES_NS = 1_000_000
-# Number of context switches of a GPU below which other processes' time-slices on the GPU are negligible. With more
-# switches, the times of the switches must be known on the host's clock. Without these times, the report says that use
-# of the GPU by others is not known.
+# Number of context switches on the GPUs of a process below which other processes' time-slices are negligible. From this
+# number on, the times of the switches must be known on the host's clock. Without these times, use of the GPU by others
+# counts as not known.
 _FEW_SWITCHES = 64
 # Largest number of sequences (threads that call by turns, on one GPU) that are kept: the sequences with the most calls.
 MOST_SEQUENCES = 64

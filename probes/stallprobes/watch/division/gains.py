@@ -18,37 +18,36 @@ from stallprobes.watch.intervals import Int64s
 
 # Gain of each cause (share of the time).
 Gains = Mapping[Bound, float]
-# Column of the time in which the GPU only copies, without kernels.
+# Column of the time in which the GPU only copies or fills, without kernels.
 _COPIES = NUMBERS[Part.COPIES]
 # Columns of all time in copies: while the GPU only copies, and while kernels run at the same time.
 _EVERY_COPY = _COPIES, instants.BESIDE
-# Smallest share of the time at which the host, or the GPU, counts as always busy. A cause's gain (time saved without
-# the cause) then includes all host time in sleeps and allocations, or all GPU time in copies. Reason: below this share,
-# the program saves mainly time in which the other side is idle.
+# Smallest share of the time at which the host (not waiting for the GPU) or the GPU (running work) counts as always
+# busy. All host time in sleeps or allocations, or all GPU time in copies without kernels, is then a possible gain (time
+# saved without a cause). Below the limit, mainly the time counts in which the other side (GPU or host) is idle.
 _NEVER_WAITS = 0.95
-# Largest difference (share of the time) between two values of a gain that counts as scatter. The first value comes from
-# the sums of all bins of time. The second value, the mean of the gains of the bins, replaces the first value if a
-# larger difference shows phases.
+# Largest difference (share of the time) between the gain from the sums of all bins of time and the mean of the bins'
+# gains at which the gain from the sums is used. With a larger difference, the program has phases, and the mean is used.
+# A gain is the time saved without a cause, such as allocations.
 _MOST_SCATTER = 0.05
-# Smallest share of the time in late frees (LATE_FREES) at which waits gain at most the time that exceeds LONGER. With
-# this share in other frees that wait for the GPU, no gain counts of streams that could run beside each other.
+# Smallest share of the time in frees (calls that allocate or free while the GPU works) at which the frees limit the
+# gain without waits. Late frees (LATE_FREES in instants.py): without waits, the program would still take at least the
+# time LONGER. Other frees: without waits, streams would not overlap more.
 _LEAST_FREES = 0.1
 # Smallest CPU time of a child process or another thread that explains a sequence's sleep, as a share of the sleep. A
 # child process explains sleep for data; another thread explains sleep for a thread. Reason: a process or thread with
 # less CPU time cannot explain half of the sleep.
 _LEAST_BUSY = 0.5
-# Smallest share of the time of a sequence (threads that call by turns) at which a sleep counts, in three rules. Sleep
-# for data, from outside the process or from a thread that hardly works: a child process can count as preparing the
-# data. Sleep for outside data, other threads and the interpreter lock together: the lower bound of the price of waits
-# for the GPU is 0. Sleep for another thread: the upper bound of this price can be higher, since this sleep could be
-# shorter without the waits.
+# Smallest share of the time that a sequence (threads that call by turns) must sleep for outside data, other threads or
+# the interpreter lock before the sleep counts. From this share on, a child process that works enough counts as
+# preparing the data, and the interval of the waits' cost is wider.
 LEAST_OUTSIDE = 0.02
-# Smallest share of the time on a CPU at which a child process, or another thread, limits the program. The limit holds
-# even if the program rarely sleeps for the process or thread. Reason: without other waits, the program would sleep
-# longer for the process or thread.
+# Smallest CPU time (share of the time) of a child process, or of another thread, at which the process or thread counts
+# as limiting the program. Little sleep of the program for the process or thread is enough. Reason: without other waits,
+# the program would sleep longer for the process or thread.
 _KEPT_BUSY = 0.9
-# Largest share of the time on a CPU at which a child process can count as preparing data. Reason: a child process that
-# prepares data also waits until the program has taken the data.
+# Largest CPU time (share of the time) of a child process at which the process can limit the gains by _KEPT_BUSY.
+# Reason: a child process that prepares data also waits until the program has fetched the data.
 _ALWAYS_BUSY = 0.98
 # Smallest mean number of waits in a bin of time. With fewer waits, bins are merged. Reason: a bin must contain whole
 # steps (about one wait each), since host and GPU may work by turns within a step.
@@ -150,13 +149,15 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     # A copy that blocks takes time of the host and of the GPU.
     copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
-    waits = 1 - np.maximum.reduce((host + share(instants.QUEUE_FULL), gpu - apart, share(*_EVERY_COPY)))
+    # Copies that could run beside kernels take their own time if the host does not wait for them.
+    beside = np.maximum(gpu - apart, share(*_EVERY_COPY))
+    waits = 1 - np.maximum(host + share(instants.QUEUE_FULL), beside)
     # If the program frees memory before each wait, the host cannot run ahead of the GPU by more than one step.
     waits = np.where(late < _LEAST_FREES, waits, np.minimum(waits, 1 - share(instants.LONGER)))
     gains = {
         Bound.LOADING: share(NUMBERS[Part.LOADING]),
         Bound.ALLOCATION: np.minimum.reduce(
-            (allocates, 1 - np.maximum(gpu, host - allocates), share(instants.SAVED_FREES))
+            (allocates, 1 - np.maximum(beside, host - allocates), share(instants.SAVED_FREES))
         ),
         Bound.LOCK: share(NUMBERS[Part.LOCK]),
         Bound.COPY: np.minimum(copying + copies - own, 1 - np.maximum(host - copying, gpu - copies)),
@@ -164,8 +165,7 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.STREAMS: np.zeros(len(sums)),
         # The time that the host takes meanwhile remains.
         Bound.GAPS: np.minimum(between, gpu - host),
-        # Copies that could run beside kernels take their own time then. A full queue remains.
-        # Without the waits, frees would wait longer.
+        # A full queue remains. Without the waits, frees would wait longer.
         Bound.WAIT: np.minimum(waits, 1 - share(instants.WITHOUT_WAITS)),
         Bound.GPU: 1 - host + frees + late,
         Bound.HOST: 1 - gpu,

@@ -21,7 +21,7 @@ from stallprobes.watch.intervals import NONE, Int64s, count_until, distinct, exp
 Flags = NDArray[np.bool_]
 # Kinds of operations on the GPU.
 KERNEL, COMMUNICATION, COPY = range(3)
-# Time that stands for "no operation" and "no call".
+# Time (ns) that stands for "never": no operation follows, or the recording has no end.
 _NEVER = 2**62
 # Number of parts (kernels, copies, locks, …) into which the time of a sequence (threads that call by turns) is
 # divided.
@@ -34,7 +34,7 @@ _PARTS = len(ORDER)
 # LATE_FREES: time inside calls that allocate or free while the GPU works, if a wait of the thread follows soon
 # (MOST_BEHIND).
 # FREE_WAITS: LATE_FREES, plus time inside other frees while the GPU works.
-# COPYING: time inside blocking copies that do not wait for earlier work.
+# COPYING: time inside blocking copies, except while the copy waits for earlier work.
 # OWN_COPIES: part of COPYING in which the GPU only copies.
 # AWAITED_COPIES: part of WAITING in which the GPU only copies.
 # APART: time in which the GPU only copies, in streams without kernels. Kernels could run at the same time if the host
@@ -45,7 +45,7 @@ WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_CO
 )
 # Four more columns of the sums: times in ns.
 # LEAST_GAPS: time that the GPU itself needs between operations, in gaps that the host causes by late submissions.
-# LONGER: the longer of host time and GPU time in each group of waits, summed over the groups.
+# LONGER: the longer of host time and GPU time in each group of eight waits, summed over the groups.
 # WITHOUT_WAITS: time that the sequence would take without waits, if its frees still waited for the GPU. The
 # column is 0 for a sequence with few frees.
 # SAVED_FREES: time that the sequence would save without calls that allocate or free, if its waits remained.
@@ -57,7 +57,8 @@ COLUMNS = _PARTS + 15
 # Part of the time for each kind of GPU work. If work of several kinds runs at once, the first kind in this table
 # decides.
 _PART_OF_WORK = ((KERNEL, Part.KERNELS), (COMMUNICATION, Part.COMMUNICATION), (COPY, Part.COPIES))
-# Part of the time inside a call of each CallKind, by the kind's number; the last part is for the time without a call.
+# Part of the time inside a call while the GPU does nothing, by number of CallKind. The last part is for the time
+# without a call.
 _PART_OF_KIND = np.array(
     [
         NUMBERS[
@@ -80,9 +81,9 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
-# Largest time from a call that allocates or frees to the next wait, as a share of the call's duration. With launches in
-# this time, the call is a late free (LATE_FREES) below the limit. Without launches, the limit is the call's whole
-# duration. Reason: without the call, the thread would work before the wait while the GPU works.
+# Largest time from a call that allocates or frees to the thread's next wait for the GPU at which the call is a late
+# free (LATE_FREES), as a share of the call's duration. If no launches lie in between, the limit is the whole duration.
+# Reason: without the late free, the wait would be longer by the duration of the late free.
 MOST_BEHIND = 0.1
 # Kinds of calls that wait for work which was submitted before.
 _WAITS = (int(CallKind.WAITS), int(CallKind.COPIES))
@@ -107,7 +108,8 @@ class Limits:
     staged_ns: int = 20_000
 
 
-# Default limits (ns) by which parts of the time are distinguished, such as how long a blocked call that submits takes.
+# Default limits (ns) by which parts of the time are distinguished, such as the duration from which a call that submits
+# work counts as blocked.
 LIMITS = Limits()
 
 

@@ -29,20 +29,19 @@ OUTSIDE_NAME = "code outside calls"
 # Shortest gap (ns) between two calls of a thread that can be a wait for the GPU. After a call by which the GPU wakes a
 # thread (_WAKES), the limit is _LEAST_WORK_NS.
 _LEAST_GAP_NS = 100_000
-# Shortest GPU work (ns) at the beginning of a gap between calls with which the gap can be a wait. Also the shortest gap
-# after a call in _WAKES that can be a wait.
+# If the GPU work ends less than this time (ns) after the beginning of a gap between calls, the gap is no wait. After a
+# call in _WAKES, a gap that is shorter than this time is no wait either.
 _LEAST_WORK_NS = 20_000
-# Error (ns) of the clocks of the records. GPU work counts as ended in a gap between calls if the work ends at most this
-# long after the gap. The square of the error is added to the variance of the time after the work. Work whose duration
-# varies by less than the error cannot show that the host computes.
+# Error (ns) of the clocks of the records. If GPU work ends at most this time after a gap between calls, the work counts
+# as ended in the gap. The error also enters the standard error of the slope (see _LEAST_SLOPE).
 _CLOCK_ERROR_NS = 5_000
 # Smallest number of gaps between calls of the same two functions at which the gaps can be waits.
 _LEAST_GAPS = 20
 # Smallest share of the gaps between the same two functions in which GPU work must end for the gaps to be waits.
 _LEAST_ENDED = 0.95
-# Lower limit of the slope for waits: the slope minus _DEVIATIONS standard errors must be above this limit. The slope is
-# the change of the time from the work's end to the next call, per change of the work's duration. The slope is 0 if the
-# thread waits for the work, and -1 if the host computes all the time.
+# Smallest slope (ms per ms) at which gaps between calls can be waits: how the time from the end of GPU work to the next
+# call depends on the work's duration. The slope is 0 if the thread waits for the work, and -1 if the host computes all
+# the time. _DEVIATIONS standard errors are subtracted from the slope before the comparison.
 _LEAST_SLOPE = -0.75
 # Upper limit of the slope (see _LEAST_SLOPE) for waits: the slope plus one standard error must be below this limit. The
 # slope is above 0 if inputs with longer GPU work also take the host longer.
@@ -50,21 +49,21 @@ _MOST_SLOPE = 0.35
 # Number of standard errors that are subtracted from the slope before the comparison with _LEAST_SLOPE. If the GPU wakes
 # the thread (_WAKES) and the thread sleeps, the standard errors are added.
 _DEVIATIONS = 3.0
-# Variance (ms²) that is added to the variance of the work's duration. Reason: the slope is a quotient with this
-# variance, which may be 0.
+# Variance (ms²) that is added to the variance of the work's duration. Reason: the slope is computed with this sum as
+# the divisor, and the variance of the duration may be 0.
 _LEAST_SCATTER = 1e-9
-# Limit for the slope (see _LEAST_SLOPE) plus two standard errors, below which the host computes in the gaps. The test
+# If the slope (see _LEAST_SLOPE) plus two standard errors is below this limit, the host computes in the gaps. The test
 # is used only if the duration of the work varies by more than _CLOCK_ERROR_NS. Reason: the error of the clocks makes
 # every slope smaller.
 _COMPUTING_SLOPE = -0.5
-# Largest GPU work in the gaps between calls, as a multiple of the thread's time awake outside calls, at which the gaps
-# can be waits. The test is left out if no time awake is known, or if the GPU wakes the thread (_WAKES). Reason: a
-# thread that polls for the GPU is awake while the GPU works.
+# Largest ratio of two times at which gaps between calls can be waits: GPU work in the gaps, divided by the thread's
+# time awake outside calls. Reason: a thread that polls for the GPU is awake while the GPU works. The limit does not
+# apply if no time awake is known, or if the GPU wakes the thread (_WAKES).
 _MOST_WORK_PER_AWAKE = 1.25
 # Functions by which GPU work calls a function on the host, which may wake a thread.
 _WAKES = ("cuLaunchHostFunc", "cuStreamAddCallback")
-# Smallest sleep outside calls, as a share of the work's duration, at which gaps after calls in _WAKES are waits. The
-# gaps are no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits of the
+# Gaps after calls in _WAKES are waits if the thread sleeps for at least this share of the GPU work's duration. The gaps
+# are still no waits if the slope (see _LEAST_SLOPE) shows that the host computes. With less sleep, both limits of the
 # slope decide.
 _LEAST_ASLEEP = 0.8
 

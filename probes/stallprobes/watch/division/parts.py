@@ -9,9 +9,9 @@ from enum import StrEnum
 class Part(StrEnum):
     """Part of a sequence's wall time on a GPU; each instant belongs to one part. The values are those of JSON.
 
-    ``KERNELS`` to ``COPIES``: the GPU works. ``RANK_WAIT`` is a part of communication that ``ranks`` separates.
-    ``BETWEEN``, ``QUEUED`` and all parts after ``QUEUED`` are parts of gaps. A gap ends with the next operation of the
-    sequence on the GPU.
+    ``KERNELS`` to ``COPIES``: the GPU works. ``RANK_WAIT``: kernels that communicate wait for a rank that is late.
+    ``BETWEEN``, ``QUEUED`` and all parts after ``QUEUED`` except ``END`` are parts of gaps. A gap ends with the next
+    operation of the sequence on the GPU.
     """
 
     KERNELS = "kernels"
@@ -100,7 +100,7 @@ NUMBERS = {part: number for number, part in enumerate(ORDER)}
 
 
 class Bound(StrEnum):
-    """What bounds a sequence, in the order in which the rules are tried. The values are those of the JSON document."""
+    """What bounds a sequence. The values are those of the JSON document."""
 
     SHARED = "shared"
     LOADING = "loading"

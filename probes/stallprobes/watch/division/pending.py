@@ -48,8 +48,8 @@ _LATEST_NS = np.iinfo(np.int64).max
 _CLOSE_NS = 10_000_000
 # Kinds of overhead records that are the loading or the compilation of device code.
 LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, OverheadKind.DRIVER_COMPILER)
-# Smallest share of a call's duration in waits for the full launch queue at which the whole call counts as waiting. With
-# a smaller share, only the time of the wait counts as waiting.
+# If a call waits for the full launch queue for at least this share of its duration, the whole call counts as waiting.
+# With a smaller share, only the time of the wait counts as waiting.
 _LEAST_QUEUED = 0.9
 # Functions by which a thread asks whether work has ended.
 _QUERIES = ("cuStreamQuery", "cuEventQuery")

@@ -20,39 +20,41 @@ _Floats = NDArray[np.float64]
 # Numbers of something from each of some times (ns) to before the next one.
 Counts = Callable[[Int64s], Int64s]
 # Smallest number of a program's steps in a bin of time. Bins with fewer steps are merged, since host and GPU may work
-# by turns within a step. A phase has a mean step from _LEAST_STEPS * _LEAST_BINS steps on.
+# by turns within a step. The mean step of a phase is computed only from _LEAST_STEPS * _LEAST_BINS steps on.
 _LEAST_STEPS = 8
 # Largest number of phases of a sequence that are reported. If there are more phases, no phase is reported.
 _MOST_PHASES = 6
-# Smallest number of bins in a phase. Phases, and growth of the steps, are searched from twice this number of bins on.
-# The first and the last step of a growth are means of this number of bins.
+# Smallest number of bins in a phase. Phases, and growth of the steps, are searched only in at least twice this number
+# of bins. Growth is the change from the mean step in the first _LEAST_BINS bins to the mean step in the last
+# _LEAST_BINS bins.
 _LEAST_BINS = 5
 # Largest number of bins that are compared for the search for phases. With more bins, neighbouring bins are merged.
 # Reason: the search takes time proportional to the square of the number of bins.
 _MOST_BINS = 512
 # Smallest difference between two phases in the share of a part of the time.
 _LEAST_SHARE = 0.15
-# Smallest factor between the times of a step in two phases. Also the smallest factor by which the time of a step must
-# change for a growth of the steps.
+# Smallest factor between the times of a step in two phases. Also the smallest factor by which the steps must become
+# longer or shorter during a time to count as growing or shrinking.
 _LEAST_FACTOR = 1.3
-# Smallest difference between two phases, in standard errors. Also the smallest change of the time of a step for a
-# growth, in standard deviations from a straight line.
+# Smallest difference between two phases, in standard errors. Also the smallest growth of the steps, as a multiple of
+# the scatter (standard deviation) of the logarithmic step times about a straight line.
 _DEVIATIONS = 4.0
 # Smallest standard error of the mean of a share. Reason: the clocks of records and calls have errors.
 _LEAST_ERROR = 0.01
-# Smallest reduction of the sum of squared differences from the segment means at which bins get a further segment. The
-# value is the reduction if 2 * _LEAST_BINS bins are divided into two equal segments. These two segments differ by
-# _LEAST_SHARE in the shares of two parts of the time.
+# Smallest reduction of the sum of squared differences (between each bin and the mean of its segment) at which bins get
+# a further segment. Two segments of _LEAST_BINS bins reach this value if the segments differ by _LEAST_SHARE in the
+# shares of two parts of the time.
 _LEAST_GAIN = _LEAST_BINS / 2 * 2 * _LEAST_SHARE**2
-# Factor of a second limit for a further segment. The second limit is _PENALTY, times the variance between neighbours,
-# times the binary logarithm of the number of bins. The larger of _LEAST_GAIN and the second limit holds.
+# Factor of a second limit for a further segment. The second limit is _PENALTY, times the variance between neighbouring
+# bins, times the binary logarithm of the number of bins. The larger of _LEAST_GAIN and the second limit holds.
 _PENALTY = 3.0
 # Median of the squared difference between two values of the same normal distribution, divided by the variance of the
-# values. The median of squared differences between neighbours, divided by this number, is the variance of the
-# neighbours.
+# values. The median of squared differences between neighbouring bins, divided by this number, is the variance of the
+# bins.
 _MEDIAN_SQUARE = 0.91
-# Largest ratio of two sums of squares at which values grow steadily, and therefore have no phases. The first sum has
-# the distances of the values from a straight line. The second sum has the distances from the means of the segments.
+# Largest ratio of two sums of squares at which the values of the bins count as growing steadily, without phases. The
+# ratio is the sum of squared distances from a straight line, divided by the sum of squared distances from the means of
+# the segments.
 _MOST_OF_LINE = 1.5
 # Columns of the sums by which bins are compared, as shares of the bin's time. The columns are each part of the time
 # (except the end), and the time in which the host waits for the GPU.

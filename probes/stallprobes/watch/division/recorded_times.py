@@ -11,8 +11,8 @@ from stallprobes.watch.division.instants import NO_SPANS, Flags, Spans
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
-# Shortest time (ns) without the GPU's engine that counts for a context as a time-slice of another context. A shorter
-# time is within the error of the clocks.
+# Shortest time (ns) without the GPU's graphics engine that counts for a sequence as a time-slice of other contexts. A
+# shorter time is within the error of the clocks.
 LEAST_AWAY_NS = 20_000
 
 

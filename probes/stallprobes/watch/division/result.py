@@ -13,37 +13,40 @@ from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Boun
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.reading.call_stack import StackFrame
 
-# Smallest share of a sequence's time (threads that call by turns) that a cause must cost for the cause's verdict.
+# Smallest share of the time of a sequence (threads that call by turns) that a cause must cost for the cause's verdict.
 # Causes are, for example, allocation, a lock, a full launch queue, or waits. The value is also the smallest share of
 # GPU work for a sentence on small kernels.
 CAUSE_LIMIT = 0.15
 # Smallest share of GPU work without communication in a sequence's time that suffices for the verdict "GPU-bound". With
-# a smaller share, this verdict requires that GPU has at least the gain of HOST, and that the launch queue is full or no
-# other verdict applies.
+# a smaller share, "GPU-bound" is possible in two cases: the launch queue is full for CAUSE_LIMIT of the time, or no
+# other verdict applies. In both cases, the program must save at least as much time without GPU work as without host
+# work.
 GPU_LIMIT = 0.9
-# Smallest share of communication in a sequence's time for the verdict "communication-bound".
+# Smallest share of communication in a sequence's time for the verdict "communication-bound". With a smaller share, this
+# verdict is possible only if no other verdict applies.
 COMMUNICATION_LIMIT = 0.3
-# Smallest share of a sequence's time for the verdicts "idle" and "asleep", which come before "wait-bound". The share
-# for "idle" is the time in which the sequence sleeps for data from outside the process. The share for "asleep" is the
-# time in which the GPU waits for the host and the host sleeps.
+# Smallest share of a sequence's time for the verdicts "idle" and "asleep", which come before "wait-bound".
+# Idle: the share is the time in which the sequence sleeps for data from outside the process.
+# Asleep: the share is the time in which the GPU waits for the host and the host sleeps. With a smaller share, "asleep"
+# is possible only if no other verdict applies.
 ASLEEP_LIMIT = 0.5
-# Distance (share of the time) from the limit of a verdict that counts as close. A verdict that misses its limit by at
-# most this distance can be the second verdict. If the first verdict exceeds its limit by less, the verdict that would
-# hold without the first can be the second verdict.
+# Largest distance (share of the time) from the limit of a verdict that counts as close. A verdict that is at most this
+# distance below its limit can be the second verdict. If the first verdict is closely above its limit, the second
+# verdict can be the verdict for the case that no limit is reached.
 CLOSE = 0.05
 # Largest share of a sequence's time that may be unknown. Unknown time is in unknown parts, or in GPU work whose record
 # was read too late. With a larger share, the verdict is "unknown".
 MOST_UNKNOWN = 0.05
-# Largest width of the 95 % intervals of GPU work and of the host's time without waits at which a verdict is given. A
-# wider interval comes from few windows with records, and gives "unknown" unless GPU_LIMIT or _CERTAIN_HOST decides. The
-# report states how long to watch for an interval of this width.
+# Largest width (share of the time) of two 95 % intervals at which a verdict is given. The intervals are for GPU work,
+# and for the host's time without waits. With a wider interval, the verdict is "unknown" unless GPU_LIMIT or
+# _CERTAIN_HOST decides. An interval is wide if few windows had records.
 _WIDEST = 0.4
-# Smallest lower end of the interval of the host's time without waits (share) that allows a verdict with wide intervals.
-# The share of GPU work must also be below GPU_LIMIT. Reason: a busy host decides the verdict, whatever the exact share
-# of GPU work.
+# If the host is busy (without waits for the GPU) for at least this share of the time, a verdict is given even with
+# intervals that are wider than _WIDEST. The lower end of the share's interval counts. The share of GPU work must also
+# be below GPU_LIMIT. Reason: a busy host decides the verdict, whatever the exact share of GPU work.
 _CERTAIN_HOST = 0.8
-# Smallest width of an interval of a share that says nothing, since the interval reaches from about 0 to about 1. With
-# an interval of this width, the report does not state how long to watch.
+# Width of the interval of a share from which on the interval says nothing: the interval reaches from about 0 to about
+# 1. If an interval is at least this wide, the report does not state how long to watch for a verdict.
 _UNLIMITED = 0.95
 # Smallest share of a sequence's time in waits for the work of another thread at which the thread is named.
 LEAST_AWAITED = 0.05
@@ -64,8 +67,9 @@ _COMPARED = (
 # Verdicts that state what a sequence sleeps for, or that the sequence lacks CPUs. After one of these verdicts, "asleep"
 # is no second verdict, since "asleep" adds nothing.
 _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.CPUS)
-# Verdicts that "wait-bound" (Bound.WAIT) would replace if waits had a larger gain. Reason: a sequence gets one of these
-# verdicts if "wait-bound" does not hold. Bound.GPU and Bound.ASLEEP also have rules that come before "wait-bound".
+# Verdicts after which "wait-bound" (Bound.WAIT) becomes the second verdict if waits may cost CAUSE_LIMIT or more. These
+# waits include time outside calls that may be waits. Reason: a sequence gets one of these verdicts if "wait-bound" does
+# not hold.
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
 # Description of a verdict about what bounds a sequence, in the JSON schema.
@@ -421,6 +425,9 @@ def bounds_of(
     # A verdict that barely holds names the one that holds without it.
     if margin < CLOSE and otherwise not in known:
         close.insert(sum(bound in close for bound, _ in holding), otherwise)
+    if verdict is Bound.HOST and off_cpu is None and between >= CAUSE_LIMIT:
+        # The host may sleep for all of this time.
+        close.append(Bound.ASLEEP)
     return verdict, close[0] if close else None
 
 

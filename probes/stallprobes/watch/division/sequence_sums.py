@@ -62,10 +62,10 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
-# Error (ns) of the time of host and GPU for each call with work. Reason: the clocks of host and GPU differ.
+# Error (ns) of the measured time of host and GPU, per call with GPU work. Reason: the clocks of host and GPU differ.
 _CLOCKS_NS = 500
-# Error (ns) of the time of host and GPU for each GPU operation. This error replaces _CLOCKS_NS if work was recorded for
-# a part of the time at an unknown cost.
+# Error (ns) of the measured time of host and GPU, per GPU operation. This error replaces _CLOCKS_NS in programs that
+# are recorded only for a part of the time, until the slowdown by recording is known.
 _RECORDING_NS = 2_000
 # Largest time (ns) by which the record of a kernel is longer than the kernel's own work. The kernels of four random
 # programs read the GPU's clock and took 1.4 to 2.3 us less than their records (H200s, tests/benchmarks/bench_truth.py).

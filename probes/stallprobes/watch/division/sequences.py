@@ -14,8 +14,8 @@ MOST_OVERLAP = 0.05
 MOST_THREADS = 64
 # Number of slices of time at the beginning that are all searched for threads that call by turns.
 _FIRST_SLICES = 8
-# Number of slices of time, after the first slices, of which one slice is searched for threads that call by turns.
-# Slices with a new thread are searched as well. Reason: each search takes time.
+# Distance, in slices of time, between two searches for threads that call by turns, after the first slices
+# (_FIRST_SLICES). Slices with a new thread are searched as well. Reason: each search takes time.
 _EVERY = 8
 
 

@@ -30,8 +30,9 @@ _WAITS_OF_GROUP = 8
 _WAITS = np.array([kind in (CallKind.WAITS, CallKind.COPIES) for kind in CallKind])
 # Flags by number of CallKind: a call of this kind frees memory, and waits for all earlier work of the GPU.
 _FREES = np.array([kind is CallKind.FREES for kind in CallKind])
-# Smallest number of waits, or of frees, in a slice of time for a replay of the groups of calls in between. Reason: the
-# slice cuts off the first and the last group.
+# Smallest number of waits (or of frees) in a slice of time that can be replayed. The replay computes how long the calls
+# between two waits (or frees) take if some calls are removed. Reason: the slice cuts off the first and the last group
+# of calls.
 _LEAST_GROUPS = 4
 # Flags by number of the part of the time (place in ORDER): True if the GPU is occupied in this part (GPU_PARTS).
 _WORKS = np.array([part in GPU_PARTS for part in ORDER])

@@ -39,8 +39,9 @@ _KEPT_WINDOWS = 64
 _MOST_KEPT = 500_000
 # Largest number of pairs of thread and function that are counted. Calls of further pairs are ignored.
 _MOST_KEYS = 4096
-# Smallest rate of a function's logged calls without records, as a share of the rate with records, for followed calls.
-# Reason: in windows without records, the library may follow (write to the log) only a part of frequent calls.
+# Smallest rate of a function's logged calls in windows without records, as a share of the rate with records. Below this
+# share, the function's calls count as not logged in windows without records. Reason: in these windows, the library may
+# log only a part of frequent calls.
 _LEAST_FOLLOWED = 0.5
 # Time (ns) that CUPTI itself takes for the two callbacks of a call.
 _DISPATCH_NS = 200
@@ -53,14 +54,14 @@ _GRAPH_LAUNCH = "cuGraphLaunch"
 # Smallest share of the time with records that waiting calls must take for a comparison of waits with and without
 # records.
 _LEAST_WAITS = 0.02
-# Largest factor, up or down, between a sequence's share of time in waits and the share of time inside waiting calls.
-# With a larger factor, waits with and without records are not compared.
+# Largest ratio of two shares of a sequence's time: waits for the GPU, and time inside calls that wait. The larger share
+# is divided by the smaller share. With a larger ratio, waits with and without records are not compared.
 _MOST_FACTOR = 1.5
 # Largest slowdown of a program by records, as a multiple of the time that records add to the program's calls. Reason
 # for a limit above 1: records also lengthen the nodes of graphs and the gaps between the nodes.
 _MOST_SLOWER = 1.4
-# Largest share of their own time by which records lengthen graph nodes and the gaps between nodes. Measured: 8.5 % of 2
-# us (H200).
+# Largest share by which records lengthen the nodes of graphs and the gaps between the nodes. Measured: 8.5 % of 2 us
+# (H200).
 _NODES_LONGER = 0.085
 # Smallest time (ns) that CUPTI, while in a process, adds to a graph launch for each node, with records and without.
 # Measured: 180 to 360 ns (graphs of 900 kernels, H200, CUPTI 13.5, ten processes).

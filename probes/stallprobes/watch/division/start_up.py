@@ -10,11 +10,11 @@ from stallprobes.watch.intervals import Int64s, int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
-# Number of consecutive seconds without an event of the start-up with which the steady state begins. Events of the
+# The steady state begins with this number of consecutive seconds without an event of the start-up. Events of the
 # start-up are the loading of code, a new context and a new kernel.
 QUIET_SECONDS = 3
-# Number of seconds at the start of a program at each of which the steady state may begin. Each of these seconds has
-# sums of its own. Later seconds share sums (see _BEGINS).
+# Number of seconds at the beginning of a program that each have sums of their own. The steady state may begin with each
+# of these seconds. Later seconds share sums (see _BEGINS).
 FIRST_SECONDS = 60
 # Seconds at which the steady state may begin: each second below FIRST_SECONDS, and a few later seconds. Reason for few
 # later seconds: the sums since each of the seconds take memory.

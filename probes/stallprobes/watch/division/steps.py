@@ -21,18 +21,19 @@ from stallprobes.watch.reading.process import CallBatch, NamedRange
 # Smallest number of intervals at which the regularity of the intervals is judged. An interval lies between calls of one
 # kind, or between NVTX ranges of one name. Regular intervals may be the steps of a program.
 LEAST_STEPS = 20
-# Largest difference of a near step from the reference step, as a share of the reference step. A step is the time from
-# one call or NVTX range to the next. The reference is the median step in reports, and the step before in counts of
-# steps in bins of time.
+# Largest difference between a step (time from one call or NVTX range to the next) and a reference step at which the
+# step counts as near, as a share of the reference step. In reports, the reference is the median step. In counts of
+# steps in bins of time, the reference is the step before.
 NEAR = 0.25
 # Smallest share of steps near the reference step (see NEAR) at which a call or NVTX range is regular.
 LEAST_NEAR = 0.75
 # Shortest time (ns) of a program's step. A step is one round of the main loop, such as a training step. Shorter
 # intervals are parts of a step.
 LEAST_NS = 100_000
-# Smallest number of steps at which the duration of the slowest 1 % of the steps is known.
+# Smallest number of steps at which the 99th percentile of the step durations is known.
 _LEAST_OF_SLOW = 500
-# Smallest time inside NVTX ranges of a name that can be steps, as a share of the longest time of any name.
+# Smallest time inside the regular NVTX ranges of one name at which the ranges can be the steps. The value is a share of
+# the longest time inside the regular ranges of any name.
 LEAST_INSIDE = 0.9
 # Largest number of kinds of calls (thread, function, size) that are compared to find a program's steps: the first kinds
 # that the program makes.

@@ -17,8 +17,8 @@ from stallprobes.watch.lines.second_sums import KeyedTimes, Owner
 
 # Number in place of a CallKind for the time between calls.
 BETWEEN = -1
-# Largest share of the time between a thread's calls off the CPU at which the thread counts as awake. With a larger
-# share, the thread counts as asleep, and its time goes to threads that worked meanwhile.
+# If a thread is off the CPU for more than this share of the time between calls, the thread counts as asleep. The time
+# off the CPU is then assigned to threads of the same sequence that worked meanwhile.
 _MOST_ASLEEP = 0.5
 # No calls in flight: an empty map from threads to the begins (ns) of their calls.
 NOTHING_IN_FLIGHT: Mapping[int, int] = MappingProxyType({})

@@ -16,7 +16,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.logged_calls import LoggedCalls
 
 # Smallest duration of an unusually long call, as a multiple of the median of its function in the same reading. The call
-# must also take at least LIMITS.blocked_ns (ns), and must not wait for the GPU.
+# must also take at least LIMITS.blocked_ns (ns), and must not be of the kind WAITS (CallKind).
 _UNUSUAL_FACTOR = 10
 # Smallest number of calls of a function in a reading of the log at which the calls can count as long. Reason: the
 # median of fewer calls is not reliable.
@@ -25,16 +25,15 @@ _LEAST_CALLS = 20
 _LEAST_COVERED = 0.5
 # Smallest number of long calls of other threads that a function's calls must cover for the function to hold up calls.
 _LEAST_HELD = 3
-# Smallest ratio of two shares of long calls at which a function in one thread counts as holding up calls. The first
-# share is among the calls of other threads that begin during the function's calls. The second share is among all other
-# calls.
+# Smallest ratio of two shares of long calls at which a function in one thread holds up calls. First share: among the
+# calls that begin during the function's calls. Second share: among all other calls.
 _LEAST_RATIO = 10
 # Largest number of long calls in a reading that are compared with calls of other threads: the longest calls.
 _MOST_LONG = 512
 # Largest number of calls in a reading that are compared as possible causes of long calls: the longest calls.
 _MOST_HOLDING = 2048
-# Largest number of functions (each in one thread) with their own sums in each second as possible causes of long calls.
-# The limit also holds for pairs of a function that holds up calls and a held-up function in another thread.
+# Largest number of possible causes of long calls that are counted in each second. A possible cause is a function in one
+# thread. The limit also holds for pairs of a cause and a function with long calls in another thread.
 _MOST_PAIRS = 1024
 
 

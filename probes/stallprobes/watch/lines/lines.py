@@ -21,20 +21,21 @@ from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
 from stallprobes.watch.reading.call_stack import UNKNOWN_PYTHON, CallStack, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 
 # Largest number of program lines that a sequence (threads that call by turns) keeps: the lines with the highest cost.
 MOST_LINES = 50
 # Half-width of a 95 % interval of the normal distribution, in standard deviations.
 _DEVIATIONS = 1.96
-# Columns of the time at a line. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other calls.
-# _BETWEEN: time between calls.
+# Kinds of time at a line of the program. _WAITS: time inside calls that wait for the GPU. _CALLS: time inside other
+# calls. _BETWEEN: time between calls.
 _WAITS, _CALLS, _BETWEEN = range(3)
-# Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: the GPU or
-# its other users limit the program (host time then costs nothing by itself), or the limit is not known.
+# Verdicts for which the lines of a sequence are ordered by their whole time instead of their cost. Reason: with these
+# verdicts, host time by itself costs nothing, or its cost is not known.
 _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.UNKNOWN)
-# Smallest number of similar samples with a place in the code that are needed to divide samples without a place. The
-# samples are divided among the places of the similar samples. Similar samples have the same thread, function and kind
-# of call.
+# Smallest number of samples with a place in the code from which the places of similar samples are estimated. Similar
+# samples have the same thread, function and kind of call. With fewer samples, the similar samples remain without a
+# place.
 _LEAST_KNOWN = 10
 # Largest number of inner places (places in the functions that a line calls) that a line keeps.
 _MOST_INNER = 3
@@ -43,15 +44,16 @@ _MOST_INNER = 3
 _LEAST_INNER = 0.05
 # Smallest share of the change of a step's time that a line must cause to be named with the change.
 _LEAST_OF_GROWTH = 0.5
-# Smallest growth of a growing line's share of the time, from the first to the last third of a run.
+# Smallest increase of a line's share of the time at which the line counts as growing. The increase is the difference
+# between the shares in the first and the last third of a run.
 _LEAST_GROWN = 0.25
-# Smallest part of a line's growth from the first to the second third of a run, and from the second to the last. Reason:
-# the growth of a line must be spread over the run.
+# Smallest share of a line's growth that must lie between the first and the second third of a run. At least the same
+# share must lie between the second and the last third. Reason: the growth must be spread over the run.
 _EVENLY = 0.2
-# Smallest share of all other lines in the ratio of a line's time to the time of all other lines. A smaller share is
-# replaced by this limit. Reason: the ratio has no limit if the line takes all time.
+# Lower limit of the divisor in a quotient of two shares of the time: a line's share divided by the share of all other
+# lines. If the other lines have a smaller share, this limit is the divisor. Reason: the divisor must not be 0.
 _LEAST_OTHERS = 0.02
-# Smallest number of samples in each third of a run at which growing lines are searched.
+# Smallest number of samples in each third of a run at which growing lines are searched for.
 _LEAST_SAMPLES = 50
 # Sum of the samples with a key.
 _KeyedSum = tuple[SampleKey, SampleSum]
@@ -66,9 +68,14 @@ class _LineSum:
     stacks: Counter[int] = field(default_factory=Counter)
     threads: Counter[int] = field(default_factory=Counter)
     costs: Counter[int] = field(default_factory=Counter)
+    compiles: Counter[DeviceCompiler] = field(default_factory=Counter)
     price: float = 0.0
 
-    def add(self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int) -> None:
+    def add(
+        self, key: SampleKey, sample: SampleSum, price: float, cost_ns: int, compiler: DeviceCompiler | None = None
+    ) -> None:
+        if compiler is not None and key.kind == BETWEEN:
+            self.compiles[compiler] += sample.ns
         self.whole = self.whole.plus(sample)
         self.times[_sort_of(key), key.function] += sample.ns
         self.stacks[key.stack] += sample.ns
@@ -220,6 +227,7 @@ class _Read:
         for key, sample in samples.since(begin_ns, ended).items():
             self._sums.setdefault(key.thread, []).append((key, sample))
         self._held = samples.held_since(begin_ns)
+        self._loads = samples.loads_since(begin_ns, ended)
         self._waits: dict[int, dict[SampleKey, float]] = {}
         for key, calls in samples.waits_since(begin_ns, ended).items():
             self._waits.setdefault(key.thread, {})[key] = calls
@@ -255,20 +263,23 @@ class _Read:
                 before = waits.get(key, KeyedWaits(key, 0.0, 0, 0.0))
                 waits[key] = replace(before, ns=before.ns + sample.ns, price=before.price + price)
             cost_ns = sample.ns if by_time or key.kind not in WAITING else round(price * whole.ns)
-            place = place_of(stacks.get(key.stack))
+            stack = stacks.get(key.stack)
+            place, compiler = place_of(stack), None if stack is None else stack.compiler
             if place != PACKAGES or key.thread in self._roles or not callers:
-                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns)
+                places.setdefault(place, _LineSum()).add(key, sample, price, cost_ns, compiler)
                 continue
             for caller in entered(key) or callers:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
-                line.add(key._replace(thread=caller.thread), part, price * caller.share, round(cost_ns * caller.share))
+                mine_ns = round(cost_ns * caller.share)
+                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, compiler)
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
             **attributes(division, SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
+            loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
             lines=tuple(lines[:MOST_LINES]),
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
@@ -387,6 +398,8 @@ def _line(
         waits=_time(line, _WAITS, whole, functions),
         calls=_time(line, _CALLS, whole, functions),
         between=_time(line, _BETWEEN, whole, functions),
+        compiles=line.compiles.total() / whole.ns if whole.ns else 0.0,
+        compiler=line.compiles.most_common(1)[0][0] if line.compiles else None,
         price=min(line.price, 1.0),
         inner=_inner(line, whole, stacks),
     )

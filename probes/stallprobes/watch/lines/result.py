@@ -11,6 +11,7 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import RankWait, SequenceRanks
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 
 Stack = Annotated[
     CallStack | None, about("Place of the stack in the list of the process; null if it was not recorded.")
@@ -27,7 +28,7 @@ class LineTime(Document, kw_only=True):
     function: Annotated[String, about("Function of the driver with most of it; empty without any.")] = ""
 
 
-# Time of a line without any time in waits, in calls or between calls.
+# Empty time of a line: the default for the line's time in waits, in calls and between calls.
 NO_TIME = LineTime()
 
 
@@ -59,6 +60,10 @@ class ProgramLine(Document, kw_only=True):
     waits: Annotated[LineTime, about("Inside calls that wait for the GPU, copies that block, and frees.")] = NO_TIME
     calls: Annotated[LineTime, about("Inside other calls.")] = NO_TIME
     between: Annotated[LineTime, about("Before the next call at the line, which is of the function.")] = NO_TIME
+    compiles: Annotated[
+        Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
+    ] = 0.0
+    compiler: Annotated[DeviceCompiler | None, about("Compiler with most of that time; null without any.")] = None
     price: Annotated[Share, _PRICE] = 0.0
     cost: Annotated[
         Figure,
@@ -111,6 +116,7 @@ class ProgramSequence(SequenceDivision, kw_only=True):
 
     samples: Unsigned = 0
     ns: Annotated[Unsigned, about("The time for which all samples stand.")] = 0
+    loads_per_second: Annotated[Ratio, about("Calls that load device code, by the log of calls.")] = 0.0
     lines: Annotated[tuple[ProgramLine, ...], about("Those that cost most first.")] = ()
     wait_places: Annotated[
         tuple[WaitPlace, ...], about("Places of waits, those that cost most first, also such as cost hardly anything.")
@@ -121,6 +127,11 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     ] = ()
     ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
     sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET
+
+    @property
+    def compiles(self) -> float:
+        """Share of its time (0 to 1) that it spends in compilers of device code, between calls."""
+        return sum(line.compiles for line in self.lines)
 
     @property
     def blamed(self) -> RankWait | None:

@@ -20,12 +20,11 @@ from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, 
 from stallprobes.watch.lines.second_sums import KeyedTimes, SampleKey, SampleSum, SecondSums
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 
-# Largest number of pairs (call stack of a thread, function in another thread) that have a sum of samples. The function
-# is the last function that another thread called before the sample. The pairs show which calls give a library's own
-# threads their work.
+# Largest number of sums of samples by two keys: a call stack of one thread, and the function that another thread called
+# last before the sample. The sums show which calls give a library's own threads their work.
 _MOST_ENTERED = 4096
-# Longest time (ns), and largest number of calls in thousandths, that a sample may stand for. A larger product of
-# sampled numbers is replaced by this value, since the product may not fit into 64 bits.
+# Longest time (ns) that a sample may stand for. The value is also the largest number of waits, in thousandths, that a
+# sample may stand for. Larger values are replaced by this limit, since they may not fit into 64 bits.
 _MOST_NS = 2.0**55
 
 
@@ -115,6 +114,14 @@ class SampleSums:
             parts = places.get(key, {key: 1})
             waits.update({each: total.samples * part / sum(parts.values()) for each, part in parts.items()})
         return waits
+
+    def loads_since(self, begin_ns: int, ended: bool = False) -> Counter[int]:
+        """Number of calls of each thread that load device code since a time, as ``since``."""
+        loads: Counter[int] = Counter()
+        for key, total in self._times.since(begin_ns, self._log.ended if ended else frozenset()).items():
+            if key.kind == int(CallKind.LOADS):
+                loads[key.thread] += total.samples
+        return loads
 
     def entered_before(self, thread: int, stack: int) -> Mapping[tuple[int, int], int]:
         """How long (ns) the samples of a thread with a stack stand for by the last call of another thread before them,

@@ -13,8 +13,8 @@ from stallprobes.watch.division.start_up import FIRST_SECONDS, SECOND_NS, period
 from stallprobes.watch.intervals import Int64s, coded, int64s, numbered
 
 # Largest number of keys (thread, stack, function and kind of call) with sums in each second of a program's first
-# minute. Above this number, samples with new keys are added without their stack. Above twice this number, samples with
-# new keys are dropped.
+# minute. From this number on, samples with new keys are added without their stack. From twice this number on, samples
+# that would need a new key are dropped.
 _MOST_OF_SECOND = 1024
 # Largest number of keys with sums in each period after the first minute. The effects are the same as for
 # _MOST_OF_SECOND.

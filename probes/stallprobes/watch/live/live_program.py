@@ -16,7 +16,7 @@ from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchT
 from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.source import WatchSource
 
-# Longest wait (s) at the end of watching for call stacks and code that are still being read from outside the processes.
+# Longest wait (s) at the end of watching for call stacks that py-spy still reads.
 LOOK_S = 5.0
 # Shortest period (ns) of the analyses, which give new findings. Reason: a person does not read findings faster. Figures
 # on the screen change more often.

@@ -18,8 +18,7 @@ from stallprobes.watch.attribution.findings import (
 from stallprobes.watch.reading.process import NO_FIGURES, CallFigures, ProcessHead, WatchedProcess, WatchedThread
 
 # Largest number of rows of calls on the live screen, and in a moment of a recording. The rows with the most lost time
-# are kept, and among rows with equal lost time, the rows with the most time. Reason: each row has two histograms of 18
-# KiB.
+# are kept, and among rows with equal lost time, the rows with the most time. Reason: each row has two histograms.
 MOST_ROWS = 400
 # Time (ns) between the two readings whose difference the screen shows as the last second.
 WINDOW_NS = 1_000_000_000

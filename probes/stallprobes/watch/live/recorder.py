@@ -23,7 +23,8 @@ from stallprobes.watch.attribution.findings import ExplainedCall, ProcessFinding
 from stallprobes.watch.live.live_view import MOST_ROWS, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import TriggeringCall
 
-# Longest time (ns) after a call's end in which its cause may change; a recording then has the final cause.
+# Longest time (ns) after a slow call's end in which changes of the call's cause are written to a recording. Afterwards,
+# the recorded cause counts as final.
 CHANGES_NS = 10_000_000_000
 # Largest number of new or changed slow calls of each process in a recorded moment (a line): the last calls.
 _MOST_CALLS_IN_LINE = 2000
@@ -33,10 +34,11 @@ _MOST_OUTPUT_IN_LINE = 500
 _LONGEST_OUTPUT = 1000
 # Largest number of words of the watched program's command line that a recording keeps.
 MOST_WORDS = 20_000
-# Shortest time (ns) between two traces of slow calls in a recording.
+# Shortest time (ns) between two traces of slow calls in a recording. The trace at the end of a recording may follow
+# sooner.
 TRACE_EVERY_NS = 10_000_000_000
-# Time (ns) from a slow call's end until its trace is recorded. Reason: the records that the trace shows have been read
-# by then.
+# Shortest time (ns) from a slow call's end until its trace is recorded. Reason: the records that the trace shows have
+# been read by then. At the end of a recording, the limit does not apply.
 _TRACE_AFTER_NS = 1_000_000_000
 
 # Identity of a slow call: process, program of the process, thread, begin and function.

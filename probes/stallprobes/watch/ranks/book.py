@@ -29,20 +29,21 @@ from stallprobes.watch.ranks.series import (
     kernels_of,
 )
 
-# Smallest number of comparable kernels at which two series of collectives become one communicator, or are separated
-# again. A rank's time of waits is known from this number of matched kernels on.
+# Smallest number of comparable kernels at which two series (a stream's NCCL kernels) join one communicator, or are
+# separated. Comparable kernels: both ranks have records of the kernels' time. The value is also the smallest number of
+# matched kernels at which a rank's waiting time is known.
 LEAST_MATCHED = 8
-# Smallest share of comparable kernels that match at which two series of collectives become one communicator. The match
-# must not be ambiguous.
+# Smallest share of matching kernels among the comparable kernels at which two series join one communicator. The match
+# must also be unambiguous (see _RIVAL_MARGIN in matching.py).
 LEAST_SHARE = 0.75
-# Smallest share of comparable kernels that match at which two series of collectives remain one communicator. With a
+# Smallest share of matching kernels among the comparable kernels at which two series remain one communicator. With a
 # smaller share, the series are separated.
 _LEAST_KEPT = 0.5
-# Smallest share of kernels that match at which the figures of a pair of ranks are sure. The pair must also have
-# SURE_ROUNDS.
+# Smallest share of matching kernels at which the figures of a pair of ranks are sure. The pair must also reach
+# SURE_ROUNDS and _LEAST_LEAD.
 SURE_SHARE = 0.95
 # Smallest number of rounds (collectives) with a wait at which the figures of a pair of ranks are sure. The pair must
-# also have SURE_SHARE.
+# also reach SURE_SHARE and _LEAST_LEAD.
 SURE_ROUNDS = 8
 # Smallest number of rounds (collectives) with a wait at which a pair of ranks has figures.
 LEAST_ROUNDS = 3
@@ -52,17 +53,16 @@ _LEAST_LEAD = 0.2
 # Largest number of comparable kernels of a communicator's member that count as evidence. With more kernels, the counts
 # are halved. Reason: older evidence then counts less.
 _MOST_EVIDENCE = 4096
-# Largest lag (ns) of a process's records behind another's newest records at which rounds wait for the process. A round
-# is a collective of all ranks, and is counted when the records of each process are known. Kernels of a series without a
-# communicator are kept for the same time.
+# Smallest lag (ns) of a process's records behind the newest records at which the count of rounds (collectives of all
+# ranks) no longer waits for the process. Kernels of a series without a communicator are kept for this lag plus KEPT_NS.
 _MOST_BEHIND_NS = 15_000_000_000
-# Shortest period (ns), covered by the records of all members of a communicator, after which the rounds are counted
-# again. A round is a collective of all ranks.
+# Shortest period (ns) between two counts of a communicator's rounds (collectives of all ranks), in the time of the
+# records.
 _COUNT_PERIOD_NS = 900_000_000
 # Largest number of waits of a rank's series of collectives that are kept individually: the last waits.
 MOST_WAITS = 1 << 15
-# Longest pause, in updates of the analysis of ranks, before a series of collectives without partners, or a
-# communicator, is matched again. The pause doubles with each attempt.
+# Longest pause, in updates of the analysis of ranks, between two attempts to find partners. The attempts are for a
+# series of collectives without partners, or for a whole communicator. The pause doubles with each attempt.
 _MOST_UPDATES = 32
 # Columns of the sums of a pair of ranks. WAITS: time (ns) of waits while no other kernel runs. ROUNDS: number of rounds
 # with a wait. WAITS_OF_PARTS: time (ns) of waits in rounds for which the parts of the time are known. A column for each

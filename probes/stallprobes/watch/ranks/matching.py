@@ -19,27 +19,27 @@ from stallprobes.watch.intervals import NONE, Int64s, expanded, int64s
 # Largest distance (ns) between the ends of one collective in the records of two processes. The distance contains the
 # error of the processes' clocks.
 CLOCK_ERROR_NS = 1_000_000
-# Largest distance (ns), less the clock offset, between the ends of two ranks' short kernels of one collective. Long
-# kernels have the limit _DISTANCE_SHARE. The value is also the longest time by which a rank's kernel may end before
-# another rank's kernel begins. Distances that differ by at most twice this value show the same clock offset.
+# Tolerance (ns) for two ranks' kernels of one collective, after the clock offset is subtracted. The kernels' ends may
+# differ by this value (long kernels: _DISTANCE_SHARE), and a kernel may end by this value before the other begins. The
+# clock offsets by two pairs of kernels may differ by twice this value.
 _CLUSTER_NS = 50_000
 # Largest distance between the ends of two ranks' long kernels, less the clock offset, as a share of the shorter kernel.
 # The limit is at least _CLUSTER_NS.
 _DISTANCE_SHARE = 0.1
-# Smallest delay of a late rank's start of a collective's kernel, as a multiple of the spread of end distances. End
-# distances are the distances between the ends of matched kernels. The delay must also exceed _LEAST_LATE_NS.
+# Smallest delay at which a rank counts as late for a collective, as a multiple of the spread of matched kernels' ends.
+# The spread is a percentile of the ends' distances (_SPREAD_PERCENTILE). The delay must also exceed _LEAST_LATE_NS.
 _LATE_FACTOR = 3
-# Smallest delay (ns) of a late rank's start of a collective's kernel behind another rank. The delay must also exceed
-# the limit by _LATE_FACTOR.
+# Smallest delay (ns) at which a rank counts as late for a collective. The delay must also exceed the limit by
+# _LATE_FACTOR.
 _LEAST_LATE_NS = 5_000
 # Largest number of candidate pairs of kernels of two ranks that are compared. With more pairs, no clock offset stands
 # out, and the ranks are not matched.
 _MOST_PAIRS = 1 << 19
-# Constant part of a limit for the kernels without a partner under the second best clock offset. Below the limit, the
-# match of two ranks is ambiguous, since the second best offset is nearly as good as the best. The limit is
-# _RIVAL_MARGIN + _RIVAL_FACTOR * n; the best offset leaves n kernels without a partner.
+# The best clock offset leaves n kernels without a partner. The second best clock offset must leave at least
+# _RIVAL_MARGIN + _RIVAL_FACTOR * n kernels without a partner. Otherwise, the second best offset is nearly as good, and
+# the match is ambiguous.
 _RIVAL_MARGIN = 3
-# Factor of n in the limit below which a match of two ranks is ambiguous (see _RIVAL_MARGIN).
+# Factor of n in the smallest number of kernels without a partner (see _RIVAL_MARGIN).
 _RIVAL_FACTOR = 3
 # Percentile of the distances between the ends of matched kernels, corrected by the clock offset, that is used as their
 # spread.

@@ -12,6 +12,7 @@ import msgspec
 
 from stallprobes.files.codec import Natural, PlainDocument, String, Unsigned, about, schema
 from stallprobes.native.sources import INJECTED
+from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 
 # Paths of files outside the program's own code: files of Python's library and of installed packages, and files that
 # these packages generate. torch.compile names a file by a hash of 52 characters, and its folder by the second and third
@@ -20,14 +21,14 @@ _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"
 )
-# Modules between a program's call and the driver.
+# Pattern of the file names of CUDA's libraries and of stallscope's injected library.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
-# Modules of the Python interpreter, and modules through which the interpreter calls C functions.
+# Pattern of the file names of the Python interpreter, and of the libraries through which Python calls C functions.
 _INTERPRETER_MODULE = re.compile(r"libpython3[.\d]*\.so.*|python[.\d]*|_ctypes\b.*\.so|libffi\.so.*")
-# Modules of the C and C++ libraries, and the dynamic linker.
+# Pattern of the file names of the C and C++ libraries, and of the dynamic linker.
 _RUNTIME_MODULE = re.compile(r"(?:libc|libm|libpthread|libdl|libgcc_s|libstdc\+\+|libc\+\+)\.so.*|ld-linux.*|ld-musl.*")
-# Functions between a program's call and the driver that a program itself may contain: those of the CUDA runtime, and
-# the stubs of kernels.
+# Pattern of the names of CUDA runtime functions and kernel stubs, which a program itself may contain. Frames of these
+# functions do not count as the program's own code.
 _CUDA_FUNCTION = re.compile(r"(?:__)?cuda(?:rt)?[A-Z0-9].*|libcudart_static_.*|__device_stub__.*")
 
 
@@ -51,6 +52,13 @@ class StackFrame(PlainDocument):
         Unsigned | None, about("Of compiled code: bytes from the begin of the file as it is linked; else null.")
     ] = None
     source: Annotated[String, about("Source of compiled code where the file says it (-g), else empty.")] = ""
+    library: Annotated[
+        bool,
+        about(
+            "Whether compiled code is of a library in the program's own file, such as Thrust or C++'s, or is what nvcc "
+            "generates for the launch of a kernel."
+        ),
+    ] = False
 
     @property
     def is_users(self) -> bool:
@@ -58,7 +66,7 @@ class StackFrame(PlainDocument):
         if self.kind is FrameKind.PYTHON:
             return not self.is_installed
         name = os.path.basename(self.file)
-        if self.is_cuda or self.is_interpreter or _RUNTIME_MODULE.fullmatch(name):
+        if self.library or self.is_cuda or self.is_interpreter or _RUNTIME_MODULE.fullmatch(name):
             return False
         return not _CUDA_FUNCTION.fullmatch(self.function)
 
@@ -78,7 +86,7 @@ class StackFrame(PlainDocument):
         return self.kind is FrameKind.NATIVE and _CUDA_MODULE.fullmatch(os.path.basename(self.file)) is not None
 
 
-# Frame of Python code whose frames were not recorded.
+# Frame that stands for Python code whose frames were not recorded.
 UNKNOWN_PYTHON = StackFrame(FrameKind.PYTHON, "", "")
 
 
@@ -145,6 +153,11 @@ class CallStack:
     def place(self) -> StackFrame | None:
         """The innermost frame of the program's own code; None without frames."""
         return self.own[0] if self.own else None
+
+    @cached_property
+    def compiler(self) -> DeviceCompiler | None:
+        """The compiler of device code that runs; None without one."""
+        return compiler_of((frame.file, frame.function) for frame in (*self.native, *self.python))
 
     @cached_property
     def key(self) -> str:

@@ -9,13 +9,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned, about
 
 # A look at a process reads the CPU times of its first threads. PAUSE_NS: shortest time (ns) between two looks.
 # _MOST_THREADS: largest number of threads of a look. 256 threads take 2 ms.
 PAUSE_NS, _MOST_THREADS = 1_000_000_000, 256
 # Mount point of the control groups (cgroups). In version 1, each controller has a folder there.
 _CGROUPS = Path("/sys/fs/cgroup")
+# Places of the numbers of page faults in /proc/PID/stat, behind the program's name (minflt and majflt in proc(5)).
+_MINOR, _MAJOR = 7, 9
 _Cpus = Annotated[float, Meta(ge=0), Rounded(1)]
 
 
@@ -27,6 +29,8 @@ class CpuSupply(Document, kw_only=True):
     quota: Annotated[_Cpus | None, about("CPUs that its control group may use at once; null without a quota.")] = None
     throttled: Annotated[Share, about("Share of the quota's periods in which it was used up.")] = 0.0
     stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
+    page_faults: Annotated[Ratio, about("Page faults of the process a second.")] = 0.0
+    disk_faults: Annotated[Ratio, about("Those of them that read from a disk (major page faults).")] = 0.0
 
 
 class Workers(Document, kw_only=True):
@@ -57,9 +61,11 @@ class CpuSupplyReader:
             self._wanted_ns += sum(max(ns - before[name], 0) for name, ns in self._times.items() if name in before)
         self._last_ns = now_ns
         quota, folder = min(self._quotas(thread), default=(None, None), key=lambda item: item[0] or 0.0)
-        counts = (*_periods(folder), *_stolen(self._stat))
+        counts = (*_periods(folder), *_stolen(self._stat), *_faults(thread.parents[1]))
         self._first = self._first or counts
-        periods, throttled, whole, stolen = (max(new - old, 0) for new, old in zip(counts, self._first, strict=True))
+        periods, throttled, whole, stolen, minor, major = (
+            max(new - old, 0) for new, old in zip(counts, self._first, strict=True)
+        )
         if self._passed_ns and (allowed := _allowed(thread)):
             self.found = CpuSupply(
                 allowed=allowed,
@@ -67,6 +73,8 @@ class CpuSupplyReader:
                 quota=quota,
                 throttled=min(throttled / max(periods, 1), 1.0),
                 stolen=min(stolen / max(whole, 1), 1.0),
+                page_faults=(minor + major) * 1e9 / self._passed_ns,
+                disk_faults=major * 1e9 / self._passed_ns,
             )
 
     def _quotas(self, thread: Path) -> Iterator[tuple[float, Path]]:
@@ -135,3 +143,13 @@ def _stolen(stat: Path) -> tuple[int, int]:
     # Of the ten times after "cpu", the last two are parts of the first two.
     times = [int(word) for word in _words(stat)[1:9] if word.isdigit()]
     return sum(times), times[7] if len(times) == 8 else 0
+
+
+def _faults(process: Path) -> tuple[int, int]:
+    """Page faults of a process so far: those without and those with a read from a disk; 0 where they are not known."""
+    # The name of the program, in parentheses, may contain blanks.
+    words = b" ".join(_words(process / "stat", b")")[-1:]).split()
+    try:
+        return int(words[_MINOR]), int(words[_MAJOR])
+    except (IndexError, ValueError):
+        return 0, 0

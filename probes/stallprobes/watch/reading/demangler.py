@@ -13,7 +13,7 @@ from typing import Any
 
 from stallprobes.foreign_text import printable
 
-# Longest demangled name (bytes) of a function: names of templates in CUTLASS have some thousand.
+# Longest demangled name (bytes) of a function: names of templates in CUTLASS have some thousand bytes.
 LONGEST_DEMANGLED = 1 << 14
 # Libraries with __cxa_demangle, the most frequent one first.
 _LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1")

@@ -1,35 +1,34 @@
 """Source lines of a program's code by address, from the table of lines (DWARF 2 to 5) in its ELF file.
 
-Compilers write it with -g. The file may be damaged, or made by a hostile program: what lies outside its section, or is
-of an unknown form, ends the reading of its unit. No table of rows or of files is built: only the rows that are asked
-for have the names of their files. Large tables are not read: that would hold up who reads calls.
+The table has the innermost inlined line of each address. It is read where ``code_lines`` finds nothing: for programs
+with their other debugging information in separate files (-gsplit-dwarf). The file may be damaged, or made by a hostile
+program: what lies outside its section, or is of an unknown form, ends the reading of its unit. No table of rows or of
+files is built: only the rows that are asked for have the names of their files. Large tables are not read: that would
+hold up who reads calls.
 """
 
 from __future__ import annotations
 
 import os.path
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
+from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE, CodeLine
 
 # Largest size (bytes) of a line table that is read: a million bytes take half a second.
 MAX_LINE_BYTES = 1 << 20
 # Largest number of folders, and of files, in a unit of a line table. A unit with more folders is rejected as damaged.
 # With more files, a unit of version 5 is rejected too; in versions 2 to 4, the further files are left out.
 MAX_NAMES = 1 << 16
-# Largest size (bytes) of an address in a line table; a table with a larger one is rejected as damaged.
+# Largest size (bytes) of an address in a line table. A unit with a larger address is rejected as damaged.
 _ADDRESS_BYTES = 8
 # Largest address in a line table. A larger address in a damaged table is replaced by this limit.
 _LAST_ADDRESS = (1 << 63) - 1
 # Largest line number in a line table. A larger number in a damaged table is replaced by this limit.
 _LAST_LINE = 1 << 31
-# Paths of files that belong to the compiler or CUDA. Their lines do not count as lines of the program, even if they are
-# inlined into its functions.
-_NOT_OF_PROGRAM = re.compile(r"^/usr/(?:include|lib|local/cuda)|/include/c\+\+/|/targets/[^/]+/include/")
 # Kinds of content in a table of files (DWARF). _PATH: DW_LNCT_path. _DIRECTORY: DW_LNCT_directory_index.
 _PATH, _DIRECTORY = 1, 2
 # Standard operations of a line table (DWARF). _COPY: DW_LNS_copy. _ADVANCE: DW_LNS_advance_pc. _ADD_LINE:
@@ -44,13 +43,6 @@ _END_SEQUENCE, _SET_ADDRESS = 1, 2
 _FIRST_VERSION, _LAST_VERSION = 2, 5
 # Length in a line table (DWARF) that marks the 64-bit format; the real length follows.
 _LARGE = 0xFFFFFFFF
-
-
-class SourceLine(NamedTuple):
-    """A line of a source file."""
-
-    file: str
-    line: int
 
 
 class StringTable(IntEnum):
@@ -128,12 +120,12 @@ class LineTable:
         return rows
 
     @staticmethod
-    def named(rows: Mapping[int, LineRow], texts: Mapping[TextPlace, bytes]) -> dict[int, SourceLine]:
+    def named(rows: Mapping[int, LineRow], texts: Mapping[TextPlace, bytes]) -> dict[int, tuple[CodeLine, ...]]:
         """``rows`` with the names of their files, those of the program's own sources.
 
         ``texts`` are the bytes at the places of names; a text without an end among them is too long for a name.
         """
-        lines: dict[int, SourceLine] = {}
+        lines: dict[int, tuple[CodeLine, ...]] = {}
         for address, row in rows.items():
             parts = [texts.get(place, b"") for place in row.file.texts]
             if not all(b"\0" in part for part in parts):
@@ -143,8 +135,8 @@ class LineTable:
                 for place in row.file
             )
             path = printable(os.path.join(folder, name))
-            if path and not _NOT_OF_PROGRAM.search(path):
-                lines[address] = SourceLine(path, row.line)
+            if path and not LIBRARY_SOURCE.search(path):
+                lines[address] = (CodeLine("", path, row.line),)
         return lines
 
 

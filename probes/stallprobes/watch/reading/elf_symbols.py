@@ -16,17 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stallprobes.foreign_text import printable
-from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, SourceLine, StringTable, TextPlace
+from stallprobes.watch.reading.code_lines import LONGEST_SYMBOL, CodeLine, inlined_lines
+from stallprobes.watch.reading.elf_lines import MAX_LINE_BYTES, LineTable, StringTable, TextPlace
 
 # Largest number of sections of a file: a symbol names its section with 16 bits.
 MAX_SECTIONS = 1 << 16
-# Largest size (bytes) of all symbol tables of a file together, and of each string table. 4 million symbols, more than
-# any real library has, are read in two seconds.
+# Largest size (bytes) of all symbol tables of a file together, and of each decompressed section with names of source
+# files. 4 million symbols, more than any real library has, are read in two seconds.
 MAX_SYMBOL_BYTES = 96 << 20
 # Largest size (bytes) of all notes of a file that are searched for its build id.
 MAX_NOTE_BYTES = 1 << 18
-# Longest name (bytes) of a function or of a source file.
-LONGEST_SYMBOL = 4096
 # Size (bytes) that is assumed for a function without a size in the symbol table. Many functions in assembler code have
 # no size.
 ASSUMED_SIZE = 1 << 14
@@ -36,6 +35,10 @@ _CHUNK_BYTES = 24 << 15
 _MAGIC = b"\x7fELF\x02\x01"
 # Layout of the file's header (Elf64_Ehdr).
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+# Layout of a segment's header (Elf64_Phdr): type and address.
+_SEGMENT = struct.Struct("<I12xQ32x")
+# Type of a segment that is loaded into memory (PT_LOAD).
+_LOADED = 1
 # Layout of a section's header (Elf64_Shdr).
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 # Layout of a symbol (Elf64_Sym): name, info, section, address, size.
@@ -52,7 +55,7 @@ _COMPRESSED, _ZLIB = 1 << 11, 1
 _COMPRESSION = struct.Struct("<IIQQ")
 # Types of function symbols: STT_FUNC, and STT_GNU_IFUNC (a function whose address is resolved at its first call).
 _FUNCTIONS = (2, 10)
-# Sections that a line table needs, by name.
+# Sections with the line table and the names of its source files, by section name.
 _LINE_SECTIONS = {b".debug_line": StringTable.LINES, b".debug_str": StringTable.STRINGS}
 _LINE_SECTIONS[b".debug_line_str"] = StringTable.LINE_STRINGS
 # Largest number of bytes of a section's name that are read: the longest name in _LINE_SECTIONS with its zero byte.
@@ -70,16 +73,17 @@ _NO_FUNCTION = (-1, -1, 0)
 
 
 class CodePlaces(NamedTuple):
-    """The mangled names of functions, and the lines of the program's own sources, by address of the file as linked.
+    """The mangled names of functions, and the source lines, by address of the file as linked.
 
-    Addresses without a name or line are left out.
+    An address has the line of its function, and before it those of the functions that are inlined there, the innermost
+    first. Addresses without a name or line are left out.
     """
 
     names: Mapping[int, str]
-    lines: Mapping[int, SourceLine]
+    lines: Mapping[int, tuple[CodeLine, ...]]
 
 
-def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int]) -> CodePlaces | None:
+def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int], with_lines: bool = True) -> CodePlaces | None:
     """The code at ``addresses`` of the open file ``descriptor``; None if it cannot be read, or has another build id.
 
     An empty ``build_id`` fits every file. Raises ElfLimitExceeded.
@@ -93,7 +97,7 @@ def places_in(descriptor: int, build_id: bytes, addresses: Iterable[int]) -> Cod
     except (OSError, _InvalidElf):
         return None
     try:
-        return CodePlaces(names, file.lines_at(wanted))
+        return CodePlaces(names, file.lines_at(wanted) if with_lines else {})
     except (OSError, _InvalidElf):
         return CodePlaces(names, {})
 
@@ -152,12 +156,18 @@ class ElfFile:
                     names[wanted] = printable(name.decode("utf-8", "replace"))
         return names
 
-    def lines_at(self, addresses: Sequence[int]) -> dict[int, SourceLine]:
-        """The lines of the program's own sources at ``addresses``, which are in order.
+    def lines_at(self, addresses: Sequence[int]) -> dict[int, tuple[CodeLine, ...]]:
+        """The lines at ``addresses``, which are in order: those of inlined functions too.
 
-        Empty without a table of lines, or with one that is larger than MAX_LINE_BYTES.
+        Without other debugging information than a table of lines of at most MAX_LINE_BYTES, an address has one line, of
+        the program's own sources. Empty without any.
         """
         sections = self._line_sections()
+        if not sections:
+            return {}
+        lines = inlined_lines(self._file, self._base(), addresses)
+        if lines:
+            return lines
         section = sections.get(StringTable.LINES)
         content = b"" if section is None else self._content(section)
         if not content:
@@ -203,6 +213,16 @@ class ElfFile:
             content = self._bytes(offset, size) if size <= rest else b""
             rest -= len(content)
             yield from _build_ids(content)
+
+    def _base(self) -> int:
+        """The address of the first segment that is loaded."""
+        fields = _HEADER.unpack(self._bytes(0, _HEADER.size))
+        offset, size, count = fields[5], fields[9], fields[10]
+        if size == _SEGMENT.size:
+            for kind, address in _SEGMENT.iter_unpack(self._bytes(offset, count * size)):
+                if kind == _LOADED:
+                    return int(address)
+        return 0
 
     def _line_sections(self) -> dict[StringTable, _Section]:
         """The sections that lines need, of each name the first."""

@@ -14,8 +14,8 @@ from stallprobes.native.layouts.driver_calls import Waits, function_of
 from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.reading.process import CallBatch
 
-# Largest number of streams for which the last submission is kept. If a program uses more streams, no time counts as a
-# time without work.
+# Largest number of streams of a process at which times without GPU work are searched for in the process's calls. With
+# more streams, no time counts as a time without work.
 _MOST_STREAMS = 64
 # Number of the last readings whose calls are kept individually, to find the state of the queues at a past time. Two
 # readings are needed: a window that begins during a reading is seen only by the next reading. The third reading is a
@@ -62,7 +62,7 @@ class EmptyQueues:
         copied = copies[functions] & (calls.rows["target"] == int(MemoryKind.PAGEABLE))
         chosen = submits[functions] | waits[functions] | contexts[functions]
         rows = rows_where(calls.rows, chosen)
-        if len(self._submitted) + len(_handles(rows)) > _MOST_STREAMS:
+        if len(self._submitted.keys() | set(_handles(rows))) > _MOST_STREAMS:
             self._gave_up = True
             self._recent.clear()
             return

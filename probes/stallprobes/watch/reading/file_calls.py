@@ -13,10 +13,10 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.reading.process import DriverCall, SlowDriverCall
 from stallprobes.watch.reading.words import MEMORY
 
-# Largest stream handle, and largest number of bytes, in a logged call. A program may pass a larger value in a call that
-# fails. Such a value is replaced by this limit.
+# Largest stream handle, and largest number of bytes, of a call in flight or a slow call. A larger value is replaced by
+# this limit. Reason: a program may pass any value in a call that fails.
 _MOST = np.uint64(2**62)
-# Flags of a logged call. _STREAM: the call has a stream. _BYTES: the call has a number of bytes.
+# Flags of a call in flight or a slow call. _STREAM: the call has a stream. _BYTES: the call has a number of bytes.
 _STREAM, _BYTES = int(CallFlag.STREAM), int(CallFlag.BYTES)
 # Name of a function by its number in the file.
 Functions = Callable[[int], str]

@@ -18,8 +18,8 @@ from stallprobes.watch.reading.process import WatchedProcess
 MOST_FILES = 4096
 # Beginning of the names of private folders.
 PREFIX = "stallscope-watch-"
-# Private folders are made in an in-memory file system if it has at least this free space (bytes). The reserve is for
-# other programs that use the file system.
+# Smallest free space (bytes) of an in-memory file system at which private folders are made there. Reason: other
+# programs use the file system too.
 _ROOM_BYTES = 1 << 30
 
 

@@ -24,7 +24,7 @@ from stallprobes.watch.reading.map_reader import FILE_NAME
 _NEW = ".new"
 # Flags for opening a private folder: symbolic links are refused.
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Flags for opening the lock file: symbolic links are refused, and opening a pipe does not wait.
+# Flags for opening the files of a private folder: symbolic links are refused, and opening a pipe does not wait.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-# Largest size (bytes) of a _PyRuntime that is read. It takes 0.2 to 0.7 MB in CPython 3.11 to 3.13.
+# Largest size (bytes) of _PyRuntime (CPython's global state) that is read. Its size in CPython 3.11 to 3.13 is 0.2 to
+# 0.7 MB.
 _MOST_BYTES = 1 << 22
-# Sizes (bytes) in the collector's structure. _POINTER: size of a pointer. _GENERATIONS: size of the three generations
-# together. _TO_FLAG: distance from the pointer to the first generation to the flag that is set during a collection.
-# This distance is the size of the pointer, the permanent generation, and the statistics of the generations.
+# Sizes (bytes) in the collector's structure (_gc_runtime_state). _POINTER: size of a pointer. _GENERATIONS: size of the
+# three generations together. _TO_FLAG: distance from the field ``generation0`` to the field ``collecting``, which is
+# set during a collection.
 _POINTER, _GENERATIONS, _TO_FLAG = 8, 72, 104
-# Positions (bytes) of the thresholds (int32) of the three generations, from the begin of the generations on.
+# Offsets (bytes) of the thresholds (int32) of the three generations from the begin of the first generation.
 _THRESHOLDS = (16, 40, 64)
 # Largest number (objects) that can be the threshold of a generation. Memory with a larger number there is not the
 # collector's structure. Programs set up to some hundred thousand objects.

@@ -14,7 +14,7 @@ RUNNING = "running"
 _LONGEST_FUNCTION = 64
 # Largest number of digits in the number of a system call.
 _MOST_DIGITS = 4
-# An address as the kernel writes it.
+# Pattern of an address as the Linux kernel writes it in /proc.
 _ADDRESS = re.compile(r"0x[0-9a-f]{1,16}")
 # Names of the system calls in which threads of a CUDA program wait, by architecture and number.
 _SYSTEM_CALLS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stallprobes.native.layouts.watch_file import Lack
 
-# Words about a lack with known amounts, by its kind: what a process has too little of, and the remedy.
+# Words for each resource that a process lacks for a recording, if the needed and available bytes are known. Each entry:
+# what there is too little of, and the remedy.
 _AMOUNTS = {
     Lack.MEMORY: (
         "of memory left on its machine",
@@ -27,7 +28,8 @@ _AMOUNTS = {
         "raise the limit before it starts",
     ),
 }
-# Words about a lack without known amounts, by its kind: the cause, and the remedy.
+# Words for each resource that a process lacks for a recording, if no amounts are known. Each entry: the cause, and the
+# remedy.
 _CAUSES = {
     Lack.MEMORY: ("the kernel has no memory for it", "end other programs"),
     Lack.CGROUP: ("its container's memory limit (cgroup) is reached", "raise the limit"),

@@ -72,7 +72,7 @@ MOST_IN_BUCKET = 2**48
 # Largest number of bytes that a copy or fill in a record may have. A larger number is replaced by this limit, so that
 # sums stay within 64 bits.
 MOST_IN_RECORD = 2**45
-# Number of samples at the end of the ring that threads may still be writing during a reading.
+# Largest number of samples at the end of the ring that threads may still be writing during a reading.
 _OPEN_SAMPLES = 16
 # Longest time (ns) that is accepted for a sample: a year. A real sample stands for less.
 MOST_OF_SAMPLE = 2**55
@@ -650,9 +650,9 @@ def _part(form: np.dtype[Any], *names: str) -> np.dtype[Any]:
     )
 
 
-# Fields of a thread's entry in the file with the thread's calls in flight, which the process may change during a
-# reading. Each attempt reads the fields, and then the sequence number again. An attempt succeeds if this number is even
-# and has not changed. After ATTEMPTS failed attempts, the thread counts as without calls in flight.
+# Fields of a thread's entry in the file: sequence number, and number and data of the calls in flight. An attempt to
+# read the fields succeeds if the sequence number is even and does not change. After ATTEMPTS failed attempts, the
+# thread counts as without calls in flight.
 _IN_FLIGHT = _part(_SLOT, "sequence", "depth", "calls")
 # Part of a thread's entry in the file with the number of its slow calls. After the slow calls were read, the number is
 # read again, to find those that were overwritten during the reading.

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 
-# Layout of the beginning of a message: its kind and its size.
+# Layout of the beginning of a message: the size (bytes) of its content, and its kind.
 HEADER = struct.Struct("<II")
 # Largest size (bytes) of a request to the parser process.
 MAX_REQUEST_BYTES = 1 << 20

@@ -17,6 +17,7 @@ import socket
 import struct
 from typing import Any
 
+from stallprobes.watch.reading.code_lines import load_symbolic
 from stallprobes.watch.reading.demangler import NameLimitExceeded, demangled_within_limits, demangler
 from stallprobes.watch.reading.elf_symbols import CodePlaces, ElfLimitExceeded, places_in
 from stallprobes.watch.reading.parser_messages import (
@@ -32,8 +33,8 @@ from stallprobes.watch.reading.parser_messages import (
     receive_content,
 )
 
-# Longest CPU time (s) of the parser process; after it the process ends. NAME_CPU_S: for demangling a name, which
-# usually takes microseconds. FILE_CPU_S: for parsing a file.
+# CPU time (s) after which the parser process ends. NAME_CPU_S: for demangling a name, which usually takes microseconds.
+# FILE_CPU_S: for parsing a file.
 NAME_CPU_S, FILE_CPU_S = 0.5, 5.0
 # Limit of the parser process's file descriptors (RLIMIT_NOFILE): the number of each new descriptor must be smaller. All
 # descriptors except the connection are closed, so that a number is free for the file to parse.
@@ -46,7 +47,7 @@ _LAST_CAPABILITY = 63
 _CAPSET_HEADER = struct.pack("<Ii", 0x20080522, 0)
 # Data of capset(2): two words for each of three sets, without any capability.
 _NO_CAPABILITIES = bytes(24)
-# User and group that own no file. A parser process that root started continues as them.
+# User and group that own no file. A parser process that root started continues as this user and group.
 _NOBODY = 65534
 
 
@@ -63,8 +64,9 @@ def restrict(descriptor: int) -> None:
 
     What a kernel or a container refuses is left out: the process then has less to lose in the first place.
     """
-    # Its library cannot be loaded afterwards.
+    # Their libraries cannot be loaded afterwards.
     demangler()
+    load_symbolic()
     libc = ctypes.CDLL(None)
     for other in map(int, os.listdir("/proc/self/fd")):
         # That of the list itself is closed already.
@@ -131,7 +133,8 @@ def _answer_names(connection: socket.socket, names: list[str]) -> None:
 def _file_answer(descriptor: int, request: dict[str, Any]) -> bytes:
     signal.setitimer(signal.ITIMER_PROF, FILE_CPU_S)
     try:
-        places = places_in(descriptor, bytes.fromhex(request["build_id"]), request["addresses"])
+        build_id, with_lines = bytes.fromhex(request["build_id"]), request["lines"]
+        places = places_in(descriptor, build_id, request["addresses"], with_lines)
         if places is None:
             return HEADER.pack(0, FileAnswer.NOT_READABLE)
         return message(FileAnswer.READ, _file_content(places), MAX_ANSWER_BYTES)
@@ -142,6 +145,14 @@ def _file_answer(descriptor: int, request: dict[str, Any]) -> bytes:
 
 
 def _file_content(places: CodePlaces) -> bytes:
-    names = list(places.names.items())
-    lines = [(address, *line) for address, line in places.lines.items()]
-    return json.dumps({"names": names, "lines": lines}, ensure_ascii=False).encode()
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    lines = [
+        (address, [(number(line.function), number(line.file), line.line) for line in inlined])
+        for address, inlined in places.lines.items()
+    ]
+    content = {"names": list(places.names.items()), "texts": list(texts), "lines": lines}
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -12,9 +12,8 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.watch_file import Window
 
 Int64s = NDArray[np.int64]
-# Time (ns) that stands for "not known yet" or "never": the end of the present span (with or without records), the time
-# at which all work that was submitted without records has ended, and the first span without records of a process that
-# always had records.
+# Time (ns) after all real times, in place of a time that is not known or does not exist. Examples: the end of a window
+# that has not ended, and the begin of the first window without records if the process always had records.
 NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -99,5 +98,5 @@ class RecordWindows:
         return int(np.maximum(self.ends[ended] - self.begins[ended] - self.took[ended], 0).sum())
 
 
-# Spans of time with and without records, of a process whose file has none.
+# Empty list of windows (times with or without records), for a process whose records were never off.
 NO_WINDOWS = RecordWindows.of(np.zeros(0, dtype_of(Window)))

@@ -13,13 +13,11 @@ from stallprobes.watch.reading.empty_queues import EmptyQueues
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.record_windows import NEVER, Int64s, RecordWindows
 
-# Number of a process's last spans (times with or without records) that stallscope still examines. In a span with
-# records, stallscope searches the time from which on all GPU work was recorded. All records of older spans have been
-# read.
+# Number of a process's last windows (times with or without records) in which stallscope still searches for the time
+# from which on all GPU work was recorded. Reason for the limit: all records of older windows have been read.
 LOOKED_AT = 16
-# Time (ns) before the library switches records on in which the library certainly logged all calls. At other times,
-# frequent calls may be missing in the log. The library logs frequent calls again from 50 ms before the switch on
-# (RESUME_MS in windows.c).
+# In this time (ns) before records are switched on, the log certainly has all calls. Earlier, frequent calls may be
+# missing in the log. Reason: the library logs frequent calls again 50 ms before the switch (RESUME_MS in windows.c).
 _FOLLOWED_NS = 40_000_000
 # Correlation number that stands for "no call", above that of any call.
 _NO_CALL = 2**32 - 1

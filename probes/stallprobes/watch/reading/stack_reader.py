@@ -11,6 +11,7 @@ from stallprobes.files.codec import LARGEST_UNSIGNED
 from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.code_files import CodeFiles, Opener, open_regular
+from stallprobes.watch.reading.code_lines import LIBRARY_SOURCE
 from stallprobes.watch.reading.kernel_names import demangle_all
 from stallprobes.watch.reading.map_reader import MapFile
 from stallprobes.watch.reading.process import LoadedModule, RecordedStack, SampleBatch, WatchedProcess
@@ -23,6 +24,11 @@ _PYTHON_FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 # Line of a Python stack in place of further frames.
 _MORE = "  ..."
+# Pattern of the mangled names of functions in the namespaces of C++'s library, Thrust, CUB, libcu++ and Eigen.
+_LIBRARY_FUNCTION = re.compile(r"_ZN?K?(?:S[tabsiod]|9__gnu_cxx|6thrust|3cub|5Eigen|4cuda(?:3std|\d__\d))")
+# Pattern of the names of the functions through which nvcc launches a kernel, mangled or not. _STUB: the function that
+# calls CUDA; the group is the kernel's mangled name without its underscore. _WRAPPER: the caller of a template's stub.
+_STUB, _WRAPPER = re.compile(r"__device_stub__(\w+)"), re.compile(r"__wrapper__device_stub_")
 # Largest code point of Unicode.
 _LAST_CHARACTER = 0x10FFFF
 
@@ -34,7 +40,7 @@ class StackReader:
         """``parser`` reads the files of code, which ``opener`` opens; None: the parser of names."""
         self._code = CodeFiles(parser, opener)
         self.stacks: dict[int, CallStack] = {}
-        self._frames: dict[int, StackFrame] = {}
+        self._frames: dict[int, tuple[StackFrame, ...]] = {}
         self._sampled: set[int] = set()
 
     @property
@@ -62,8 +68,8 @@ class StackReader:
 
     def _stack(self, stack: RecordedStack) -> CallStack:
         python, more = python_frames(stack.text, stack.text_cut)
-        native = tuple(self._frames[address] for address in stack.addresses)
-        return CallStack(python, native, not (more or stack.native_cut))
+        native = tuple(frame for address in stack.addresses for frame in self._frames[address])
+        return CallStack(python, with_launches(native), not (more or stack.native_cut))
 
 
 def python_frames(text: str, cut: bool = False) -> tuple[tuple[StackFrame, ...], bool]:
@@ -77,32 +83,65 @@ def python_frames(text: str, cut: bool = False) -> tuple[tuple[StackFrame, ...],
 
 def native_frames(
     addresses: Iterable[int], modules: Iterable[LoadedModule], code: CodeFiles
-) -> Mapping[int, StackFrame]:
-    """The frame of each address. Where modules overlap, the last one was loaded last."""
+) -> Mapping[int, tuple[StackFrame, ...]]:
+    """The frames of each address, those of inlined functions first.
+
+    Where modules overlap, the last one was loaded last.
+    """
     latest_first = tuple(reversed(tuple(modules)))
     members: dict[LoadedModule | None, list[int]] = {}
     for address in addresses:
         module = next((module for module in latest_first if module.start <= address < module.end), None)
         members.setdefault(module, []).append(address)
-    return {address: frame for module, inside in members.items() for address, frame in _frames_of(module, inside, code)}
+    return {
+        address: frames for module, inside in members.items() for address, frames in _frames_of(module, inside, code)
+    }
+
+
+def with_launches(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
+    """``frames`` of compiled code, in which nvcc's functions for the launch of a kernel are marked as of a library.
+
+    For each kernel, nvcc generates a stub, which calls CUDA, and a function with the name and the line of the kernel,
+    which calls the stub. The caller of that function launches the kernel.
+    """
+    stubs = {frame.function: match[1] for frame in frames if (match := _STUB.search(frame.function))}
+    if not stubs:
+        return frames
+    kernels = demangle_all(f"_{name}" for name in stubs.values())
+    launches, kernel = [], None
+    for frame in frames:
+        if frame.function in stubs:
+            kernel = kernels[f"_{stubs[frame.function]}"]
+        elif kernel is not None and not _WRAPPER.search(frame.function):
+            frame = frame.changed(library=True) if frame.function == kernel else frame
+            kernel = None
+        launches.append(frame)
+    return tuple(launches)
 
 
 def _frames_of(
     module: LoadedModule | None, addresses: Iterable[int], code: CodeFiles
-) -> Iterator[tuple[int, StackFrame]]:
+) -> Iterator[tuple[int, tuple[StackFrame, ...]]]:
     if module is None:
         for address in addresses:
-            yield address, StackFrame(FrameKind.NATIVE, "", "", None, _offset(address))
+            yield address, (StackFrame(FrameKind.NATIVE, "", "", None, _offset(address)),)
         return
     offsets = {address: _offset(address - module.base) for address in addresses}
     readable = [offset for offset in offsets.values() if offset is not None]
     places = code.code(module.path, module.build_id, readable)
-    functions = demangle_all(places.names.values())
+    inlined = {line.function for lines in places.lines.values() for line in lines[:-1]}
+    functions = demangle_all({*places.names.values(), *inlined} - {""})
     for address, offset in offsets.items():
-        name, line = (None, None) if offset is None else (places.names.get(offset), places.lines.get(offset))
-        source, number = ("", None) if line is None else line
-        function = "" if name is None else functions[name]
-        yield address, StackFrame(FrameKind.NATIVE, function, printable(module.path), number, offset, source)
+        lines = () if offset is None else places.lines.get(offset, ())
+        name = "" if offset is None else places.names.get(offset, lines[-1].function if lines else "")
+        frames = []
+        for function, source, number in (*lines[:-1], (name, *lines[-1][1:]) if lines else (name, "", None)):
+            patterns = (_LIBRARY_FUNCTION.match(function), _STUB.search(function), _WRAPPER.search(function))
+            library = any(patterns) or bool(LIBRARY_SOURCE.search(source))
+            shown = functions.get(function, function)
+            path = printable(module.path)
+            frames.append(StackFrame(FrameKind.NATIVE, shown, path, number, offset, source, library))
+        yield address, tuple(frames)
 
 
 def _offset(value: int) -> int | None:

@@ -27,9 +27,9 @@ from msgspec import Meta, Struct
 from stallprobes.errors import MalformedJson
 from stallprobes.files.codec import decoded, encoded
 from stallprobes.foreign_text import is_printable
+from stallprobes.watch.reading.code_lines import LONGEST_SYMBOL, MAX_INLINED, CodeLine
 from stallprobes.watch.reading.demangler import LONGEST_DEMANGLED
-from stallprobes.watch.reading.elf_lines import SourceLine
-from stallprobes.watch.reading.elf_symbols import LONGEST_SYMBOL, CodePlaces
+from stallprobes.watch.reading.elf_symbols import CodePlaces
 from stallprobes.watch.reading.parser_messages import (
     HEADER,
     MAX_ADDRESSES,
@@ -67,8 +67,10 @@ _Kind = TypeVar("_Kind", bound=IntEnum)
 _Address = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LineNumber = Annotated[int, Meta(ge=1, le=1 << 31)]
 _Symbol = Annotated[str, Meta(max_length=LONGEST_SYMBOL)]
-# Path of a source file in an answer: its folder, a slash and its name.
-_Path = Annotated[str, Meta(max_length=2 * LONGEST_SYMBOL + 1)]
+# Name of a function in an answer, or path of a source file: its folder, a slash and its name.
+_Text = Annotated[str, Meta(max_length=2 * LONGEST_SYMBOL + 1)]
+_Number = Annotated[int, Meta(ge=0)]
+_Lines = Annotated[list[tuple[_Number, _Number, _LineNumber]], Meta(min_length=1, max_length=MAX_INLINED)]
 _Demangled = Annotated[str, Meta(max_length=LONGEST_DEMANGLED)]
 
 
@@ -76,7 +78,9 @@ class _Code(Struct, forbid_unknown_fields=True):
     """The answer about a file that was read."""
 
     names: Annotated[list[tuple[_Address, _Symbol]], Meta(max_length=MAX_ADDRESSES)]
-    lines: Annotated[list[tuple[_Address, _Path, _LineNumber]], Meta(max_length=MAX_ADDRESSES)]
+    # Names of functions and paths of files, to which lines refer by their numbers.
+    texts: Annotated[list[_Text], Meta(max_length=2 * MAX_ADDRESSES * MAX_INLINED)]
+    lines: Annotated[list[tuple[_Address, _Lines]], Meta(max_length=MAX_ADDRESSES)]
 
 
 class _NoAnswer(Exception):
@@ -93,6 +97,8 @@ class UntrustedParser:
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
         self._end: Callable[[], None] = _nothing
+        # Files whose lines could not be read within the limits: of these, only the names are asked for.
+        self._without_lines: set[tuple[int, int]] = set()
         self._skipped: Counter[ParserRequest] = Counter()
         self._failures: Counter[ParserRequest] = Counter()
         self._lost_s: dict[ParserRequest, float] = dict.fromkeys(ParserRequest, 0.0)
@@ -129,10 +135,11 @@ class UntrustedParser:
         """
         wanted = [address for address in addresses if 0 <= address < 1 << 63]
         names: dict[int, str] = {}
-        lines: dict[int, SourceLine] = {}
+        lines: dict[int, tuple[CodeLine, ...]] = {}
         with self._lock:
             for at in range(0, len(wanted), MAX_ADDRESSES):
-                code = self._code(descriptor, build_id, wanted[at : at + MAX_ADDRESSES])
+                asked = wanted[at : at + MAX_ADDRESSES]
+                code = self._code(descriptor, build_id, asked) or self._code(descriptor, build_id, asked, False)
                 if code is None:
                     self._skipped[ParserRequest.FILE] += 1
                     return None
@@ -155,20 +162,37 @@ class UntrustedParser:
             else:
                 yield _checked(decoded(content, _Demangled))
 
-    def _code(self, descriptor: int, build_id: bytes, addresses: Sequence[int]) -> CodePlaces | None:
-        if self._has_given_up(ParserRequest.FILE):
+    def _code(
+        self, descriptor: int, build_id: bytes, addresses: Sequence[int], with_lines: bool = True
+    ) -> CodePlaces | None:
+        status = os.fstat(descriptor)
+        file = status.st_dev, status.st_ino
+        if self._has_given_up(ParserRequest.FILE) or (with_lines and file in self._without_lines):
             return None
+        if with_lines:
+            # Until there is an answer: the lines of a file may need more memory or time than there is.
+            self._without_lines.add(file)
         with self._request(ParserRequest.FILE):
-            request = encoded({"build_id": build_id.hex(), "addresses": addresses})
+            request = encoded({"build_id": build_id.hex(), "addresses": addresses, "lines": with_lines})
             kind, content = self._receive(FileAnswer, self._send(ParserRequest.FILE, request, descriptor))
-            code = decoded(content, _Code) if kind is FileAnswer.READ else _Code([], [])
+            code = decoded(content, _Code) if kind is FileAnswer.READ else _Code([], [], [])
             asked = set(addresses)
             names = {address: _checked(name) for address, name in code.names if address in asked}
-            lines = {address: SourceLine(_checked(file), line) for address, file, line in code.lines}
+            texts = [_checked(text) for text in code.texts]
+            if any(max(line[:2]) >= len(texts) for _, lines in code.lines for line in lines):
+                raise _NoAnswer
+            lines = {
+                address: tuple(CodeLine(texts[function], texts[path], line) for function, path, line in inlined)
+                for address, inlined in code.lines
+            }
             if len(names) != len(code.names) or not lines.keys() <= asked:
                 raise _NoAnswer
             self._failures[ParserRequest.FILE] = 0
-            return None if kind is FileAnswer.TOO_LARGE else CodePlaces(names, lines)
+            if kind is FileAnswer.TOO_LARGE:
+                return None
+            if with_lines:
+                self._without_lines.discard(file)
+            return CodePlaces(names, lines)
         return None
 
     @contextmanager

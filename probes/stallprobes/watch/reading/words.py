@@ -60,11 +60,11 @@ def _by_number(layout: type[IntEnum], words: type[_Word]) -> dict[int, _Word]:
     return {int(kind): words[kind.name] for kind in layout if kind.name in words.__members__}
 
 
-# Kind of memory by its number in the layout; other numbers are unknown kinds.
+# Words for the kinds of memory, by number (MemoryKind). Other numbers are unknown kinds.
 MEMORY = _by_number(MemoryKind, Memory)
-# Kind of GPU work by its number in the layout.
+# Words for the kinds of GPU work, by number (RecordKind).
 GPU_WORK = _by_number(RecordKind, GpuWork)
-# Direction of a copy by its number in the layout.
+# Words for the directions of a copy, by number (CopyKind).
 DIRECTIONS = _by_number(CopyKind, Direction)
 # Word for what the injected library does in a process, by the number in the process's file.
 STATES = _by_number(WatchState, ProcessState)
