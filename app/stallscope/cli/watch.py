@@ -35,7 +35,7 @@ DEFAULT_SLOW_US = 1000.0
 # would cost more, watch records GPU work only part of the time.
 DEFAULT_COST_PERCENT = 5.0
 # Default of --cost with --calls-only: largest slowdown (%) of the watched program by the recording of its calls. Once
-# the recording costs more, watch records launches and other frequent calls only part of the time.
+# launches and other frequent calls cost more, watch no longer records these calls.
 CALLS_ONLY_COST_PERCENT = 3.0
 # Largest value (µs) of --slow: an hour.
 MAX_SLOW_US = 3_600_000_000

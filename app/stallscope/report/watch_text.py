@@ -20,7 +20,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.division.parts import Part
+from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division_text import (
     awaited_text,
     cpus_text,
@@ -28,12 +28,14 @@ from stallprobes.watch.division_text import (
     faults_text,
     figures_text,
     interpreter_text,
+    kernel_text,
     other_threads_text,
     ranks_text,
     sharers_text,
     shown_sequences,
     start_up_text,
     step_text,
+    undivided_text,
     verdict_text,
     workers_text,
 )
@@ -109,6 +111,13 @@ _ROW_COLUMNS = (
 )
 
 
+# Smallest share of the time in kernels, and between them, of a sequence whose kernels the report lists.
+_LEAST_KERNELS = 0.3
+# Verdicts that make a sequence's kernels the most important part of its time.
+_BOUND_BY_KERNELS = (Bound.GPU, Bound.GAPS, Bound.STREAMS, Bound.SHARED, Bound.COMMUNICATION)
+# Largest number of kernels that the report lists of a sequence. _MOST_KERNELS: with a verdict of _BOUND_BY_KERNELS.
+# _FEW_KERNELS: with another verdict. _MOST_KERNELS_IN_FULL: with --full.
+_MOST_KERNELS, _FEW_KERNELS, _MOST_KERNELS_IN_FULL = 5, 3, 20
 # Thread with its process.
 _Place = tuple[ThreadFindings, ProcessFindings]
 
@@ -133,7 +142,7 @@ def show_watch(
     places = [(thread, process) for process in findings.processes for thread in process.threads]
     several = len(findings.processes) > 1
     steady = any(process.division is not None and process.division.steady for process in findings.processes)
-    _headline(out, findings, title, several)
+    _headline(out, findings, title, several, full)
     if full or not steady:
         _waiting(out, findings, places, several)
     missing = list(findings.problems)
@@ -158,7 +167,7 @@ def show_watch(
         out.note(f"{more} of each thread: --full.")
 
 
-def _headline(out: TextWriter, findings: WatchFindings, title: str, several: bool) -> None:
+def _headline(out: TextWriter, findings: WatchFindings, title: str, several: bool, full: bool) -> None:
     calls = sum(process.calls for process in findings.processes)
     processes = f"{len(findings.processes)} {'process' if len(findings.processes) == 1 else 'processes'}"
     made = f"{format_count(calls)} {'call' if calls == 1 else 'calls'}"
@@ -170,7 +179,7 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
         return
     for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
         out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
-    _divisions(out, findings.processes, several)
+    _divisions(out, findings.processes, several, full)
 
 
 def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place], several: bool) -> None:
@@ -188,7 +197,7 @@ def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place],
         out.paragraph(no_stall_text(findings.slow_limit_ns), style="good")
 
 
-def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool) -> None:
+def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: bool, full: bool) -> None:
     """What bounds each process: a verdict, a bar of its time, its figures and its lines for each sequence; then its
     start-up."""
     shown = [process for process in processes if process.division is not None]
@@ -198,6 +207,8 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
         for number, sequence in enumerate(sequences[:_MOST_HEADLINES]):
             _sequence(out, sequence, process, process_prefix(process, several))
             _lines(out, sequence, process, *(_MOST_OF_OTHERS if number else _MOST_OF_FIRST))
+            if full or not number:
+                _kernels(out, sequence, full)
         for text in process.settings:
             out.paragraph(process_prefix(process, several) + text, indent="  ", first="", style="warn")
         for holding in holding_calls(process)[:_MOST_HOLDING]:
@@ -213,7 +224,21 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
             out.paragraph(process_prefix(process, several) + " ".join(filter(None, last)), indent="  ", first="")
     undivided = [process for process in processes if process.division is None and process.sequences]
     for process in undivided[:_MOST_HEADLINES]:
+        if text := undivided_text(process):
+            out.paragraph(process_prefix(process, several) + text, indent="  ", first="")
         _lines(out, process.sequences[0], process, *_MOST_OF_FIRST, process_prefix(process, several))
+
+
+def _kernels(out: TextWriter, sequence: ProgramSequence, full: bool) -> None:
+    """The kernels of a sequence with most of its GPU time, where they take enough; ``full``: by their whole names."""
+    if sequence.share(Part.KERNELS, Part.BETWEEN, Part.COMMUNICATION) < _LEAST_KERNELS and not full:
+        return
+    bound = sequence.verdict in _BOUND_BY_KERNELS
+    shown = sequence.kernels[: _MOST_KERNELS_IN_FULL if full else _MOST_KERNELS if bound else _FEW_KERNELS]
+    if shown:
+        out.paragraph("Kernels with most of its GPU time:", style="strong")
+    for kernel in shown:
+        out.paragraph(kernel_text(kernel, sequence, full), indent="    ", first="  ")
 
 
 def _lines(

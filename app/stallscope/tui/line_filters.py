@@ -21,8 +21,8 @@ from stallprobes.foreign_text import is_printable, printable
 _BLACK, _WHITE = 0, 15
 # Number of steps from a color to black or white. The color is shifted step by step until its contrast suffices.
 _STEPS = 16
-# Smallest contrast ratio of text to its background. Dark grey on black (2.8) stays as it is. Light grey on white (2.3)
-# becomes darker, because terminals show a lighter grey than Rich assumes.
+# Smallest contrast ratio of text to its background. Dark grey on black (5.3) stays as it is. Light grey on white (1.8)
+# becomes darker.
 _LEAST_CONTRAST = 2.5
 # Replacements of characters on a screen without Unicode.
 _ASCII = str.maketrans(

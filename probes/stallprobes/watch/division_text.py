@@ -18,6 +18,7 @@ from stallprobes.watch.division.result import (
     GPU_LIMIT,
     MOST_UNKNOWN,
     BoundTime,
+    KernelTime,
     PhaseDivision,
     ProcessDivision,
     SequenceDivision,
@@ -25,6 +26,7 @@ from stallprobes.watch.division.result import (
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.rank_text import LEAST_COMMUNICATION, partners_text, short_waits_clause, waits_clause
 from stallprobes.watch.reading.cpu_supply import Workers
+from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
 
 # Smallest GPU time at which the report shows a sequence (threads that call by turns). The value is a share of the
@@ -159,9 +161,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         share = sequence.share(Part.UNKNOWN)
         short = f"What bounds {who} is not known"
         if share <= MOST_UNKNOWN and sequence.divided and sequence.vague:
-            why = f"its work was recorded for {percent(sequence.recorded)} of the time, which is too little"
             long = "longer" if sequence.needed_ns is None else f"for {_about(sequence.needed_ns)} or longer"
-            return f"{short}: {why}. Watch it {long}, or with --cost 100.", f"{short}."
+            return f"{short}: {_too_little(sequence.recorded)}. Watch it {long}, or with --cost 100.", f"{short}."
         why = f"{percent(share)} of its time" if share > MOST_UNKNOWN else "too much"
         return f"{short}: {why} was not recorded.", f"{short}."
     when, others = _phases(sequence, process.ended)
@@ -197,6 +198,23 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         too = " Whether its threads compute or sleep is not known."
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))
+
+
+def undivided_text(process: ProcessFindings) -> str:
+    """Why the time of a process without a division could not be divided, in a sentence; "" if it submitted no work."""
+    functions = {row.function for thread in process.threads for row in thread.rows}
+    submits = any(function_of(function).submits for function in functions)
+    if process.division is not None or not process.sequences or not submits:
+        return ""
+    short = f"What bounds {sequence_text(process.sequences[0], process)} is not known"
+    recorded = 0.0 if process.cost is None else process.cost.recorded
+    if not recorded:
+        return f"{short}: no work of the GPU was recorded."
+    return f"{short}: {_too_little(recorded)}. Watch it longer, or with --cost 100."
+
+
+def _too_little(recorded: float) -> str:
+    return f"its work was recorded for {percent(recorded)} of the time, which is too little"
 
 
 def _gpu_clause(sequence: SequenceDivision) -> str:
@@ -288,6 +306,23 @@ def cpus_text(sequence: SequenceDivision, process: ProcessFindings) -> str:
     if cpus.wanted <= _MOST_PER_CPU * cpus.allowed and max(cpus.throttled, cpus.stolen) < _LEAST_TAKEN:
         text += "; other processes use these CPUs too"
     return f"{text}."
+
+
+def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = False) -> str:
+    """Kernels of one name in a sentence: ``41 % gemm: 33.2 µs each (± 4.10 µs), 1 234 a second, 128 blocks.``
+
+    With their ``whole`` name, else with what a person recognises of it.
+    """
+    name = (kernel.name if whole else kernel_label(kernel.name)) or "kernels without a name"
+    rate = kernel.count * 1e9 / max(sequence.covered_ns, 1)
+    number = format_count(round(rate)) if rate >= 1 else three(rate)
+    blocks = [format_count(count) for count in dict.fromkeys((kernel.least_blocks, kernel.most_blocks))]
+    words = [
+        f"{duration_ns(kernel.mean_ns)} each (± {duration_ns(kernel.deviation_ns)})",
+        f"{number} a second",
+        *([f"{' to '.join(blocks)} {'block' if kernel.most_blocks == 1 else 'blocks'}"] if kernel.most_blocks else []),
+    ]
+    return f"{percent(kernel.share)} {name}: {', '.join(words)}."
 
 
 def faults_text(process: ProcessFindings) -> str:

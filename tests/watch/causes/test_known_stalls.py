@@ -18,7 +18,7 @@ from stallprobes.watch.causes.attribute import attribute
 from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.causes.known_stalls import KnownStalls, stalls_of_this_machine
 from stallprobes.watch.causes.order import cause_of
-from stallprobes.watch.reading.kernel_names import demangled, short_name
+from stallprobes.watch.reading.kernel_names import demangled, kernel_label, short_name
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.sentences import call_text
 
@@ -130,6 +130,53 @@ def test_a_pair_that_is_known_is_the_cause_and_says_by_what(known: KnownStalls) 
     assert "beside a pageable copy" in call_text(beside)
     assert "because of a pageable copy" in call_text(because)
     assert f", a pair that stalls by the reference {H200}" in call_text(because)
+
+
+NATIVE = "void at::native::"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("gemm", "gemm"),
+        (
+            f"{NATIVE}vectorized_elementwise_kernel<4, at::native::CUDAFunctorOnSelf_add<float>, std::array<char*, "
+            "2ul> >(int, at::native::CUDAFunctorOnSelf_add<float>)",
+            "vectorized_elementwise_kernel<CUDAFunctorOnSelf_add>",
+        ),
+        (
+            f"{NATIVE}elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BUnaryFunctor<float, "
+            "float, float, at::native::binary_internal::MulFunctor<float> > >(int)",
+            "elementwise_kernel<MulFunctor>",
+        ),
+        (
+            f"{NATIVE}vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
+            "at::native::GeluType)::{lambda()#2}>(int)",
+            "vectorized_elementwise_kernel<GeluCUDAKernelImpl>",
+        ),
+        (
+            f"{NATIVE}vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::"
+            "pow_tensor_scalar_kernel_impl<float, float>(float)::{lambda()#1}>(int)",
+            "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl>",
+        ),
+        (
+            f"{NATIVE}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float> > >(int)",
+            "reduce_kernel<MeanOps>",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5>(cutlass_80_simt_sgemm_64x64_8x5::Params)",
+            "Kernel2<cutlass_80_simt_sgemm_64x64_8x5>",
+        ),
+        ("(anonymous namespace)::solve(int)", "solve"),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_split_k_kernel__5x_cublas",
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_ti…lit_k_kernel__5x_cublas",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_kernel_has_a_label_that_says_what_it_computes(name: str, label: str) -> None:
+    assert kernel_label(name) == label
 
 
 def test_names_of_kernels() -> None:

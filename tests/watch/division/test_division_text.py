@@ -11,9 +11,17 @@ import pytest
 from factories.watch_moments import findings
 from stallprobes.files.schemas import schema
 from stallprobes.watch.attribution.findings import CallInFlight, ProcessFindings, WatchFindings
+from stallprobes.watch.cost import WatchCost
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import AwaitedThread, GrowingLine, PhaseDivision, ProcessDivision, WaitShare
+from stallprobes.watch.division.result import (
+    AwaitedThread,
+    GrowingLine,
+    KernelTime,
+    PhaseDivision,
+    ProcessDivision,
+    WaitShare,
+)
 from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division_text import (
     cpus_text,
@@ -22,11 +30,13 @@ from stallprobes.watch.division_text import (
     figure_text,
     figures_text,
     interpreter_text,
+    kernel_text,
     other_threads_text,
     parts_text,
     shown_sequences,
     start_up_text,
     step_text,
+    undivided_text,
     verdict_text,
     verdict_texts,
     workers_text,
@@ -430,3 +440,53 @@ def test_where_spinning_and_computing_look_alike_every_sentence_names_both() -> 
     )
     assert all(text.startswith("MainThread is host-bound or wait-bound") for text in texts)
     assert [len(text) for text in texts] == sorted(map(len, texts), reverse=True)
+
+
+def kernel(name: str = "void gemm<float>(float*)", share: float = 0.5, **of: object) -> KernelTime:
+    fields = {"count": 5000, "mean_ns": 33_200, "deviation_ns": 410, "least_blocks": 64, "most_blocks": 64}
+    return KernelTime(name=name, share=share, **(fields | of))  # type: ignore[arg-type]
+
+
+def test_kernels_are_listed_with_their_durations_and_blocks() -> None:
+    bound = sequence()
+    assert kernel_text(kernel(), bound) == "50 % gemm: 33.2 µs each (± 0.41 µs), 500 a second, 64 blocks."
+    assert kernel_text(kernel(least_blocks=1, most_blocks=4096), bound).endswith("1 to 4 096 blocks.")
+    assert kernel_text(kernel(least_blocks=1, most_blocks=1), bound).endswith(", 1 block.")
+    unknown = kernel(name="", least_blocks=0, most_blocks=0, count=2)
+    assert kernel_text(unknown, bound) == "50 % kernels without a name: 33.2 µs each (± 0.41 µs), 0.20 a second."
+    assert kernel_text(kernel(), bound, whole=True).startswith("50 % void gemm<float>(float*): ")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "full", "listed"), [(Bound.GPU, False, 5), (Bound.HOST, False, 3), (Bound.HOST, True, 8)]
+)
+def test_the_report_lists_the_kernels_with_most_time(verdict: Bound, full: bool, listed: int) -> None:
+    kernels = tuple(kernel(f"k{number}", 0.125) for number in range(8))
+    out = io.StringIO()
+    show_watch(TextWriter(out, width=100), divided(sequence(verdict=verdict, kernels=kernels)), "train.py", full)
+    lines = out.getvalue().splitlines()
+    assert sum(" each (±" in line for line in lines) == listed
+    # Where kernels hardly take time, they are in the long report alone.
+    few = sequence(verdict=verdict, kernels=kernels, parts={Part.KERNELS: SECOND, Part.HOST: 9 * SECOND})
+    out = io.StringIO()
+    show_watch(TextWriter(out, width=100), divided(few), "train.py", full)
+    assert (" each (±" in out.getvalue()) is full
+
+
+def test_work_that_could_not_be_divided_is_said() -> None:
+    (process,) = findings(8, ended=True).processes
+    (thread, *_) = process.threads
+    undivided = process.changed(division=None, sequences=(ProgramSequence(threads=(thread.id,)),))
+    launches = thread.changed(rows=(thread.rows[0].changed(function="cuLaunchKernel"),))
+    short = f"What bounds {thread.name} is not known"
+    assert undivided_text(undivided.changed(threads=(launches,), cost=None)) == (
+        f"{short}: no work of the GPU was recorded."
+    )
+    cost = WatchCost(low=0.0, high=0.1, compared=0, recorded=0.06, followed=1.0, budget=0.05)
+    assert undivided_text(undivided.changed(threads=(launches,), cost=cost)) == (
+        f"{short}: its work was recorded for 6 % of the time, which is too little. Watch it longer, or with --cost 100."
+    )
+    # A process that only asks for something has nothing that could be bound.
+    asks = thread.changed(rows=(thread.rows[0].changed(function="cuMemGetInfo_v2"),))
+    assert undivided_text(undivided.changed(threads=(asks,), cost=cost)) == ""
+    assert undivided_text(process_of(sequence())) == ""

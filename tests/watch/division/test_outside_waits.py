@@ -20,6 +20,13 @@ LAUNCH, HOST_FUNCTION = 1, 2
 NAMES: Mapping[int, str] = {LAUNCH: "cuLaunchKernel", HOST_FUNCTION: "cuLaunchHostFunc"}
 STEPS = 200
 CHANCE = np.random.default_rng(5)
+_BEGIN = CHANCE.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_chance() -> None:
+    """Each test has the same numbers, whichever tests ran before."""
+    CHANCE.bit_generator.state = _BEGIN
 
 
 def program(work_ns: Int64s, gap_ns: Int64s, function: int = LAUNCH) -> tuple[ThreadCalls, Rows]:

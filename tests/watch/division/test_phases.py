@@ -22,6 +22,13 @@ from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 MS, SECOND = 1_000_000, 1_000_000_000
 
 CHANCE = np.random.default_rng(7)
+_BEGIN = CHANCE.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_chance() -> None:
+    """Each test has the same numbers, whichever tests ran before."""
+    CHANCE.bit_generator.state = _BEGIN
 
 
 def bins(*parts: tuple[int, float], scatter: float = 0.02, columns: int = 3) -> NDArray[np.float64]:

@@ -175,3 +175,8 @@ def test_functions_of_libraries_are_known_without_debugging_information(
     module = LoadedModule(0, 1 << 40, 0, b"", "/home/me/solver")
     ((frame,),) = native_frames([0x10], [module], Code()).values()
     assert frame.library is library
+
+
+def test_large_debugging_information_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stallprobes.watch.reading.elf_symbols.MAX_DEBUG_BYTES", 16)
+    assert {len(chain) for chain in lines_of(build(tmp_path))} == {1}

@@ -65,6 +65,11 @@ class BinnedSums:
             self._sums = np.concatenate((self._sums, np.zeros((missing, self._sums.shape[1]), dtype=np.int64)))
         self._sums[first : first + len(sums)] += sums
 
+    def widen(self, columns: int) -> None:
+        """Add columns of zeros, up to ``columns`` in all."""
+        added = np.zeros((len(self._sums), max(columns - self.columns, 0)), dtype=np.int64)
+        self._sums = np.concatenate((self._sums, added), axis=1)
+
     def with_added(self, column: int, added: Callable[[Int64s, int], Int64s | int], most: Int64s) -> BinnedSums:
         """A copy with values added to a column, at most up to ``most``, at least to 0: those that ``added`` returns of
         the begins of all bins and their width (ns)."""

@@ -215,6 +215,7 @@ class ProcessDivider:
         self._sequences: dict[tuple[int, int], SequenceSums] = {}
         self._threads: set[int] = set()
         self._communication: set[int] = set()
+        self._kernel_names: dict[int, str] = {}
         self._functions: dict[int, str] = {}
         self._kernels: Int64s = NONE
         self._losses: tuple[int, ...] = ()
@@ -294,6 +295,7 @@ class ProcessDivider:
         )
         self._submitted.add(correlations, began, returned, threads_of(calls.rows))
         self._communication |= communicate(records.names)
+        self._kernel_names.update(records.names)
         self._functions.update(calls.functions)
         self._note_start_up(self._start_up, process, records.rows, calls)
         until = (process.ended_ns or now_ns) if ended else now_ns - LAG_NS
@@ -663,7 +665,8 @@ class ProcessDivider:
         begins = self._steps.begins_of(division.threads)
         phases = sequence.phases(since(begin_ns), begins, missing_ns)
         growth = None if begins is None or phases else growth_of(begins, since(begin_ns))
-        division = division.changed(step=step, growth=growth)
+        kernels = sequence.kernels(since(begin_ns), self._kernel_names)
+        division = division.changed(step=step, growth=growth, kernels=kernels)
         return with_phases(division, phases, divide, begins, self._ended, self._start_up.began_ns)
 
     def _knows_engine(self, device: int) -> bool:

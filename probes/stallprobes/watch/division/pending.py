@@ -74,15 +74,16 @@ _COLUMNS = {"kinds": "kind", "contexts": "context", "holds": "holds", "functions
 # Largest number of blocks of a kernel that counts as a kernel of few blocks. A kernel of few blocks leaves most of a
 # GPU unused. Reason: each block runs on one multiprocessor, and GPUs of data centers have 40 to 148 multiprocessors.
 FEW_BLOCKS = 16
-# Row of a GPU operation. ``few`` is true for a kernel of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation
-# was known when its slice of time was divided. ``returned`` is the time (ns) when its call returned, and ``thread`` the
-# thread of the call; both are -1 while unknown. ``engine`` is true if the operation needs the graphics engine, and
-# ``pageable`` is true for a copy from or to pageable memory.
+# Row of a GPU operation. ``blocks`` is the number of blocks of a kernel, 0 while unknown. ``few`` is true for a kernel
+# of few blocks (see FEW_BLOCKS). ``seen`` is true if the operation was known when its slice of time was divided.
+# ``returned`` is the time (ns) when its call returned, and ``thread`` the thread of the call; both are -1 while
+# unknown. ``engine`` is true if the operation needs the graphics engine, and ``pageable`` is true for a copy from or to
+# pageable memory.
 OPERATION = np.dtype(
     [
         ("start", "i8"), ("end", "i8"), ("returned", "i8"), ("correlation", "u4"), ("thread", "i4"), ("device", "u4"),
-        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("kind", "i1"), ("engine", "?"), ("few", "?"),
-        ("pageable", "?"), ("seen", "?"),
+        ("context", "u4"), ("stream", "u4"), ("name", "u4"), ("blocks", "u4"), ("kind", "i1"), ("engine", "?"),
+        ("few", "?"), ("pageable", "?"), ("seen", "?"),
     ]
 )  # fmt: skip
 
@@ -199,6 +200,7 @@ def operations_of(records: NDArray[Any], communication: Iterable[int]) -> Rows:
     operations["kind"] = np.where(communicates, COMMUNICATION, np.where(kernel, KERNEL, COPY))
     operations["engine"] = needs_engine(rows)
     # 0 is not known.
+    operations["blocks"] = np.where(kernel, rows["subkind"], 0)
     operations["few"] = kernel & (rows["subkind"] - np.uint32(1) < FEW_BLOCKS)
     pageable = (rows["source"] == int(MemoryKind.PAGEABLE)) | (rows["target"] == int(MemoryKind.PAGEABLE))
     operations["pageable"] = (operations["kind"] == COPY) & pageable

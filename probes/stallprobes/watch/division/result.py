@@ -196,6 +196,18 @@ class AwaitedThread(Document):
     share: Annotated[Share, about("Share of the time of the sequence.")]
 
 
+class KernelTime(Document, kw_only=True):
+    """Kernels of one name of a sequence, in the covered time."""
+
+    name: Annotated[String, about("As in the source, with template arguments and parameters; empty if not known.")]
+    share: Annotated[Share, about("Of the time of all its kernels with a row here.")]
+    count: Unsigned
+    mean_ns: Unsigned
+    deviation_ns: Annotated[Unsigned, about("Standard deviation of their durations.")]
+    least_blocks: Annotated[Unsigned, about("The smallest number of blocks of such a kernel; 0 if not known.")]
+    most_blocks: Annotated[Unsigned, about("The largest number.")]
+
+
 class SequenceDivision(BoundTime, kw_only=True):
     """Threads that hardly ever call the driver at the same time, and their wall time on one GPU, in the steady state
     or in the whole run without one. Of a sequence without a GPU, no figure is known."""
@@ -288,6 +300,9 @@ class SequenceDivision(BoundTime, kw_only=True):
             "where that is not known."
         ),
     ] = 0.0
+    kernels: Annotated[
+        tuple[KernelTime, ...], about("Its kernels by name, at most the first 256 names; those with most time first.")
+    ] = ()
 
     @property
     def divided(self) -> bool:

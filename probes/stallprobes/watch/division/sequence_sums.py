@@ -39,6 +39,7 @@ from stallprobes.watch.division.instants import (
     instants_of,
     sums_of,
 )
+from stallprobes.watch.division.kernel_sums import KernelSums
 from stallprobes.watch.division.least_gaps import LeastGaps
 from stallprobes.watch.division.parts import ALLOCATION_PARTS, GPU_PARTS, NUMBERS, ORDER, Bound, Part
 from stallprobes.watch.division.pending import later_end
@@ -49,6 +50,7 @@ from stallprobes.watch.division.result import (
     LEAST_AWAITED,
     PRICE_ERROR,
     AwaitedThread,
+    KernelTime,
     SequenceDivision,
     bounds_of,
     hides_waits,
@@ -99,6 +101,7 @@ class SequenceSums:
         self.cpu = CpuSums(origin_ns)
         self.collectives = CollectiveLog()
         self._streams = StreamSums(origin_ns)
+        self._kernels = KernelSums(origin_ns)
         self._gaps = LeastGaps()
         # By other threads: for how long the GPU worked for them while it was waited for.
         self._others: dict[int, BinnedSums] = {}
@@ -130,13 +133,15 @@ class SequenceSums:
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
-        # An operation that ends where a bin begins is in the bin before.
-        ended = (ends > begin) & (ends <= until)
+        # An operation that ends where a bin begins is in the bin before. Records end too late where they were switched
+        # off meanwhile.
+        ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends - 1)
         add_at(self._operations, ends[ended] - 1)
         # The nodes of a graph have one call.
         called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]
         add_at(self._submitted, ends[ended & called] - 1)
         self._streams.add(rows, ended)
+        self._kernels.add(rows, ended)
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():
@@ -284,6 +289,10 @@ class SequenceSums:
             second=second,
             waits=limited(waits, price.share * (covered - parts.get(Part.END, 0))),
         )
+
+    def kernels(self, times: Times, names: Mapping[int, str]) -> tuple[KernelTime, ...]:
+        """Its kernels in ``times``, those with most time first; ``names`` are by their places."""
+        return self._kernels.during(times, names)
 
     def _awaited(self, times: Times, whole_ns: int) -> tuple[AwaitedThread, ...]:
         shares = {thread: int(sums.during(times).sum()) / whole_ns for thread, sums in self._others.items()}

@@ -21,6 +21,23 @@ _ANONYMOUS = "(anonymous namespace)"
 # Pattern of the return type before a function's name, in a name without template arguments and parameters.
 _RETURN_TYPE = re.compile(r"^[\w:<>*&\s]+ (?=[\w:~]+$)")
 
+# Pattern of words in the template arguments of a kernel that say what the kernel computes: functors and operations of
+# PyTorch, CUB and Eigen, PyTorch's functions that launch a kernel, and kernels of CUTLASS.
+_TELLING = re.compile(
+    r"\b(\w*[Ff]unctor\w*|\w+Ops?|\w+_op|\w+_kernel_(?:cuda|impl)\w*|\w+CUDAKernelImpl|cutlass_\w+)\b"
+)
+# Words that match _TELLING and only adapt or wrap what is computed.
+_WRAPPERS = frozenset(
+    {
+        "BinaryFunctor", "UnaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryOpFunctor", "ReduceOp", "TensorOp",
+        "gpu_kernel_impl", "gpu_kernel_impl_nocast",
+    }
+)  # fmt: skip
+# Largest number of template arguments in the label of a kernel.
+_MOST_ARGUMENTS = 2
+# Largest numbers of characters in the label of a kernel, and at the begin and the end of a label that is cut.
+_LONGEST_LABEL, _LABEL_BEGIN, _LABEL_END = 64, 40, 23
+
 
 class _DemangledNames:
     """Demangled names that are kept, and the parser for others. Threads may share it."""
@@ -108,6 +125,20 @@ def short_name(name: str) -> str:
             kept.append(letter)
     short = _RETURN_TYPE.sub("", "".join(kept)).strip().replace("{anonymous}::", "")
     return short or name
+
+
+@lru_cache(maxsize=4096)
+def kernel_label(name: str) -> str:
+    """A demangled name of a kernel that a person recognises: ``vectorized_elementwise_kernel<MulFunctor>``.
+
+    It has no namespaces, return type and parameters; of the template arguments it has what says what is computed.
+    """
+    short = short_name(name).rpartition("::")[2]
+    arguments = name.partition("<")[2]
+    telling = [word for word in _TELLING.findall(arguments) if word not in _WRAPPERS and word != short]
+    kept = list(dict.fromkeys(telling))[:_MOST_ARGUMENTS]
+    label = f"{short}<{', '.join(kept)}>" if kept else short
+    return label if len(label) <= _LONGEST_LABEL else f"{label[:_LABEL_BEGIN]}…{label[-_LABEL_END:]}"
 
 
 def _shown(mangled: str) -> str:

@@ -1,0 +1,132 @@
+"""Time of a sequence's kernels by name: which of them take the GPU's time, and how long each runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallprobes.records.rows import Rows
+from stallprobes.watch.division.binned_sums import BinnedSums, Times
+from stallprobes.watch.division.instants import COPY, Flags
+from stallprobes.watch.division.pending import column
+from stallprobes.watch.division.result import KernelTime
+from stallprobes.watch.intervals import NONE, Int64s, distinct
+from stallprobes.watch.reading.kernel_names import demangle_all
+
+# Largest number of kernel names of a sequence that have sums of their own. The first names have sums; kernels of all
+# other names are left out, except in the time of all kernels.
+_MOST_NAMES = 256
+# Largest number of bins of time for the sums of a sequence. With more bins, neighbouring bins are merged.
+_MOST_BINS = 256
+# Unit (ns) of the durations whose squares are summed up, and the largest duration (units) in these sums. Reason: the
+# sums must fit into 64 bits.
+_UNIT_NS, _MOST_UNITS = 100, 10**8
+# Number of names for which a sequence's sums have room at first. The room doubles when there are more names.
+_FIRST_NAMES = 16
+
+
+class KernelSums:
+    """Sums of the kernels of a sequence since ``origin_ns``, by name."""
+
+    def __init__(self, origin_ns: int) -> None:
+        # The places of the names in order, and the number of each: the order in which they came.
+        self._places = np.zeros(0, dtype=np.uint32)
+        self._numbers = NONE
+        # The smallest and largest number of blocks of the kernels of each name.
+        self._blocks = np.zeros((2, _MOST_NAMES), dtype=np.int64)
+        self._blocks[0] = np.iinfo(np.int64).max
+        # Their number, their time (ns), and the squares of their durations.
+        self._sums = tuple(BinnedSums(origin_ns, most=_MOST_BINS, columns=_FIRST_NAMES) for _ in range(3))
+
+    def add(self, rows: Rows, chosen: Flags) -> None:
+        """Add the kernels among the ``chosen`` operations (OPERATION), at their ends."""
+        kernels = np.flatnonzero(chosen & (rows["kind"] != COPY))
+        if not len(kernels):
+            return
+        ends, lasted, names, blocks = (
+            values[kernels] for values in (column(rows, "end") - 1, _lasted(rows), rows["name"], rows["blocks"])
+        )
+        numbers = self._numbers_of(names)
+        if (unknown := numbers < 0).any():
+            ends, lasted, numbers, blocks = (each[~unknown] for each in (ends, lasted, numbers, blocks))
+        if not len(ends):
+            return
+        self._note_blocks(numbers, blocks)
+        units = np.minimum(lasted // _UNIT_NS, _MOST_UNITS)
+        first, count = self._bins(ends := np.maximum(ends, self._sums[0].origin_ns))
+        columns, width_ns = self._sums[0].columns, self._sums[0].width_ns
+        codes = ((ends - self._sums[0].origin_ns) // width_ns - first) * columns + numbers
+        for sums, values in zip(self._sums, (None, lasted, units**2), strict=True):
+            added = np.bincount(codes, values, minlength=count * columns).reshape(count, columns)
+            sums.add(first, added.round().astype(np.int64))
+
+    def during(self, times: Times, names: Mapping[int, str]) -> tuple[KernelTime, ...]:
+        """The kernels that ended in ``times``, those with most time first; ``names`` are by their places."""
+        counts, totals, squares = (sums.during(times).sum(axis=0) for sums in self._sums)
+        whole = int(totals.sum())
+        pairs = zip(self._places.tolist(), self._numbers.tolist(), strict=True)
+        ran = [(place, number) for place, number in pairs if totals[number]]
+        ran.sort(key=lambda item: -int(totals[item[1]]))
+        functions = demangle_all({names.get(place, "") for place, _ in ran} - {""})
+        kernels = []
+        for place, number in ran:
+            count, ns = int(counts[number]), int(totals[number])
+            mean = ns / count
+            variance = max(int(squares[number]) * _UNIT_NS**2 / count - mean**2, 0.0)
+            least, most = self._blocks[:, number].tolist()
+            kernels.append(
+                KernelTime(
+                    name=functions.get(names.get(place, ""), ""),
+                    share=ns / whole,
+                    count=count,
+                    mean_ns=round(mean),
+                    deviation_ns=round(variance**0.5),
+                    least_blocks=least if most else 0,
+                    most_blocks=most,
+                )
+            )
+        return tuple(kernels)
+
+    def _numbers_of(self, names: NDArray[Any]) -> Int64s:
+        """The number of each name by its place; -1 for those beyond the limit. New names get numbers."""
+        numbers = self._known(names)
+        if (new := numbers < 0).any() and len(self._places) < _MOST_NAMES:
+            added = distinct(names[new])[: _MOST_NAMES - len(self._places)]
+            places = np.concatenate((self._places, added))
+            given = np.concatenate((self._numbers, len(self._places) + np.arange(len(added), dtype=np.int64)))
+            order = np.argsort(places)
+            self._places, self._numbers = places[order], given[order]
+            numbers = self._known(names)
+        return numbers
+
+    def _known(self, names: NDArray[Any]) -> Int64s:
+        if not len(self._places):
+            return np.full(len(names), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._places, names), len(self._places) - 1)
+        return np.where(self._places[at] == names, self._numbers[at], -1)
+
+    def _bins(self, times: Int64s) -> tuple[int, int]:
+        """The first bin of some times, and the number of bins to their last one; all sums have room for all names."""
+        first, last = int(times.min()), int(times.max())
+        for sums in self._sums:
+            sums.borders(first, last + 1)
+            while sums.columns < len(self._places):
+                sums.widen(2 * sums.columns)
+        origin_ns, width_ns = self._sums[0].origin_ns, self._sums[0].width_ns
+        begin = (first - origin_ns) // width_ns
+        return begin, (last - origin_ns) // width_ns - begin + 1
+
+    def _note_blocks(self, numbers: Int64s, blocks: Int64s) -> None:
+        least, most = self._blocks
+        other = ((blocks < least[numbers]) | (blocks > most[numbers])) & (blocks > 0)
+        if other.any():
+            numbers, blocks = numbers[other], blocks[other]
+            np.minimum.at(least, numbers, blocks)
+            np.maximum.at(most, numbers, blocks)
+
+
+def _lasted(rows: Rows) -> Int64s:
+    return column(rows, "end") - column(rows, "start")

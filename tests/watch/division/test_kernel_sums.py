@@ -1,0 +1,78 @@
+"""Time of kernels by name: shares, durations, blocks, and the limits of what is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallprobes.watch.division.binned_sums import since
+from stallprobes.watch.division.instants import COPY, KERNEL
+from stallprobes.watch.division.kernel_sums import KernelSums
+from stallprobes.watch.division.pending import OPERATION
+
+SECOND = 1_000_000_000
+NAMES = {1: "_Z4gemmPf", 65: "_Z7softmaxPf"}
+
+
+def operations(*made: tuple[int, float, float, int], kind: int = KERNEL) -> np.ndarray:
+    """Operations by the place of the name, when each begins (s), how long it takes (us), and its blocks."""
+    rows = np.zeros(len(made), OPERATION)
+    for row, (name, begin_s, us, blocks) in zip(rows, made, strict=True):
+        row["name"], row["start"], row["blocks"], row["kind"] = name, round(begin_s * SECOND), blocks, kind
+        row["end"] = row["start"] + round(us * 1000)
+    return rows
+
+
+def added(*rows: np.ndarray) -> KernelSums:
+    sums = KernelSums(0)
+    for each in rows:
+        sums.add(each, np.ones(len(each), dtype=np.bool_))
+    return sums
+
+
+def test_kernels_have_their_part_of_the_time_and_their_durations() -> None:
+    sums = added(
+        operations((1, 0.1, 30.0, 128), (65, 0.2, 10.0, 64), (1, 0.3, 50.0, 128)),
+        operations((65, 1.2, 10.0, 4096), (65, 1.3, 10.0, 0)),
+        operations((0, 1.4, 1e6, 0), kind=COPY),
+    )
+    first, second = sums.during(since(0), NAMES)
+    assert (first.name, first.count, first.mean_ns, first.deviation_ns) == ("gemm(float*)", 2, 40_000, 10_000)
+    assert (first.least_blocks, first.most_blocks) == (128, 128)
+    assert (second.name, second.count, second.mean_ns, second.deviation_ns) == ("softmax(float*)", 3, 10_000, 0)
+    assert (second.least_blocks, second.most_blocks) == (64, 4096)
+    assert first.share == pytest.approx(80 / 110)
+    assert first.share + second.share == 1
+    # From a time on.
+    (late,) = sums.during(since(SECOND), NAMES)
+    assert (late.name, late.count, late.share) == ("softmax(float*)", 2, 1.0)
+    assert KernelSums(0).during(since(0), {}) == ()
+
+
+def test_operations_that_are_not_chosen_do_not_count() -> None:
+    rows = operations((1, 0.1, 30.0, 128), (1, 0.2, 100_000.0, 128))
+    sums = KernelSums(0)
+    sums.add(rows, np.array([True, False]))
+    (kernel,) = sums.during(since(0), NAMES)
+    assert (kernel.count, kernel.mean_ns) == (1, 30_000)
+    # A name that is not known yet.
+    (unknown,) = sums.during(since(0), {})
+    assert unknown.name == ""
+
+
+def test_any_number_of_names_and_any_time_takes_a_limited_memory() -> None:
+    sums = added(
+        *(operations(*((64 * number, 10.0 * at, 5.0, 1) for number in range(1, 400))) for at in range(1, 2000, 97))
+    )
+    kernels = sums.during(since(0), {})
+    assert len(kernels) == 256
+    assert {kernel.count for kernel in kernels} == {len(range(1, 2000, 97))}
+    assert sum(each.during(since(0)).nbytes for each in sums._sums) < 4 << 20
+    few = added(operations((1, 3000.0, 5.0, 1)))
+    assert sum(each.during(since(0)).nbytes for each in few._sums) < 1 << 17
+
+
+def test_very_long_kernels_keep_the_sums_in_range() -> None:
+    (kernel,) = added(operations(*((1, 100.0 * at, 60e6, 1) for at in range(1, 40)))).during(since(0), NAMES)
+    assert kernel.mean_ns == 60 * SECOND
+    assert kernel.deviation_ns >= 0
