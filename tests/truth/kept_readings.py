@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,7 +44,10 @@ def analyzed(file: BinaryIO) -> WatchFindings:
     for pid, kind, kept in _entries(file):
         if kind == "feed":
             began_at_ns = min(began_at_ns or kept[0].started.realtime_ns, kept[0].started.realtime_ns)
-            analyses.setdefault(pid, ProcessAnalysis()).feed(*kept)
+            process, records, *others = kept
+            # Kept ones may be as CUPTI wrote them.
+            records = replace(records, rows=process.windows.cut(records.rows))
+            analyses.setdefault(pid, ProcessAnalysis()).feed(process, records, *others)
         else:
             beside[pid] = kept
     findings = [analysis.findings().changed(**beside.get(pid, {})) for pid, analysis in analyses.items()]

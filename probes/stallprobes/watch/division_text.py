@@ -187,11 +187,14 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         if blamed is None
         else [f"{short}: it {waits_clause(blamed)}.", f"{short}: it {short_waits_clause(blamed)}."]
     )
-    if sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT:
-        either = f"{short} or {sequence.second.word}"
+    may_wait = sequence.second is Bound.WAIT and sequence.may_wait >= CAUSE_LIMIT
+    if may_wait and clause == sequence.verdict.traits.clause:
+        either = f"{short} or {Bound.WAIT.word}"
         why = f"{percent(sequence.may_wait)} of the time it computes, or waits for the GPU outside calls"
         return f"{either}: {why}; its lines show which.{others}", f"{either}: it computes or waits.", f"{either}."
     too = "" if sequence.second is None else f" It is {sequence.second.word} too, or nearly."
+    if may_wait:
+        too = f" It may wait for the GPU outside calls {percent(sequence.may_wait)} of the time."
     if sequence.second is Bound.WAIT and sequence.could_overlap:
         too = " Without its waits, kernels of its streams could run beside each other."
     if sequence.verdict is Bound.HOST and sequence.second is Bound.ASLEEP and sequence.off_cpu is None:

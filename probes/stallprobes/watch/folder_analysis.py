@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -207,6 +207,7 @@ class FolderAnalysis:
                 reading.rank = rank_of(reading.environment)
             process = file.read(before)
             records = file.records(reading.position)
+            records = replace(records, rows=process.windows.cut(records.rows))
             # Before the calls: those that finished before a sample was taken are among these then.
             samples = file.samples(reading.samples)
             calls = file.calls(reading.calls, process)

@@ -157,6 +157,11 @@ def test_garbage_collection_is_said_with_what_makes_it_less() -> None:
     assert verdict_text(idle, process_of(idle)) == (
         "MainThread is host-bound: Python collects garbage while the GPU waits."
     )
+    either = idle.changed(second=Bound.WAIT, may_wait=0.2)
+    assert verdict_text(either, process_of(either)) == (
+        "MainThread is host-bound: Python collects garbage while the GPU waits. It may wait for the GPU outside calls "
+        "20 % of the time."
+    )
     less = idle.changed(collects=0.1)
     assert verdict_text(less, process_of(less)) == "MainThread is host-bound: the GPU waits for the host."
 

@@ -133,9 +133,9 @@ class SequenceSums:
             self._add_others(instants.begins[waits], instants.ends[waits], times.others())
         self._waits.add(wait_weights(times, begin, until), begin, until)
         ends = int64s(rows["end"])
-        # An operation that ends where a bin begins is in the bin before. Records end too late where they were switched
-        # off meanwhile.
-        ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends - 1)
+        # An operation that ends where a bin begins is in the bin before. When it ends is not known if records were
+        # switched off meanwhile.
+        ended = (ends > begin) & (ends <= until) & times.recorded.contain(ends)
         add_at(self._operations, ends[ended] - 1)
         # The nodes of a graph have one call.
         called = np.append(True, rows["correlation"][1:] != rows["correlation"][:-1])[: len(rows)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.dtypes import dtype_of
-from stallprobes.native.layouts.watch_file import Window
+from stallprobes.native.layouts.watch_file import SWITCHED, Window
 
 Int64s = NDArray[np.int64]
 # Time (ns) after all real times, in place of a time that is not known or does not exist. Examples: the end of a window
@@ -73,6 +73,27 @@ class RecordWindows:
         inside = at >= 0
         at = np.maximum(at, 0)
         return np.asarray(inside & self.on[at] & (self.settled[at] <= begins) & (ends <= self.ends[at]), dtype=np.bool_)
+
+    def cut(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Records (in the layout of the file), of which work that ran when records went off ends at that moment.
+
+        CUPTI (13.5) ends the records of a graph's kernels 100 ms late then; when they ended is not known.
+        """
+        if not len(self) or not len(rows):
+            return rows
+        # When records go off after each window begins.
+        off = np.append(np.where(self.on, NEVER, self.begins), np.where(self.on[-1], self.ends[-1], NEVER))
+        off = np.minimum.accumulate(off[::-1])[::-1][:-1]
+        starts = rows["start"].astype(np.int64)
+        at = np.searchsorted(self.begins, starts, "right") - 1
+        works = (at >= 0) & self.on[at] & np.isin(rows["kind"], [int(kind) for kind in SWITCHED])
+        limits = np.where(works, off[at], NEVER)
+        late = rows["end"].astype(np.int64) > limits
+        if not late.any():
+            return rows
+        rows = rows.copy()
+        rows["end"][late] = limits[late]
+        return rows
 
     def share_on(self, until_ns: int, since_ns: int = 0) -> float:
         """The share (0 to 1) of the time from ``since_ns`` until ``until_ns`` in which records were on."""
