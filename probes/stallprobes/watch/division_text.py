@@ -197,10 +197,19 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         too = f" It may wait for the GPU outside calls {percent(sequence.may_wait)} of the time."
     if sequence.second is Bound.WAIT and sequence.could_overlap:
         too = " Without its waits, kernels of its streams could run beside each other."
-    if sequence.verdict is Bound.HOST and sequence.second is Bound.ASLEEP and sequence.off_cpu is None:
-        too = " Whether its threads compute or sleep is not known."
+    if sequence.verdict is Bound.HOST and sequence.second is Bound.ASLEEP:
+        too = _asleep_text(sequence)
     texts = (f"{reasons[0]}{too}{others}", f"{reasons[0]}{others}", *reasons, f"{short}.")
     return tuple(dict.fromkeys(texts))
+
+
+def _asleep_text(sequence: SequenceDivision) -> str:
+    """How long the threads of a host-bound sequence sleep between calls."""
+    if sequence.off_cpu is None:
+        return " Whether its threads compute or sleep is not known."
+    ready = 0.0 if sequence.ready is None else sequence.ready.share
+    asleep = sequence.share(Part.HOST) * max(sequence.off_cpu.share - ready, 0.0)
+    return f" Its threads sleep {percent(asleep)} of the time: for input, a lock or a time of their own."
 
 
 def undivided_text(process: ProcessFindings) -> str:

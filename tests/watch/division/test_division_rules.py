@@ -160,7 +160,8 @@ NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)
         ),
         # More busy processes than CPUs.
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.95, ready=0.8), (Bound.CPUS, None)),
-        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, None)),
+        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.3, ready=0.1), (Bound.HOST, Bound.ASLEEP)),
+        (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.25, ready=0.1), (Bound.HOST, None)),
         (verdict({Part.KERNELS: 20}, 0.95, 0.2, off_cpu=0.6, ready=0.5), (Bound.CPUS, None)),
         (verdict({Part.UNKNOWN: 5.1}, 0.95, 0.3), (Bound.UNKNOWN, None)),
         (verdict({Part.KERNELS: 30}, 0.95, 0.3, late=0.06), (Bound.UNKNOWN, None)),

@@ -146,6 +146,18 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     assert interpreter_text(sequence(interpreter=0.05)) == ""
 
 
+def test_a_host_that_sleeps_for_some_of_its_time_is_said() -> None:
+    sleeps = sequence(
+        verdict=Bound.HOST, second=Bound.ASLEEP, off_cpu=Figure(0.5, 0.45, 0.55), ready=Figure(0.1, 0.08, 0.12)
+    )
+    assert verdict_text(sleeps, process_of(sleeps)) == (
+        "MainThread is host-bound: the GPU waits for the host. Its threads sleep 20 % of the time: for input, a lock "
+        "or a time of their own."
+    )
+    unknown = sleeps.changed(off_cpu=None, ready=None)
+    assert verdict_text(unknown, process_of(unknown)).endswith("Whether its threads compute or sleep is not known.")
+
+
 def test_garbage_collection_is_said_with_what_makes_it_less() -> None:
     text = interpreter_text(sequence(collects=0.24))
     assert text == (

@@ -440,8 +440,8 @@ def bounds_of(
     # A verdict that barely holds names the one that holds without it.
     if margin < CLOSE and otherwise not in known:
         close.insert(sum(bound in close for bound, _ in holding), otherwise)
-    if verdict is Bound.HOST and off_cpu is None and between >= CAUSE_LIMIT:
-        # The host may sleep for all of this time.
+    # If it is not known, the host may sleep for all of the time between calls.
+    if verdict is Bound.HOST and (between if off_cpu is None else asleep) >= CAUSE_LIMIT:
         close.append(Bound.ASLEEP)
     return verdict, close[0] if close else None
 

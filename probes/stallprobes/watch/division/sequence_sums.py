@@ -225,7 +225,9 @@ class SequenceSums:
         alone_share = max(gpu.share * use.busiest, use.busiest_ns / steady)
         busy = host.share - int(sums[:, FREE_WAITS].sum()) / steady
         room = max(1 - max(busy, alone_share), 0.0) if use.could_overlap else 0.0
-        overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees_wait(sums) else 0.0
+        # Frees that do not wait, since waits come before them, would without these.
+        frees = frees_wait(sums) or 2 * int(sums[:, WITHOUT_WAITS].sum()) > steady
+        overlapping = max(min(room, 1 - host.share), 0.0) if most > 0 and not frees else 0.0
         # As far as they need not wait for each other, and nothing else keeps them from it.
         ordered = min(use.ordered_ns / steady, room) if use.could_overlap else 0.0
         gains = {**gains, Bound.STREAMS: ordered if ordered > overlapping else 0.0}
