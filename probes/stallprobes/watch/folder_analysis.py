@@ -24,8 +24,9 @@ from stallprobes.watch.reading.cpu_supply import CpuSupplyReader
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.kernel_names import present_parser
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
+from stallprobes.watch.reading.numa_nodes import NumaNodes
 from stallprobes.watch.reading.parser_messages import ParserRequest
-from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
+from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess, WatchedThread
 from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
 from stallprobes.watch.reading.stack_reader import StackReader
@@ -57,6 +58,7 @@ class _ReadFile:
     ended: bool = False
     samples_of_threads: ThreadSamples = field(default_factory=ThreadSamples)
     cpus: CpuSupplyReader = field(default_factory=CpuSupplyReader)
+    nodes: NumaNodes = field(default_factory=NumaNodes)
     environment: Mapping[str, str] = field(default_factory=dict)
     rank: Rank | None = None
 
@@ -221,6 +223,8 @@ class FolderAnalysis:
             reading.last_ns = now_ns
             reading.samples_of_threads.look(process, source)
             reading.cpus.look(source.thread(process.pid, process.pid), now_ns)
+            if (busiest := _busiest(process)) is not None:
+                reading.nodes.look(busiest, source.thread(process.pid, busiest.id))
             reading.inspector.look(process, now_ns)
         process = reading.inspector.names.named(process, reading.stacks.stacks)
         last_ns = reading.last_ns = max(reading.last_ns, _last_sign(process)) if ended else now_ns
@@ -246,12 +250,21 @@ class FolderAnalysis:
 def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
     cpus = reading.cpus.found
     settings = tuple(settings_that_cost(reading.environment, None if cpus is None else cpus.allowed))
-    samples = reading.samples_of_threads
-    findings = reading.analysis.findings().changed(
-        cpus=cpus, settings=settings, children=samples.children(), others=samples.others()
-    )
+    samples, busiest = reading.samples_of_threads, _busiest(process)
+    findings = reading.analysis.findings()
+    if busiest is not None:
+        name = next((each.name for each in findings.threads if each.id == busiest.id), "")
+        used = {sequence.device for sequence in findings.sequences}
+        gpus = {number: uuid for number, uuid in enumerate(findings.gpus) if number in used}
+        settings += tuple(reading.nodes.sentences(name or f"Thread {busiest.id}", busiest.id, gpus))
+    findings = findings.changed(cpus=cpus, settings=settings, children=samples.children(), others=samples.others())
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
+
+
+def _busiest(process: WatchedProcess) -> WatchedThread | None:
+    """The thread that made most calls; None without any."""
+    return max(process.threads, key=lambda thread: thread.calls, default=None)
 
 
 def _last_sign(process: WatchedProcess) -> int:

@@ -339,7 +339,8 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         tuple[Workers, ...], about("Its threads that make no calls of the driver, by name, the busiest ones first.")
     ] = ()
     settings: Annotated[
-        tuple[String, ...], about("Sentences on variables of its environment, at its start, that can cost it time.")
+        tuple[String, ...],
+        about("Sentences on variables of its environment, at its start, and on the NUMA nodes of its CPUs and GPUs."),
     ] = ()
     rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
     lost_ns: Annotated[Natural, about("Of all threads.")] = 0
