@@ -21,8 +21,8 @@ SLOT_STEP_NS = 100_000
 # Period (ns) at which a loop that is held (may begin no iteration) polls whether the hold has ended.
 HOLD_STEP_NS = 100_000
 # Longest time (ns) between the due times of a victim's first and second iteration in a slot (the share of time of its
-# group). A longer first iteration delays the second until its end. The first iteration is not measured, unless it lasts
-# beyond the slot. Without this limit, a victim whose period is longer than its slot would have no samples.
+# group), if the first iteration takes no longer. Reason for a limit: the first iteration is usually not measured, so
+# that a victim whose period is longer than its slot would have no samples.
 RESTART_NS = 1_000_000
 # Shortest time (ns) between two consecutive readings of the clock that the loop counts as a pause without a CPU.
 # Usually a reading takes tens of nanoseconds.

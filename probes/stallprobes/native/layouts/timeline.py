@@ -11,7 +11,7 @@ QUEUE = 4_096
 # Number of driver calls that the collector of GPU records keeps by correlation id. Ids count up, so a new call replaces
 # the oldest call.
 IDS = 1 << 16
-# Number in place of a probe's number, for a driver call whose GPU record still waits for the probe's call.
+# Number in place of a probe's number, for a driver call whose GPU record has not been matched with a call of a probe.
 NO_PROBE = -1
 
 # Largest number of GPU records that the collector decodes in one batch.

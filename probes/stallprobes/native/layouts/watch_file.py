@@ -17,23 +17,24 @@ FILE_FORMAT = 9
 # First 8 bytes of the file in which the injected library records one process.
 FILE_MAGIC = int.from_bytes(b"stallsw1", "little")
 
-# Environment variable of the injected library: absolute path of the folder in which it makes the file of its process.
+# Environment variable of the injected library: absolute path of the folder for the file of the library's
+# process.
 FOLDER_VARIABLE = "STALLSCOPE_WATCH_FOLDER"
-# Environment variable of the injected library: path of the libcupti that it loads.
+# Environment variable of the injected library: path of the libcupti that the library loads.
 CUPTI_VARIABLE = "STALLSCOPE_WATCH_CUPTI"
 # Environment variable of the injected library: shortest duration (ns) of a call that is kept as a slow call.
 SLOW_VARIABLE = "STALLSCOPE_WATCH_SLOW_NS"
-# Environment variable of the injected library: with 1, it records calls alone, and no GPU work.
+# Environment variable of the injected library: with 1, the library records calls alone, and no GPU work.
 CALLS_ONLY_VARIABLE = "STALLSCOPE_WATCH_CALLS_ONLY"
-# Environment variable of the injected library: with 1, it stops recording and gives CUPTI to a profiler that the
-# program starts.
+# Environment variable of the injected library: with 1, the library stops recording and gives CUPTI to a
+# profiler that the program starts.
 YIELD_VARIABLE = "STALLSCOPE_WATCH_YIELD"
-# Environment variable of the injected library: with 1, it records no call stacks.
+# Environment variable of the injected library: with 1, the library records no call stacks.
 NO_STACKS_VARIABLE = "STALLSCOPE_WATCH_NO_STACKS"
 # Environment variable of the injected library: largest cost of watching (ppm of the program's time).
 COST_VARIABLE = "STALLSCOPE_WATCH_COST_PPM"
 # Name of the lock file in the folder of the processes' files. Each stallscope that uses the folder holds a shared lock
-# on it; a folder without a lock is not in use.
+# on this file. If no process holds the lock, the folder is not in use.
 LOCK_FILE = "in-use.lock"
 # Shortest duration (ns) of a call that is kept as a slow call, where SLOW_VARIABLE is not set.
 DEFAULT_SLOW_NS = 1_000_000
@@ -66,7 +67,8 @@ RECORDS_STEP = 1 << 14
 CALL_BLOCKS = 1 << 11
 # Smallest number of blocks in the log of all calls in a process's file.
 LEAST_BLOCKS = 64
-# Number of calls in a block of the log of all calls. A thread that has filled its block takes the next free one.
+# Number of calls in a block of the log of all calls. A thread that has filled its block continues in the
+# next free block.
 BLOCK_CALLS = 256
 # Number of blocks of the log of all calls by which the memory of a process's file grows at a time.
 BLOCKS_STEP = 16
