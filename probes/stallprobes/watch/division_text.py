@@ -220,7 +220,7 @@ def undivided_text(process: ProcessFindings) -> str:
         return ""
     short = f"What bounds {sequence_text(process.sequences[0], process)} is not known"
     recorded = 0.0 if process.cost is None else process.cost.recorded
-    if not recorded:
+    if recorded in (0, 1):
         return f"{short}: no work of the GPU was recorded."
     return f"{short}: {_too_little(recorded)}. Watch it longer, or with --cost 100."
 

@@ -503,6 +503,10 @@ def test_work_that_could_not_be_divided_is_said() -> None:
     assert undivided_text(undivided.changed(threads=(launches,), cost=cost)) == (
         f"{short}: its work was recorded for 6 % of the time, which is too little. Watch it longer, or with --cost 100."
     )
+    # Where all of the time was recorded, more of it is no advice.
+    assert undivided_text(undivided.changed(threads=(launches,), cost=cost.changed(recorded=1.0))) == (
+        f"{short}: no work of the GPU was recorded."
+    )
     # A process that only asks for something has nothing that could be bound.
     asks = thread.changed(rows=(thread.rows[0].changed(function="cuMemGetInfo_v2"),))
     assert undivided_text(undivided.changed(threads=(asks,), cost=cost)) == ""

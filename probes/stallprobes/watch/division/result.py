@@ -119,7 +119,8 @@ class BoundTime(Document, kw_only=True):
         Bound | None,
         about(
             "Another verdict that holds, or whose limit is at most 0.05 away; host beside a sleep, where the host "
-            "computes for 15 % of the time or more that the GPU does not hide."
+            "computes for 15 % of the time or more that the GPU does not hide; asleep beside host, where the host "
+            "sleeps for 15 % of the time or more between calls, or may do so."
         ),
     ] = None
     host: Annotated[
