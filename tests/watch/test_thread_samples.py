@@ -209,9 +209,11 @@ def test_only_the_latest_samples_are_kept_in_their_order(tmp_path: Path) -> None
     assert times == list(range(4, MOST_SAMPLES + 4))
 
 
-def test_samples_are_taken_between_readings_until_these_end(tmp_path: Path) -> None:
+# "0": it does not sleep, as a thread that has too few CPUs, at each look; or the kernel hides it.
+@pytest.mark.parametrize("place", ["hrtimer_nanosleep", "0"])
+def test_samples_are_taken_between_readings_until_these_end(tmp_path: Path, place: str) -> None:
     source, samples, sampler = FolderSource(tmp_path, tmp_path), ThreadSamples(), Sampler()
-    write(tmp_path, PID, "hrtimer_nanosleep", 1)
+    write(tmp_path, PID, place, 1)
     samples.look(process(thread(PID)), source)
     assert not sampler.take()
     sampler.follow([samples])

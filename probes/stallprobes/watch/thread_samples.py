@@ -43,8 +43,9 @@ _OTHERS_PERIOD_NS, _MOST_TASKS = 1_000_000_000, 1024
 # Limits for the mean pause between two samples of the _MOST_SAMPLED_OFTEN threads. _PERIOD_S: smallest mean pause (s).
 # _PAUSE_FACTOR: smallest mean pause as a multiple of the CPU time that the last samples took.
 _PERIOD_S, _PAUSE_FACTOR = 0.02, 60
-# Time (s) without a reading of the processes after which the sampling between readings stops.
-_STOPPED_AFTER_S = 2.0
+# Time (s) without a reading of the processes after which the sampling between readings stops. Longer than a reading
+# takes where CPUs are short.
+_STOPPED_AFTER_S = 10.0
 # Parts of the names of Linux kernel functions and system calls in which a thread sleeps, by reason for sleep. The
 # reasons in this order: a time, the end of a child process, data from outside the process, another thread. If parts of
 # several reasons are in a name, the last reason counts.
@@ -121,8 +122,6 @@ class ThreadSamples:
         self._others_ns = 0
         # The threads that are sampled between the looks, and their folders in /proc.
         self._often: list[tuple[int, Path]] = []
-        # Whether the kernel tells in which of its functions a thread sleeps.
-        self._has_functions = False
         # The addresses of the state of Python's interpreter, with its global lock.
         self._interpreter = range(0)
         # The process's folder in /proc, and the address of the flag that is set while Python collects garbage: it is
@@ -143,7 +142,6 @@ class ThreadSamples:
             for thread, folder in sleepers:
                 children += [folder.parents[2] / str(child) for child in _children(folder)]
                 self._add(thread, folder, clock(), self._place(kernel_wait(folder), folder))
-                self._has_functions |= _function(folder) != b"0"
             for thread, folder in folders[_MOST_THREADS:]:
                 self._add(thread, folder, clock())
             if folders and length and not self._has_looked:
@@ -161,7 +159,7 @@ class ThreadSamples:
     def sample(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """Take one more sample of the first threads of the last look. Any thread may call this."""
         with self._lock:
-            for thread, folder in self._often if self._has_functions else ():
+            for thread, folder in self._often:
                 name = _function(folder).decode("utf-8", "replace")
                 self._add(thread, folder, clock(), self._place(name, folder))
             self._look_at_collector(clock())
