@@ -63,8 +63,9 @@ def test_all_of_the_time_is_in_a_group() -> None:
 SHORT, LONG, HOST, TRANSFER = 10, 30, 40, 1
 
 
-def frees(count: int, waits: bool = True) -> SequenceTimes:
-    """Steps with a short kernel, a free that waits for it, a long kernel that is waited for, and time of the host."""
+def frees(count: int, waits: bool = True, loads: bool = False, unit: int = 1) -> SequenceTimes:
+    """Steps with a short kernel, a free that waits for it, a long kernel that is waited for, and time of the host,
+    which ``loads`` device code in all of that. Times in ``unit`` (ns)."""
     calls, work = list[tuple[int, int, CallKind]](), list[tuple[int, int, int]]()
     now = 0
     for _ in range(count):
@@ -74,7 +75,11 @@ def frees(count: int, waits: bool = True) -> SequenceTimes:
         work.append((now, now + LONG, now))
         if waits:
             calls.append((now, now + LONG, CallKind.WAITS))
+        if loads:
+            calls.append((now + LONG, now + LONG + HOST, CallKind.LOADS))
         now += LONG + HOST
+    calls = [(unit * begin, unit * end, kind) for begin, end, kind in calls]
+    work = [(unit * begin, unit * end, unit * returned) for begin, end, returned in work]
     begins, ends, kinds = (int64s(column) for column in zip(*calls, strict=True))
     starts, finishes, returned = (int64s(column) for column in zip(*work, strict=True))
     ones = np.ones(len(calls), dtype=np.int64)
@@ -100,6 +105,12 @@ def saved(times: SequenceTimes, steps: int, by: str) -> float:
 def test_without_waits_frees_still_wait_for_what_is_left_of_the_work() -> None:
     # The host's 40 run beside the long kernel's 30; the free still waits for the short kernel.
     assert abs(saved(frees(40), 40, "waits") - LONG) <= 2
+
+
+def test_without_waits_loads_still_wait_for_all_work() -> None:
+    times, step = frees(40, loads=True, unit=10_000), 10_000 * (SHORT + TRANSFER + LONG + HOST)
+    replayed = times_without_waits(times, instants_of(times, 0, 40 * step))[1]
+    assert int(replayed.sum()) / (40 * step) > 0.98
 
 
 def test_without_frees_a_wait_still_waits_for_all_work() -> None:

@@ -46,8 +46,8 @@ WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_CO
 # Four more columns of the sums: times in ns.
 # LEAST_GAPS: time that the GPU itself needs between operations, in gaps that the host causes by late submissions.
 # LONGER: the longer of host time and GPU time in each group of eight waits, summed over the groups.
-# WITHOUT_WAITS: time that the sequence would take without waits, if its frees still waited for the GPU. The
-# column is 0 for a sequence with few frees.
+# WITHOUT_WAITS: time that the sequence would take without waits, if its frees and loads still waited for the GPU. The
+# column is 0 for a sequence with few of these calls.
 # SAVED_FREES: time that the sequence would save without calls that allocate or free, if its waits remained.
 LEAST_GAPS, LONGER, WITHOUT_WAITS, SAVED_FREES = range(_PARTS + 11, _PARTS + 15)
 # Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,

@@ -74,8 +74,9 @@ _RECORDING_NS = 2_000
 _LONGER_RECORD_NS = 2_300
 # Limit of the error by _LONGER_RECORD_NS, as a share of the GPU's time.
 _MOST_LONGER_RECORDS = 0.1
-# Time (ns) that a launch takes by itself if it finds the launch queue full.
-_OWN_LAUNCH_NS = 3_000
+# Largest time (ns) that a launch takes by itself if it finds the launch queue full. In three random programs it took
+# 5.6 to 6.3 us, watched (H200s, tests/benchmarks/bench_truth.py).
+_OWN_LAUNCH_NS = 6_500
 # Relative error of the measured time that recording adds to calls.
 _SLOWDOWN_ERROR = 0.25
 # How long (ns) a sequence waited, by the begins of bins and their width (ns), beside what was divided as such.

@@ -7,6 +7,8 @@ without what is removed, the GPU as soon as its work is submitted and that befor
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
@@ -19,9 +21,10 @@ from stallprobes.watch.division.instants import (
     Instants,
     SequenceTimes,
     Spans,
+    ThreadCalls,
 )
 from stallprobes.watch.division.parts import GPU_PARTS, NUMBERS, ORDER, Part
-from stallprobes.watch.intervals import NONE, Int64s, count_until
+from stallprobes.watch.intervals import NONE, Int64s, count_until, int64s
 
 # Number of waits in a group of calls, for which the time of host and GPU is compared. Reason: a step has about one
 # wait, and programs rarely run more than this number of steps ahead of the GPU.
@@ -57,12 +60,16 @@ def longer_times(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int6
 
 
 def times_without_waits(times: SequenceTimes, instants: Instants) -> tuple[Int64s, Int64s]:
-    """The time (ns) that each group of frees takes without waits: when it begins, and the time; none with few frees."""
-    frees = _returned(times, _FREES)
-    if len(frees) < _LEAST_GROUPS:
+    """The time (ns) that each group of frees and loads takes without waits: when it begins, and the time; none with few
+    of them."""
+    # A load of device code waits for all earlier work before it loads.
+    loads = map(partial(_loads, times.limits.blocked_ns), times.threads.values())
+    borders = np.concatenate([_returned(times, _FREES), *loads])
+    if len(borders) < _LEAST_GROUPS:
         return NONE, NONE
+    borders.sort(kind="stable")
     removed = instants.flags[0] | (_WORKS[instants.parts] & _inside(times, instants, _FREES))
-    first, replayed = _replayed(times, instants, frees, removed, _works(instants))
+    first, replayed = _replayed(times, instants, borders, removed, _works(instants))
     return instants.begins[first], replayed
 
 
@@ -86,6 +93,13 @@ def _works(instants: Instants) -> Flags:
     """Flags of the instants in which the GPU works, without copies that kernels could run beside."""
     works: Flags = _WORKS[instants.parts] & ~instants.flags[APART - WAITING]
     return works
+
+
+def _loads(least_ns: int, calls: ThreadCalls) -> Int64s:
+    """When the calls began that loaded device code for at least ``least_ns``."""
+    begins, ends = calls.spans
+    chosen: Flags = (calls.kinds == int(CallKind.LOADS)) & (ends - begins >= least_ns)
+    return int64s(begins[chosen])
 
 
 def _returned(times: SequenceTimes, kinds: Flags) -> Int64s:
