@@ -34,11 +34,11 @@ US = 1_000
 BASE_NS = 1_000_000_000
 NAMES = {1: "_Z3addPf", 2: "_Z3mulPf", 3: "gemm"}
 MAIN, OTHER, THIRD = 100, 101, 102
-LAUNCH, SYNC, EVENT_SYNC = "cuLaunchKernel", "cuStreamSynchronize", "cuEventSynchronize"
+LAUNCH, SYNC, EVENT_SYNC, QUERY = "cuLaunchKernel", "cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"
 D2H, D2H_SYNC, H2D = "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2"
 ALLOC, FREE, REGISTER = "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostRegister_v2"
 # Functions by the numbers that they have in each file; others follow.
-FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: D2H, 4: "cuModuleLoadData", 5: FREE, 6: H2D}
+FUNCTIONS = {1: LAUNCH, 2: SYNC, 3: D2H, 4: "cuModuleLoadData", 5: FREE, 6: H2D, 7: QUERY}
 SLOW_NS = 1_000_000
 
 

@@ -81,10 +81,10 @@ class Result:
 
     def truths(self) -> Iterator[tuple[str, float, Figure]]:
         """Each figure of the report whose truth is known, with that."""
-        if self.truth is None or self.report is None:
+        if self.judged is None or self.report is None:
             return
-        price = self.truth.gains.get("waits") if self.truth.known and self.truth.idle < CLOCKS else None
-        real: Mapping[str, float | None] = {**self.truth.shares, "price": price}
+        price = self.judged.gains.get("waits") if self.judged.known and self.judged.idle < CLOCKS else None
+        real: Mapping[str, float | None] = {**self.judged.shares, "price": price}
         for name in _FIGURES:
             value, figure = real.get(name), self.report.figures.get(name)
             kernels, said = real.get("kernels"), self.report.parts.get("kernels", 0.0)

@@ -76,7 +76,8 @@ def test_a_phase_has_the_clock_of_its_times() -> None:
     ]
     assert verdict_text(sequence, found) == (
         "Since 5.00 s (steps of 14.0 ms, SM clock 1410 MHz: power cap), MainThread is GPU-bound: the GPU works nearly "
-        "all the time. Until 5.00 s, it was GPU-bound (steps of 10.0 ms, SM clock 1980 MHz)."
+        "all the time. Until 5.00 s, it was GPU-bound (steps of 10.0 ms, SM clock 1980 MHz). "
+        "Figures and lines are of the first of these times."
     )
     clocks.look([])
     assert FakeTelemetry.running == []

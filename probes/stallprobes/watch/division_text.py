@@ -251,10 +251,11 @@ def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
     clocks = _varies([phase.sm_clock_mhz for phase in sequence.phases], _CLOCK_RATIO)
     verb = "is" if ended else "was"
     when = f"{_when(first, sequence, not ended)}{_differs(first, steps, clocks)}, "
-    return when, "".join(
+    texts = [
         f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, steps, clocks)}."
         for phase in others
-    )
+    ]
+    return when, f"{''.join(texts)} Figures and lines are of the first of these times."
 
 
 def _varies(values: Sequence[float | None], factor: float) -> bool:
@@ -349,7 +350,8 @@ def faults_text(process: ProcessFindings) -> str:
             f"It uses managed memory and had {number} page faults a second: each may wait for pages that move from the "
             "GPU, and its kernels may wait for their way back."
         )
-    if cpus.disk_faults >= _MANY_DISK_FAULTS:
+    # A page that moves from the GPU counts as one that is read from a disk.
+    if cpus.disk_faults >= _MANY_DISK_FAULTS and not managed:
         texts.append(
             f"It had {format_count(round(cpus.disk_faults))} page faults a second that read from a disk: memory is "
             "short, or the files that it maps are not in memory."

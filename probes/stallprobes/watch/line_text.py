@@ -161,7 +161,9 @@ def wait_text(wait: WaitPlace, process: ProcessFindings, sequence: ProgramSequen
     named = wait.inner is not None and wait.place != PACKAGES and not _is_line(wait.inner, wait.place)
     inner = f", in {frame_text(wait.inner)}" if wait.inner is not None and named else ""
     rate = f"{wait.per_second:.0f}" if wait.per_second >= _LEAST_RATE else f"{wait.per_second:.1f}"
-    calls = f"about {rate} {'call' if rate == '1' else 'calls'} of {wait.function} a second"
+    # A run of queries is one wait.
+    call, by = ("wait", "by") if family_of(wait.function) is CallFamily.QUERY else ("call", "of")
+    calls = f"about {rate} {call}{'' if rate == '1' else 's'} {by} {wait.function} a second"
     if count_alike(sequence):
         return f"{where}{inner}: {calls}, {percent(wait.share)} of the time."
     price = f"up to {percent(wait.price)}" if wait.price >= _LEAST_PRICE else "less than 1 %"
@@ -239,7 +241,9 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _compiles(line.compiler, sequence)
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
-        return _HOST_REMEDIES.get(sequence.verdict) or _of_host(line)
+        most = max((each.between.share for each in sequence.lines), default=0.0)
+        named = 2 * line.between.share >= most and _HOST_REMEDIES.get(sequence.verdict)
+        return named or _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence.divided and line.price < _LEAST_PRICE:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories.time_samples import Sampled, line_stack, sample_batch
-from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, SYNC, at_ns, call_batch, slow
+from factories.watch_calls import FREE, FUNCTIONS, H2D, LAUNCH, MAIN, OTHER, QUERY, SYNC, at_ns, call_batch, slow
 from factories.watch_moments import findings
+from stallprobes.files.codec import attributes
 from stallprobes.files.schemas import schema
 from stallprobes.native.layouts.cupti import MemoryKind
 from stallprobes.native.layouts.driver_calls import CallKind
@@ -26,7 +27,15 @@ from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.instants import Spans
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
-from stallprobes.watch.division.result import AwaitedThread, ProcessDivision, SequenceDivision, StepGrowth, WaitShare
+from stallprobes.watch.division.result import (
+    AwaitedThread,
+    BoundTime,
+    PhaseDivision,
+    ProcessDivision,
+    SequenceDivision,
+    StepGrowth,
+    WaitShare,
+)
 from stallprobes.watch.division_text import awaited_text, verdict_text
 from stallprobes.watch.line_text import (
     inner_text,
@@ -102,9 +111,11 @@ def undivided(**of: object) -> ProgramSequence:
     return ProgramSequence(**({"threads": (MAIN,)} | of))  # type: ignore[arg-type]
 
 
-def lines(samples: Iterable[Sampled], division: SequenceDivision | None = None) -> ProgramSequence:
+def lines(
+    samples: Iterable[Sampled], division: SequenceDivision | None = None, calls: CallBatch = NO_CALLS
+) -> ProgramSequence:
     divisions = None if division is None else (division,)
-    (found,) = lines_of(sums_of(samples), at_ns(0), divisions, STACKS, one_sequence)
+    (found,) = lines_of(sums_of(samples, calls), at_ns(0), divisions, STACKS, one_sequence)
     return found
 
 
@@ -211,6 +222,26 @@ def test_waits_without_samples_of_their_own_are_placed_by_those_of_their_time() 
     assert calls == {1: pytest.approx(90), 2: pytest.approx(10)}
 
 
+def test_a_run_of_queries_is_one_wait_and_the_time_between_them_too() -> None:
+    """A thread that asks every 10 µs for 5 ms, and then works for 3 ms."""
+    begins = range(0, 80_000, 8000)
+    queries = [slow(QUERY, at, at + 2) for begin in begins for at in range(begin, begin + 5000, 10)]
+    launches = [slow(LAUNCH, begin + 7990, begin + 8000) for begin in begins]
+    waiting = [Sampled(begin + 2, begin + 2016, 2500, QUERY, between=True, stack=1) for begin in begins]
+    waiting += [Sampled(begin + 3000, begin + 3002, 2500, QUERY, stack=1) for begin in begins]
+    working = [Sampled(begin + 4992, begin + 7000, 3000, LAUNCH, between=True, stack=2) for begin in begins]
+    calls = call_batch(sorted([*queries, *launches], key=lambda call: call.end_ns))
+    waits = (WaitShare(function=QUERY, calls=10, ns=5, share=1.0),)
+    found = lines([*waiting, *working], divided(waits=waits), calls)
+    first, second = found.lines
+    assert [(line.place, line.waits.function) for line in (first, second)] == [
+        (STACKS[1].place, QUERY), (STACKS[2].place, ""),
+    ]  # fmt: skip
+    shares = [first.waits.share, first.between.share, second.between.share]
+    assert shares == pytest.approx([5 / 8, 0, 3 / 8], abs=0.01)
+    assert [(wait.place, round(wait.calls)) for wait in found.wait_places] == [(STACKS[1].place, 10)]
+
+
 def test_waits_without_any_sample_have_no_place() -> None:
     made = call_batch([slow(SYNC, 0, 10)])
     (found,) = lines_of(sums_of([Sampled(10, 20, 900)], made), at_ns(0), (divided(),), STACKS, one_sequence)
@@ -245,6 +276,21 @@ def test_lines_of_the_start_up_are_left_out_to_the_second() -> None:
         (found,) = lines_of(sums, at_ns(begin * SECOND_US), None, STACKS, one_sequence)
         assert found.samples == expected
     assert lines_of(SampleSums(0), 0, None, STACKS, one_sequence) == ()
+
+
+def test_lines_of_a_sequence_with_phases_are_those_of_the_first_phase() -> None:
+    """1.5 s at one line and then 2.5 s at the other, with a launch every 10 ms."""
+    ends = range(10_000, 4_000_000, 10_000)
+    samples = [Sampled(at - 9000, at, 10_000, between=True, stack=1 if at < 1_500_000 else 2) for at in ends]
+    calls = call_batch([slow(LAUNCH, at, at + 10) for at in ends])
+    phase = PhaseDivision(**attributes(divided(), BoundTime), times=((1_500_000_000, 4_000_000_000),))
+    whole, late = (lines(samples, divided(phases=phases), calls) for phases in ((), (phase,)))
+    assert [line.place for line in whole.lines] == [STACKS[2].place, STACKS[1].place]
+    # To the second: that in which the phase begins is not in it for the most part.
+    assert [line.place for line in late.lines] == [STACKS[2].place]
+    assert late.lines[0].share.share == 1.0
+    assert late.ns == pytest.approx(2 * 10**9, rel=0.01)
+    assert late.samples == pytest.approx(200, abs=1)
 
 
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
@@ -637,6 +683,8 @@ def test_waits_say_where_they_are_how_many_and_what_they_cost() -> None:
         f"train.py:10 in step: about 2.0 calls of {SYNC} a second, which cost up to 12 %."
     )
     assert wait_text(wait(), process, undivided()) == f"{where} 900 calls of {SYNC} a second, 3 % of the time."
+    polls = wait(function=QUERY, per_second=1.0)
+    assert wait_text(polls, process, undivided()) == f"{where} 1.0 waits by cuEventQuery a second, 3 % of the time."
     place = StackFrame(FrameKind.NATIVE, "", "")
     main = process.changed(threads=(process.threads[0].changed(id=MAIN, name="autograd 0"),))
     assert wait_text(wait(place=place), main, sequence).startswith("backward pass: about")

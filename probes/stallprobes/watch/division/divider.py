@@ -56,7 +56,7 @@ from stallprobes.watch.division.pending import (
     with_copies_that_block,
     with_overheads,
 )
-from stallprobes.watch.division.phases import growth_of, with_phases
+from stallprobes.watch.division.phases import divided_phases, growth_of
 from stallprobes.watch.division.recorded_times import (
     NO_ENGINE_USE,
     EngineTenures,
@@ -657,17 +657,20 @@ class ProcessDivider:
             missing_ns=missing_ns,
             slowdown=self._slowdown.of(sequence.threads),
         )
-        division = divide(since(begin_ns))
-        step = self._steps.step_of(division.threads)
-        if step is not None and len(self._process.windows):
+        times = since(begin_ns)
+        division = divide(times)
+        step, begins = self._steps.step_of(division.threads), self._steps.begins_of(division.threads)
+        phases = sequence.phases(times, begins, missing_ns)
+        found = divided_phases(phases, divide, begins, self._ended, self._start_up.began_ns)
+        growth = None if begins is None or phases else growth_of(begins, times)
+        if found is not None:
+            division, times = found.division.changed(phases=found.phases), found.chosen
+            mean_ns = found.phases[0].step_ns
+            step = step.changed(ns=mean_ns, low_ns=mean_ns, high_ns=mean_ns) if step and mean_ns else None
+        if step is not None and (found is not None or len(self._process.windows)):
             # Where records are switched, single steps are slow because of that.
             step = step.changed(slow_ns=None)
-        begins = self._steps.begins_of(division.threads)
-        phases = sequence.phases(since(begin_ns), begins, missing_ns)
-        growth = None if begins is None or phases else growth_of(begins, since(begin_ns))
-        kernels = sequence.kernels(since(begin_ns), self._kernel_names)
-        division = division.changed(step=step, growth=growth, kernels=kernels)
-        return with_phases(division, phases, divide, begins, self._ended, self._start_up.began_ns)
+        return division.changed(step=step, growth=growth, kernels=sequence.kernels(times, self._kernel_names))
 
     def _knows_engine(self, device: int) -> bool:
         """True if times in which others have a GPU are known."""

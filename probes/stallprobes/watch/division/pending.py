@@ -16,7 +16,8 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, of_kinds, rows_where
 from stallprobes.watch.division.call_columns import columns_of
 from stallprobes.watch.division.instants import COMMUNICATION, COPY, KERNEL, Flags, LastEnd, Limits, Spans, ThreadCalls
-from stallprobes.watch.intervals import Int64s, coded, expanded, int64s
+from stallprobes.watch.division.polls import Polls
+from stallprobes.watch.intervals import Int64s, coded, int64s
 from stallprobes.watch.reading.process import WatchedProcess
 
 # Largest number of calls that are kept to find the caller of GPU work by correlation number. Above this number, the
@@ -51,16 +52,6 @@ LOADING = (OverheadKind.MODULE_LOADING, OverheadKind.LAZY_FUNCTION_LOADING, Over
 # If a call waits for the full launch queue for at least this share of its duration, the whole call counts as waiting.
 # With a smaller share, only the time of the wait counts as waiting.
 _LEAST_QUEUED = 0.9
-# Functions by which a thread asks whether work has ended.
-_QUERIES = ("cuStreamQuery", "cuEventQuery")
-# Smallest number of consecutive queries of a handle that count as a wait for the handle. Reason: the result of each
-# query is not known.
-_LEAST_POLLS = 3
-# Time (ns) between consecutive queries of a handle below which the queries count as one wait.
-_POLL_NS = 50_000
-# Time (ns) between two runs of queries of the same handle below which the runs count as one wait. Reason: a thread that
-# loses its CPU makes no queries in this time.
-_INTERRUPTED_NS = 10_000_000
 # Layout of the calls whose time is divided into parts. ``holds`` is the driver's task on the host (HostTask) in a call
 # that may hold up calls of other threads.
 CALL = np.dtype(
@@ -90,38 +81,17 @@ OPERATION = np.dtype(
 
 def calls_of(rows: Rows, functions: Mapping[int, str]) -> Rows:
     """The calls (CALL) among ``rows`` (DRIVER_CALL) that no other call of their thread contains; ``functions`` are
-    names by number."""
+    names by number. A run of queries by which a thread waits for a stream or an event is one wait."""
     rows = rows_where(rows, (rows["flags"] & int(CallFlag.NESTED)) == 0)
     calls = np.zeros(len(rows), CALL)
     calls["begin"], calls["end"] = rows["began_ns"], rows["returned_ns"]
     calls["thread"], calls["correlation"] = threads_of(rows), rows["correlation"]
     calls["context"], calls["function"] = rows["context"], rows["function"]
     calls["kind"], calls["holds"] = columns_of(rows, functions)
-    return _with_polls(calls, rows, functions)
-
-
-def _with_polls(calls: Rows, rows: Rows, functions: Mapping[int, str]) -> Rows:
-    """``calls`` with one wait in place of each run of queries by which a thread waits for a stream or an event."""
-    queries = [number for number, name in functions.items() if name.startswith(_QUERIES)]
-    if not queries or np.count_nonzero(asks := np.isin(calls["function"], queries)) < _LEAST_POLLS:
-        return calls
-    order = np.lexsort((calls["begin"], calls["thread"]))
-    calls, asks, handles = calls[order], asks[order], rows[["stream", "bytes"]][order]
-    same = asks[1:] & (handles[1:] == handles[:-1])
-    for name in ("thread", "function"):
-        same &= calls[name][1:] == calls[name][:-1]
-    gaps = calls["begin"][1:] - calls["end"][:-1]
-    first = np.flatnonzero(np.append(True, ~same | (gaps >= _POLL_NS)))
-    polls = np.diff(np.append(first, len(calls))) >= _LEAST_POLLS
-    # Of two runs for one handle, the first may have been interrupted.
-    interrupted = polls[1:] & polls[:-1] & same[first[1:] - 1] & (gaps[first[1:] - 1] < _INTERRUPTED_NS)
-    first, polls = first[np.append(True, ~interrupted)], polls[np.append(True, ~interrupted)]
-    last = np.append(first[1:], len(calls)) - 1
-    calls["end"][first[polls]] = calls["end"][last[polls]]
-    calls["kind"][first[polls]] = int(CallKind.WAITS)
-    kept = np.ones(len(calls), dtype=np.bool_)
-    kept[expanded(first[polls] + 1, last[polls] + 1)[1]] = False
-    return calls[kept]
+    polls = Polls.of(rows, functions)
+    calls["begin"][polls.last] = calls["begin"][polls.first]
+    calls["kind"][polls.last] = int(CallKind.WAITS)
+    return calls[polls.kept] if len(polls.last) else calls
 
 
 def threads_of(rows: Rows) -> Int64s:

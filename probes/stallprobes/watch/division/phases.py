@@ -120,46 +120,54 @@ def growth_of(steps: BinnedSums, times: Times) -> StepGrowth | None:
     return StepGrowth(first_ns, last_ns)
 
 
-def with_phases(
-    division: SequenceDivision,
+class PhasesFound(NamedTuple):
+    """Phases of a sequence, the one that the verdict is of first: their ``times`` (ns) are since the process began. The
+    ``division`` is that of the first one, whose times are ``chosen``."""
+
+    division: SequenceDivision
+    chosen: Times
+    phases: tuple[PhaseDivision, ...]
+
+
+def divided_phases(
     phases: Sequence[Times],
     divide: Callable[[Times], SequenceDivision],
     steps: BinnedSums | None,
     ended: bool,
     began_ns: int,
-) -> SequenceDivision:
-    """``division`` with its ``phases`` and the verdict of the last one, or of the longest one if the process has
-    ``ended``; without phases if the verdict on one is not known, or all are alike in verdict and time of a step.
+) -> PhasesFound | None:
+    """The phases with their divisions, the last one first, or the longest one if the process has ``ended``; None if the
+    verdict on one is not known, or all are alike in verdict and time of a step.
 
     ``divide`` is the division of some times, ``steps`` has the begins of steps, None without regular ones. The process
     began at ``began_ns``.
     """
     if not 1 < len(phases) <= _MOST_PHASES:
-        return division
+        return None
     kept: list[PhaseDivision] = []
     for times in phases:
-        found = _phase(times, divide, steps)
+        found = _phase(times, divide(times), steps)
         same = next((each for each in kept if _alike(each, found)), None)
         if same is not None:
             kept.remove(same)
-            found = _phase(_united(same.times, times), divide, steps)
+            times = _united(same.times, times)
+            found = _phase(times, divide(times), steps)
         kept.append(found)
     if len(kept) < 2 or any(phase.verdict is Bound.UNKNOWN for phase in kept):
-        return division
+        return None
     first = max(kept, key=lambda phase: (phase.ns if ended else phase.times[-1][1], phase.times))
     others = sorted((phase for phase in kept if phase is not first), key=lambda phase: phase.times)
-    return division.changed(
-        verdict=first.verdict,
-        second=first.second,
-        phases=tuple(
+    return PhasesFound(
+        divide(first.times),
+        first.times,
+        tuple(
             phase.changed(times=tuple((begin - began_ns, end - began_ns) for begin, end in phase.times))
             for phase in (first, *others)
         ),
     )
 
 
-def _phase(times: Times, divide: Callable[[Times], SequenceDivision], steps: BinnedSums | None) -> PhaseDivision:
-    found = divide(times)
+def _phase(times: Times, found: SequenceDivision, steps: BinnedSums | None) -> PhaseDivision:
     begins = 0 if steps is None else int(steps.during(times).sum())
     return PhaseDivision(
         times=tuple(times),

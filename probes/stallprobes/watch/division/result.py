@@ -224,8 +224,8 @@ class SequenceDivision(BoundTime, kw_only=True):
         tuple[PhaseDivision, ...],
         about(
             "Times with different verdicts, or with steps of different lengths. First comes that of the present, or "
-            "the longest one if the process has ended: the verdict of the sequence is of it. Then come the others by "
-            "their begins. All other figures of the sequence are of all its time."
+            "the longest one if the process has ended: the verdict and all figures of the sequence are of it, those "
+            "of its lines to the second. Then come the others by their begins."
         ),
     ] = ()
     covered_ns: Annotated[

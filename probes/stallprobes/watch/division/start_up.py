@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 
 from stallprobes.native.layouts.driver_calls import CallKind
+from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.instants import Flags
-from stallprobes.watch.intervals import Int64s, int64s
+from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 
 # Nanoseconds in a second.
 SECOND_NS = 1_000_000_000
@@ -30,6 +33,14 @@ def period_of(passed_ns: Int64s) -> Int64s:
     """The number of the period in which each time since a process began (ns) is: a period begins where a steady state
     may begin."""
     return int64s(np.maximum(np.searchsorted(_BEGINS * SECOND_NS, passed_ns, "right") - 1, 0))
+
+
+def periods_in(times: Times, until_ns: int) -> Set[int]:
+    """The periods of which most is in ``times``, since a process began until ``until_ns`` (ns)."""
+    begins = _BEGINS * SECOND_NS
+    ends = np.minimum(np.append(begins[1:], FOREVER), until_ns)
+    inside = sum(np.maximum(np.minimum(ends, end) - np.maximum(begins, begin), 0) for begin, end in times)
+    return set(np.flatnonzero((ends > begins) & (2 * inside > ends - begins)).tolist())
 
 
 class StartUp:

@@ -54,7 +54,7 @@ class Step(Document, kw_only=True):
     function: Annotated[String, about("Empty for ranges.")]
     bytes: Unsigned
     thread: Unsigned
-    ns: Annotated[Unsigned, about("The median, to 4 %.")]
+    ns: Annotated[Unsigned, about("The median, to 4 %; of a sequence with phases the mean, as its quartiles.")]
     low_ns: Annotated[Unsigned, about("The lower quartile.")]
     high_ns: Annotated[Unsigned, about("The upper quartile.")]
     slow_ns: Annotated[

@@ -237,6 +237,17 @@ class CallLog:
         logged[logged] = ends[at_end[logged]] == at[logged]
         return logged, self._own.kinds[places[at_end[logged]]]
 
+    def polled(self, thread: int, at: Int64s) -> tuple[Flags, Int64s]:
+        """Flags of the times at which a thread asks again and again whether work has ended, and the places of these
+        waits among the calls of the reading."""
+        places = self._own.places_of(thread)
+        places = places[self._own.polls[places]]
+        if not len(places):
+            return np.zeros(len(at), dtype=np.bool_), NONE
+        last = places[np.maximum(np.searchsorted(self._own.begins[places], at, "left") - 1, 0)]
+        inside = (self._own.begins[last] < at) & (at <= self._own.ends[last])
+        return inside, last[inside]
+
     def alone(self, thread: int, since: Int64s, at: Int64s, times: Int64s) -> Int64s:
         """The part of ``times`` (ns), samples between calls, that follows the last call of the thread's sequence.
 

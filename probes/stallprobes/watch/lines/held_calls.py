@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -112,14 +112,17 @@ class HeldCalls:
                     before = second.pairs.get(key, HeldSum())
                     second.pairs[key] = HeldSum(before.calls + 1, before.ns + int(covered[best]))
 
-    def since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """Held calls since a time, by function and thread, where the log is evidence for them.
+    def since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:
+        """Held calls since a time, by function and thread, where the log is evidence for them; only of the periods
+        ``within``, unless that is None.
 
         A call that takes most of the time is beside all long calls. Calls that begin beside it therefore have to be
         long ten times as often as others.
         """
         first = int(period_of(int64s(begin_ns + SECOND_NS - 1 - self._began_ns)))
-        chosen = [entry for second, entry in self._seconds.items() if second >= first]
+        chosen = [
+            entry for second, entry in self._seconds.items() if second >= first and (within is None or second in within)
+        ]
         pairs: dict[HeldUp, HeldSum] = {}
         held: Counter[Holder] = Counter()
         for second in chosen:

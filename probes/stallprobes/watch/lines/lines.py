@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stallprobes.files.codec import attributes
-from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.division.result import GrowingLine, SequenceDivision
 from stallprobes.watch.lines.call_times import BETWEEN
@@ -114,7 +114,12 @@ def lines_of(
     """
     read = _Read(samples, begin_ns, stacks, ended, roles)
     if divided is not None:
-        sequences = tuple(map(read.sequence, divided))
+        sequences = tuple(
+            read.sequence(each)
+            if not each.phases
+            else _Read(samples, begin_ns, stacks, ended, roles, each.phases[0].times).sequence(each)
+            for each in divided
+        )
         passed_ns = max(samples.until_ns - begin_ns, 0)
         if any(sequence.growth for sequence in sequences):
             late = _Read(samples, begin_ns + passed_ns // 2, stacks, ended, roles)
@@ -210,7 +215,8 @@ def _odds(share: float) -> float:
 
 
 class _Read:
-    """The sums of all threads since ``begin_ns``."""
+    """The sums of all threads since ``begin_ns``; only those of ``times`` (ns) since the process began, unless that is
+    None."""
 
     def __init__(
         self,
@@ -219,17 +225,21 @@ class _Read:
         stacks: Mapping[int, CallStack],
         ended: bool,
         roles: Set[int],
+        times: Times | None = None,
     ) -> None:
         self._roles = roles
+        # Long after the begin of a process, a period may be longer than a phase.
+        within = None if times is None else samples.periods_in(times) or None
+        times = None if within is None else times
         self._functions, self._stacks, self._entered_before = samples.functions, stacks, samples.entered_before
-        self._seconds = samples.seconds_since(begin_ns)
+        self._seconds = samples.seconds_since(begin_ns, times)
         self._sums: dict[int, list[_KeyedSum]] = {}
-        for key, sample in samples.since(begin_ns, ended).items():
+        for key, sample in samples.since(begin_ns, ended, within).items():
             self._sums.setdefault(key.thread, []).append((key, sample))
-        self._held = samples.held_since(begin_ns)
-        self._loads = samples.loads_since(begin_ns, ended)
+        self._held = samples.held_since(begin_ns, within)
+        self._loads = samples.loads_since(begin_ns, ended, within)
         self._waits: dict[int, dict[SampleKey, float]] = {}
-        for key, calls in samples.waits_since(begin_ns, ended).items():
+        for key, calls in samples.waits_since(begin_ns, ended, within).items():
             self._waits.setdefault(key.thread, {})[key] = calls
 
     @property
@@ -415,7 +425,7 @@ def _inner(line: _LineSum, whole: SampleSum, stacks: Mapping[int, CallStack]) ->
     least = max(_LEAST_INNER * line.costs.total(), 1)
     most = sorted(costs.items(), key=lambda item: (-item[1], order(item[0])))[:_MOST_INNER]
     inner = tuple(InnerPlace(place=frame, cost=min(ns / whole.ns, 1.0)) for frame, ns in most if ns >= least)
-    places = {stack.place for number in line.costs if (stack := stacks.get(number)) is not None}
+    places = {place_of(stacks.get(number)) for number in line.costs}
     return inner if any(each.place not in places for each in inner) else ()
 
 

@@ -16,6 +16,7 @@ from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import Rows, rows_at, rows_where
 from stallprobes.watch.division.call_columns import by_number, columns_of
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Flags, Spans
+from stallprobes.watch.division.polls import Polls
 from stallprobes.watch.intervals import NONE, Int64s, distinct, int64s, numbered
 from stallprobes.watch.reading.process import CallBatch
 
@@ -53,7 +54,8 @@ class LoggedCalls:
 
     ``holds`` is what calls of other threads may wait for (HostTask). A short copy from pageable memory did not block:
     it was staged, so that it is of the kind SUBMITS. One to pageable memory returns only when it is done. ``ending``:
-    the work of a thread may have ended with the call.
+    the work of a thread may have ended with the call. ``polls``: it is a run of queries, a wait of the last one's
+    function.
     """
 
     begins: Int64s
@@ -64,6 +66,7 @@ class LoggedCalls:
     threads: Int64s
     contexts: Int64s
     ending: Flags
+    polls: Flags
 
     @classmethod
     def of(cls, batch: CallBatch) -> LoggedCalls:
@@ -71,18 +74,23 @@ class LoggedCalls:
         rows = batch.rows
         nested = (rows["flags"] & int(CallFlag.NESTED)) != 0
         rows = rows_where(rows, ~nested) if nested.any() else rows
-        names = "began_ns", "returned_ns", "function", "thread", "context"
-        begins, ends, functions, threads, contexts = (
-            np.ascontiguousarray(rows[name], dtype=np.int64) for name in names
-        )
-        (kinds, holds), blocked = columns_of(rows, batch.functions), ends - begins >= LIMITS.blocked_ns
+        runs, begins = Polls.of(rows, batch.functions), np.array(rows["began_ns"], dtype=np.int64)
+        polls = np.zeros(len(rows), dtype=np.bool_)
+        if len(runs.last):
+            begins[runs.last], polls[runs.last] = begins[runs.first], True
+            rows, begins, polls = rows_where(rows, runs.kept), begins[runs.kept], polls[runs.kept]
+        names = "returned_ns", "function", "thread", "context"
+        ends, functions, threads, contexts = (np.ascontiguousarray(rows[name], dtype=np.int64) for name in names)
+        kinds, holds = columns_of(rows, batch.functions)
+        kinds[polls] = int(CallKind.WAITS)
+        blocked = ends - begins >= LIMITS.blocked_ns
         staged = (kinds == int(CallKind.COPIES)) & ~blocked
         if staged.any():
             staged &= rows["target"] != int(MemoryKind.PAGEABLE)
             kinds[staged], holds[staged] = int(CallKind.SUBMITS), int(HostTask.NOTHING)
         submits = by_number(batch.functions, lambda each: each.submits) != 0
         ending = submits[functions] | (blocked & _ENDS_WORK[kinds])
-        return cls(begins, ends, functions, kinds, holds, threads, contexts, ending)
+        return cls(begins, ends, functions, kinds, holds, threads, contexts, ending, polls)
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -103,7 +111,7 @@ class LoggedCalls:
 
 
 # Empty table of calls.
-NO_CALLS = LoggedCalls(NONE, NONE, NONE, NONE, NONE, NONE, NONE, np.zeros(0, dtype=np.bool_))
+NO_CALLS = LoggedCalls(*(NONE,) * 7, *(np.zeros(0, dtype=np.bool_),) * 2)
 
 
 class Reading:

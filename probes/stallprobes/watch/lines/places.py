@@ -19,16 +19,20 @@ def place_of(stack: CallStack | None) -> StackFrame | None:
         return place
     if place.is_installed:
         return PACKAGES
-    return place.changed(offset=None) if place.function else place
+    return _named(place) if place.function else place
 
 
 def innermost(stack: CallStack) -> StackFrame:
     """The innermost frame of a stack with a place: of Python if there is any."""
     if stack.python:
         return stack.python[0]
-    # Instances of a template are one function.
-    frame = stack.own[0].changed(function=short_name(stack.own[0].function))
-    return frame.changed(offset=None) if frame.function or frame.is_installed else frame
+    frame = stack.own[0]
+    return _named(frame) if frame.function or frame.is_installed else frame
+
+
+def _named(frame: StackFrame) -> StackFrame:
+    """A frame of compiled code by its function: instances of a template are one."""
+    return frame.changed(function=short_name(frame.function), offset=None)
 
 
 def order(place: StackFrame | None) -> tuple[str, int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from stallprobes.native.dtypes import dtype_of
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
+from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
-from stallprobes.watch.division.start_up import SECOND_NS
-from stallprobes.watch.intervals import Int64s, int64s, numbered
+from stallprobes.watch.division.start_up import SECOND_NS, periods_in
+from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
 from stallprobes.watch.lines.logged_calls import WAITING, LoggedCalls, Reading, Sequences, is_waiting
@@ -39,6 +40,7 @@ class SampleSums:
     def __init__(self, began_ns: int) -> None:
         self.functions: dict[int, str] = {}
         self.samples = self.missed = 0
+        self._began_ns = began_ns
         self._unfollowed = NO_SPANS
         self._sums, self._times = SecondSums(began_ns), SecondSums(began_ns)
         # Thousandths of waits in place of times: by their own samples, and by those of their time.
@@ -73,11 +75,17 @@ class SampleSums:
         while self._held and self._held[0].is_known(sequences):
             self._add(self._held.popleft(), sequences)
 
-    def since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, SampleSum]:
+    def periods_in(self, times: Times) -> Set[int]:
+        """The seconds, or longer periods, of which most is in ``times`` (ns) since the process began."""
+        return periods_in(times, self._log.until_ns - self._began_ns)
+
+    def since(
+        self, begin_ns: int, ended: bool = False, within: Set[int] | None = None
+    ) -> Mapping[SampleKey, SampleSum]:
         """The sums since a time of the start-up, to the second; if the run has ``ended``, until the last work of each
-        sequence."""
+        sequence. Unless it is None, only those of the periods ``within`` are summed."""
         apart = self._log.ended if ended else frozenset()
-        sums, times = self._sums.since(begin_ns, apart), self._times.since(begin_ns, apart)
+        sums, times = (each.since(begin_ns, apart, within) for each in (self._sums, self._times))
         sampled: Counter[SampleKey] = Counter()
         for key, total in sums.items():
             sampled[key.without_stack] += total.ns
@@ -94,15 +102,19 @@ class SampleSums:
         }
         return {key: sample_sum.times(factors.get(key.without_stack, 1.0)) for key, sample_sum in sums.items()}
 
-    def waits_since(self, begin_ns: int, ended: bool = False) -> Mapping[SampleKey, float]:
+    def waits_since(
+        self, begin_ns: int, ended: bool = False, within: Set[int] | None = None
+    ) -> Mapping[SampleKey, float]:
         """Number of waits of each key since a time, as ``since``; without a stack those that have no sample.
 
         The log gives their number. Their places come from the waits that were sampled, or else from the samples of
         their time: the shorter a sampled wait, the more waits it stands for.
         """
         apart = self._log.ended if ended else frozenset()
-        counted, estimated = self._counted.since(begin_ns, apart), self._estimated.since(begin_ns, apart)
-        made = {key: time for key, time in self._times.since(begin_ns, apart).items() if key.kind in WAITING}
+        counted, estimated, every = (
+            each.since(begin_ns, apart, within) for each in (self._counted, self._estimated, self._times)
+        )
+        made = {key: time for key, time in every.items() if key.kind in WAITING}
         places: dict[SampleKey, dict[SampleKey, int]] = {}
         for sums in (estimated, counted):
             by_call: dict[SampleKey, dict[SampleKey, int]] = {}
@@ -115,10 +127,10 @@ class SampleSums:
             waits.update({each: total.samples * part / sum(parts.values()) for each, part in parts.items()})
         return waits
 
-    def loads_since(self, begin_ns: int, ended: bool = False) -> Counter[int]:
+    def loads_since(self, begin_ns: int, ended: bool = False, within: Set[int] | None = None) -> Counter[int]:
         """Number of calls of each thread that load device code since a time, as ``since``."""
         loads: Counter[int] = Counter()
-        for key, total in self._times.since(begin_ns, self._log.ended if ended else frozenset()).items():
+        for key, total in self._times.since(begin_ns, self._log.ended if ended else frozenset(), within).items():
             if key.kind == int(CallKind.LOADS):
                 loads[key.thread] += total.samples
         return loads
@@ -128,19 +140,24 @@ class SampleSums:
         (thread, function). What a library's own thread works for entered the library so."""
         return self._entered.get((thread, stack), {})
 
-    def held_since(self, begin_ns: int) -> Mapping[HeldUp, HeldSum]:
-        """Calls since a time that calls of other threads held up."""
-        return self._held_calls.since(begin_ns)
+    def held_since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:
+        """Calls since a time that calls of other threads held up, as ``since``."""
+        return self._held_calls.since(begin_ns, within)
 
     @property
     def until_ns(self) -> int:
         """The end of the last call; 0 without any."""
         return self._log.until_ns
 
-    def seconds_since(self, begin_ns: int) -> float:
-        """The seconds from a time to the last call in which all calls were followed."""
-        begins, ends = self._unfollowed.within(begin_ns, max(self._log.until_ns, begin_ns))
-        return max((self._log.until_ns - begin_ns - int((ends - begins).sum())) / SECOND_NS, 0.0)
+    def seconds_since(self, begin_ns: int, times: Times | None = None) -> float:
+        """The seconds from a time to the last call in which all calls were followed; only those of ``times`` (ns) since
+        the process began, unless that is None."""
+        passed_ns = 0
+        for first, last in ((begin_ns - self._began_ns, FOREVER),) if times is None else times:
+            first, last = first + self._began_ns, min(last + self._began_ns, self._log.until_ns)
+            begins, ends = self._unfollowed.within(first, max(last, first))
+            passed_ns += max(last - first - int((ends - begins).sum()), 0)
+        return passed_ns / SECOND_NS
 
     def _add(self, reading: Reading, sequences: Sequences) -> None:
         self._log.read(reading, sequences)
@@ -153,7 +170,7 @@ class SampleSums:
             self._times.add(owners, made)
         if reading.samples:
             self._note_entered(reading.samples, reading.calls)
-            self._add_samples(reading.samples)
+            self._add_samples(reading.samples, reading.calls)
 
     def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         if len(samples) < 2 and not (calls.threads[1:] != calls.threads[:-1]).any():
@@ -176,19 +193,23 @@ class SampleSums:
                     entered[caller, function] += int(ns)
                     self._entered[thread, stack] = entered
 
-    def _add_samples(self, samples: Mapping[int, Rows]) -> None:
+    def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         counts = [len(mine) for mine in samples.values()]
         ends = zip(samples, counts, np.cumsum(counts).tolist(), strict=True)
         parts = [(thread, slice(end - count, end)) for thread, count, end in ends]
         rows = joined(dtype_of(TimeSample), samples.values())
         at, since, functions = (int64s(rows[name]) for name in ("at_ns", "since_ns", "api"))
         between, counted = (rows["sampled"] == int(kind) for kind in (SampledTime.BETWEEN, SampledTime.WAITS))
-        kinds = self._kinds(functions, at - since)
+        kinds, lengths, weights = self._kinds(functions, at - since), np.maximum(at - since, 1), rows["ns"]
         for thread, part in parts:
             logged, kinds_of_ends = self._log.logged(thread, at[part])
             kinds[part][logged] = kinds_of_ends
+            polled, polls = self._log.polled(thread, at[part])
+            between[part][polled] = False
+            kinds[part][polled], functions[part][polled] = int(CallKind.WAITS), calls.functions[polls]
+            since[part][polled], lengths[part][polled] = calls.begins[polls], calls.lengths[polls]
         kinds[between] = BETWEEN
-        waits, lengths, weights = is_waiting(kinds), np.maximum(at - since, 1), rows["ns"]
+        waits = is_waiting(kinds)
         # A sampled wait stands for its number of waits of the same duration.
         whole = np.where(counted, np.minimum(weights * lengths.astype(np.float64), _MOST_NS), weights)
         times = int64s(whole)

@@ -119,14 +119,17 @@ class SecondSums:
             for key, total in sums.items():
                 _sum(_second(self._seconds, number), number, key, total)
 
-    def since(self, begin_ns: int, without_tails: Set[int] = frozenset()) -> Mapping[SampleKey, SampleSum]:
-        """The sums since a time of the start-up, to the second, without the tails of some sequences."""
+    def since(
+        self, begin_ns: int, without_tails: Set[int] = frozenset(), within: Set[int] | None = None
+    ) -> Mapping[SampleKey, SampleSum]:
+        """The sums since a time of the start-up, to the second, without the tails of some sequences; only of the
+        periods ``within``, unless that is None."""
         first = int(period_of(int64s(begin_ns + SECOND_NS - 1 - self._began_ns)))
         sums: _Sums = {}
         tails = (tail for sequence, tail in self._tails.items() if sequence not in without_tails)
         for seconds in (self._seconds, *tails):
-            for second in seconds[first:]:
-                for key, total in second.items():
+            for number, second in enumerate(seconds[first:], first):
+                for key, total in second.items() if within is None or number in within else ():
                     sums[key] = sums.get(key, NO_SUM).plus(total)
         return sums
 

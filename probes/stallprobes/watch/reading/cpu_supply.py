@@ -30,7 +30,7 @@ class CpuSupply(Document, kw_only=True):
     throttled: Annotated[Share, about("Share of the quota's periods in which it was used up.")] = 0.0
     stolen: Annotated[Share, about("Share of the time of the machine's CPUs that a hypervisor took.")] = 0.0
     page_faults: Annotated[Ratio, about("Page faults of the process a second.")] = 0.0
-    disk_faults: Annotated[Ratio, about("Those of them that read from a disk (major page faults).")] = 0.0
+    disk_faults: Annotated[Ratio, about("Those that read from a disk, or have pages move from the GPU.")] = 0.0
 
 
 class Workers(Document, kw_only=True):
