@@ -18,7 +18,8 @@ from stallprobes.watch.reading.process import SampleBatch
 class Sampled(NamedTuple):
     """A sample that stands for ``us``, between ``since`` and ``at`` (us); ``between``: it is of time between calls.
 
-    One that stands for ``waits`` does so in place of a time. ``cpu`` is the thread's time on a CPU (us).
+    One that stands for ``waits`` does so in place of a time. ``cpu`` is the thread's time on a CPU (us). ``holder`` is
+    the stack of who had Python's lock.
     """
 
     since: float
@@ -30,6 +31,7 @@ class Sampled(NamedTuple):
     thread: int = MAIN
     waits: int = 0
     cpu: float = 0.0
+    holder: int = 0
 
 
 def sample_batch(samples: Iterable[Sampled] = ()) -> SampleBatch:
@@ -40,7 +42,7 @@ def sample_batch(samples: Iterable[Sampled] = ()) -> SampleBatch:
     for row, one in zip(rows, made, strict=True):
         row["since_ns"], row["at_ns"], row["ns"] = at_ns(one.since), at_ns(one.at), round(one.us * 1000)
         row["thread"], row["stack"], row["api"] = one.thread, one.stack, numbers[one.function]
-        row["cpu_ns"] = round(one.cpu * 1000)
+        row["cpu_ns"], row["holder"] = round(one.cpu * 1000), one.holder
         row["sampled"] = int(SampledTime.BETWEEN if one.between else SampledTime.INSIDE)
         if one.waits:
             row["sampled"], row["ns"] = int(SampledTime.WAITS), one.waits

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import TimeSample
 from stallprobes.watch import folder_analysis
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
+from stallprobes.watch.reading.process import SampleBatch
 
 
 def keep(file: BinaryIO) -> None:
@@ -47,11 +50,17 @@ def analyzed(file: BinaryIO) -> WatchFindings:
             process, records, *others = kept
             # Kept ones may be as CUPTI wrote them.
             records = replace(records, rows=process.windows.cut(records.rows))
+            others = [as_today(each) if isinstance(each, SampleBatch) else each for each in others]
             analyses.setdefault(pid, ProcessAnalysis()).feed(process, records, *others)
         else:
             beside[pid] = kept
     findings = [analysis.findings().changed(**beside.get(pid, {})) for pid, analysis in analyses.items()]
     return watch_findings(findings, began_at_ns)
+
+
+def as_today(samples: SampleBatch) -> SampleBatch:
+    """Samples whose rows may be from before they had the holder of Python's lock, as they are today."""
+    return replace(samples, rows=samples.rows.view(dtype_of(TimeSample)))
 
 
 def _entries(file: BinaryIO) -> Iterator[tuple[int, str, Any]]:

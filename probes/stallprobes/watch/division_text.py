@@ -63,6 +63,9 @@ _LEAST_OF_STEP = 0.03
 # between calls), and waits for Python's global lock (share of all time). For the first two, the time between calls in
 # which the GPU does nothing must also be at least this share of all time.
 _LEAST_OFF_CPU = 0.1
+# Smallest share at which the text names a line where other threads have Python's global lock. The share is of the time
+# for which the holder of the lock is known.
+_LEAST_HOLDER = 0.1
 # Smallest share of the time at which the text reports the time in which Python collects garbage.
 _LEAST_COLLECTING = 0.05
 # Smallest share of kernels of few blocks in the time of all kernels at which the text reports this share.
@@ -359,11 +362,15 @@ def faults_text(process: ProcessFindings) -> str:
     return " ".join(texts)
 
 
-def interpreter_text(sequence: SequenceDivision) -> str:
+def interpreter_text(sequence: ProgramSequence) -> str:
     """How long a sequence waits for Python's global lock, and how long Python collects garbage: ``It waits for Python's
-    global lock 46 % of the time: another thread has it.``; "" where it hardly does."""
+    global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``; "" where it hardly
+    does."""
     share = sequence.interpreter
-    waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it."
+    holders = [each for each in sequence.lock_holders if each.share >= _LEAST_HOLDER]
+    named = " and ".join(f"{percent(each.share)} of that at {frame_text(each.place)}" for each in holders)
+    waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it"
+    waits = f"{waits}, {named}." if named else f"{waits}."
     collects = (
         f"Python collects garbage {percent(sequence.collects)} of the time: after gc.freeze() it looks at no object "
         "that was made before, with larger thresholds (gc.set_threshold) it collects less often."

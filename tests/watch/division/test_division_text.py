@@ -41,7 +41,7 @@ from stallprobes.watch.division_text import (
     verdict_texts,
     workers_text,
 )
-from stallprobes.watch.lines.result import ProgramSequence
+from stallprobes.watch.lines.result import LockHolder, ProgramSequence
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
 from stallprobes.watch.report import document
@@ -143,6 +143,11 @@ def test_page_faults_are_said_where_they_are_many() -> None:
 def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     said = "It waits for Python's global lock 46 % of the time: another thread has it."
     assert interpreter_text(sequence(interpreter=0.46)) == said
+    places = [StackFrame(FrameKind.PYTHON, name, "/home/me/load.py", 9) for name in ("decode", "crop", "log")]
+    holders = tuple(LockHolder(*each) for each in zip(places, (0.7, 0.25, 0.05), strict=True))
+    assert interpreter_text(sequence(interpreter=0.46, lock_holders=holders)) == (
+        f"{said[:-1]}, 70 % of that at load.py:9 in decode and 25 % of that at load.py:9 in crop."
+    )
     assert interpreter_text(sequence(interpreter=0.05)) == ""
 
 

@@ -293,6 +293,16 @@ def test_lines_of_a_sequence_with_phases_are_those_of_the_first_phase() -> None:
     assert late.samples == pytest.approx(200, abs=1)
 
 
+def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they_have_it() -> None:
+    samples = [Sampled(at, at + 9, 100, between=True, holder=2 if at < 600 else 3) for at in range(0, 800, 10)]
+    samples += [Sampled(at, at + 9, 100, between=True) for at in range(800, 900, 10)]
+    found = lines(samples, divided(interpreter=0.8)).lock_holders
+    assert [(each.place.line, each.share) for each in found] == [(20, 0.75), (30, 0.25)]
+    # Without waits for the lock, another thread may have it meanwhile.
+    assert lines(samples, divided(interpreter=0.02)).lock_holders == ()
+    assert lines(samples[-10:], divided(interpreter=0.8)).lock_holders == ()
+
+
 def test_an_instant_between_calls_belongs_to_the_thread_that_makes_the_next_call() -> None:
     """As where the main thread waits for autograd's: of its time between calls, what follows the other's last call."""
     calls = call_batch(

@@ -220,3 +220,18 @@ def test_time_between_calls_is_at_the_lines_where_it_passes(stand_in: StandIn, t
     assert found["the line that sleeps"] > 0
     assert found["the line that computes"] > 0
     assert batch.functions[int(batch.rows["api"][-1])] == "cuEventQuery"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_line_that_has_pythons_lock_is_known_while_a_thread_waits_for_it(
+    stand_in: StandIn, tmp_path: Path, version: str
+) -> None:
+    # On a busy machine the library's thread sees a few of the gaps.
+    for count in ("100", "400", "1600"):
+        run_python(stand_in, tmp_path / count, version, "contended", count)
+        ((batch, _, stacks),) = samples_in(tmp_path / count)
+        holders = Counter(int(row["holder"]) for row in batch.rows if row["holder"])
+        if holders:
+            break
+    found = {stacks[number].python[0].function for number in holders}
+    assert "compute_input" in found <= {"compute_input", "compute_for_ever"}

@@ -254,14 +254,14 @@ static uint32_t take_sample(struct own *self, int sampled, uint32_t api, uint64_
 {
     struct ss_time_sample sample = {.at_ns = at, .since_ns = since, .stack = stack, .api = api};
     sample.thread = ss_load(self->slot->thread);
-    sample.sampled = (uint32_t)sampled;
+    sample.sampled = (uint16_t)sampled;
     if (sampled == SS_SAMPLED_WAITS) {
         ss_take_wait(&self->sampling, &sample);
         return sample.stack;
     }
-    uint32_t stacks[SS_GAP_STACKS] = {0};
-    uint32_t count = sampled == SS_SAMPLED_BETWEEN ? ss_gap_stacks(self->number, since, stacks) : 0;
-    ss_take_sample(&self->sampling, &sample, stacks, count);
+    uint32_t stacks[SS_GAP_STACKS] = {0}, holders[SS_GAP_STACKS] = {0};
+    uint32_t count = sampled == SS_SAMPLED_BETWEEN ? ss_gap_stacks(self->number, since, stacks, holders) : 0;
+    ss_take_sample(&self->sampling, &sample, stacks, holders, count);
     ss_store_release(ss_gaps[self->number].python, ss_own_python());
     self->has_python = (uint32_t)ss_has_python(self->number);
     return sample.stack;

@@ -53,23 +53,25 @@ int ss_has_python(uint32_t number)
     return ss_load(ss_gaps[number].python) != NULL;
 }
 
-/* The stacks that were seen since the thread's last call returned at ``left_ns``; how many they are. Called by the thread
- * itself. */
-uint32_t ss_gap_stacks(uint32_t number, uint64_t left_ns, uint32_t *stacks)
+/* The stacks that were seen since the thread's last call returned at ``left_ns``, and those of who had Python's lock; how
+ * many they are. Called by the thread itself. */
+uint32_t ss_gap_stacks(uint32_t number, uint64_t left_ns, uint32_t *stacks, uint32_t *holders)
 {
     struct ss_gap *gap = &ss_gaps[number];
     if (ss_load_acquire(gap->seen_ns) != left_ns)
         return 0;
     uint32_t count = ss_load_acquire(gap->count);
     count = count < SS_GAP_STACKS ? count : SS_GAP_STACKS;
-    for (uint32_t at = 0; at < count; at++)
+    for (uint32_t at = 0; at < count; at++) {
         stacks[at] = ss_load(gap->stacks[at]);
+        holders[at] = ss_load(gap->holders[at]);
+    }
     return count;
 }
 
 /* Keeps a stack of the gap since ``left_ns``. Of those of a long gap every other one is kept, so that they have equal
  * distances. */
-static void keep(struct ss_gap *gap, uint64_t left_ns, uint32_t stack, uint64_t now)
+static void keep(struct ss_gap *gap, uint64_t left_ns, uint32_t stack, uint32_t holder, uint64_t now)
 {
     uint32_t count = gap->count;
     if (gap->seen_ns != left_ns) {
@@ -77,11 +79,14 @@ static void keep(struct ss_gap *gap, uint64_t left_ns, uint32_t stack, uint64_t 
         count = 0;
         gap->distance = SS_SAMPLE_NS;
     } else if (count == SS_GAP_STACKS) {
-        for (count = 0; count < SS_GAP_STACKS / 2; count++)
+        for (count = 0; count < SS_GAP_STACKS / 2; count++) {
             ss_store(gap->stacks[count], ss_load(gap->stacks[2 * count + 1]));
+            ss_store(gap->holders[count], ss_load(gap->holders[2 * count + 1]));
+        }
         gap->distance *= 2;
     }
     ss_store(gap->stacks[count], stack);
+    ss_store(gap->holders[count], holder);
     ss_store_release(gap->count, count + 1);
     ss_store_release(gap->seen_ns, left_ns);
     gap->next_ns = now + gap->distance;
@@ -109,7 +114,8 @@ static uint64_t look(struct ss_gap *gap, const struct ss_slot *slot, uint64_t no
         stack = ss_stack_of_python(python);
     if (!stack || !is_in_gap(gap, slot, left))
         return now + REST_NS;
-    keep(gap, left, stack, now);
+    uint32_t holder = ss_stack_of_lock_holder(python);
+    keep(gap, left, stack, is_in_gap(gap, slot, left) ? holder : 0, now);
     return gap->next_ns;
 }
 

@@ -467,3 +467,63 @@ uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pi
         *flags |= SS_STACK_PYTHON_CUT;
     return whole;
 }
+
+/* Python's global lock (struct _gil_runtime_state, 3.11 to 3.15): the switch interval (us), the state of the thread that has
+ * it or had it last, whether it is held, and the number of switches. */
+struct python_lock {
+    uint64_t interval, holder;
+    int32_t is_held;
+    uint64_t switches;
+};
+
+static int read_at(struct ss_text_pipe *pipe, uint64_t address, void *bytes, size_t size)
+{
+    struct iovec from = {(void *)(uintptr_t)address, size}, to = {bytes, size};
+    return ss_read_memory(pipe, &from, &to, 1) == (long)size;
+}
+
+/* The interpreter of the thread with the state ``state``; 0 if that cannot be read. */
+static uint64_t interpreter_of(struct ss_text_pipe *pipe, uint64_t state)
+{
+    /* Offset (bytes) of the interpreter's address in the state of a thread, 3.11 to 3.15. */
+    enum { INTERPRETER = 16 };
+    uint64_t interpreter;
+    return read_at(pipe, state + INTERPRETER, &interpreter, sizeof interpreter) ? interpreter : 0;
+}
+
+static int may_be_lock(const struct python_lock *lock)
+{
+    /* Bounds of the switch interval (us), which is 5000 unless the program sets it. */
+    enum { LEAST_INTERVAL = 100, MOST_INTERVAL = 10000000 };
+    return lock->interval >= LEAST_INTERVAL && lock->interval <= MOST_INTERVAL && lock->holder &&
+           lock->holder % sizeof(void *) == 0 && (lock->is_held == 0 || lock->is_held == 1) && lock->switches;
+}
+
+/* The address of Python's global lock within ``runtime``, its _PyRuntime of ``size`` bytes; 0 if it is not found. It is
+ * known by its fields: its holder is a thread of the same interpreter as ``thread``, which is Python's state of one. */
+uint64_t ss_find_python_lock(struct ss_text_pipe *pipe, uint64_t runtime, uint64_t size, const void *thread)
+{
+    enum { AT_ONCE = 2048 };
+    unsigned char bytes[AT_ONCE];
+    uint64_t interpreter = interpreter_of(pipe, (uint64_t)(uintptr_t)thread);
+    for (uint64_t at = 0; interpreter && at < size; at += AT_ONCE - sizeof(struct python_lock)) {
+        size_t length = size - at < AT_ONCE ? size - at : AT_ONCE;
+        if (!read_at(pipe, runtime + at, bytes, length))
+            return 0;
+        for (size_t place = 0; place + sizeof(struct python_lock) <= length; place += sizeof(void *)) {
+            struct python_lock lock;
+            memcpy(&lock, bytes + place, sizeof lock);
+            if (may_be_lock(&lock) && interpreter_of(pipe, lock.holder) == interpreter)
+                return runtime + at + place;
+        }
+    }
+    return 0;
+}
+
+/* Python's state of the thread that has the lock; NULL if none has it. */
+const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address)
+{
+    struct python_lock lock;
+    int is_held = read_at(pipe, address, &lock, sizeof lock) && may_be_lock(&lock) && lock.is_held;
+    return is_held ? (const void *)(uintptr_t)lock.holder : NULL;
+}

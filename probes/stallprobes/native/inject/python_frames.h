@@ -24,6 +24,8 @@ struct ss_python_layout {
 };
 int ss_learn_python(struct ss_python_layout *layout, const void *runtime);
 int ss_learn_old_python(struct ss_python_layout *layout, const char *version);
+uint64_t ss_find_python_lock(struct ss_text_pipe *pipe, uint64_t runtime, uint64_t size, const void *thread);
+const void *ss_python_lock_holder(struct ss_text_pipe *pipe, uint64_t address);
 uint32_t ss_python_text(const struct ss_python_layout *layout, struct ss_text_pipe *pipe, const void *thread,
                         char *bytes, uint32_t size, uint32_t *flags);
 

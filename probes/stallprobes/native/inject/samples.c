@@ -117,6 +117,7 @@ static int write_sample(const struct ss_time_sample *sample)
     ss_store(written->stack, sample->stack);
     ss_store(written->api, sample->api);
     ss_store(written->sampled, sample->sampled);
+    ss_store(written->holder, sample->holder);
     ss_store_release(written->sequence, 2 * number + 2);
     return 1;
 }
@@ -137,8 +138,9 @@ static uint64_t last_point(struct ss_sampling *sampling, int sampled, uint64_t n
 /* Takes the sample that is due. ``sample`` has all but the time that it stands for; without a stack, one is taken. If it
  * costs more than the thread may spend, a later point gets the sample, which then stands for more: to take it as soon as
  * the thread may would prefer what follows a time in which it could save. Where ``stacks`` of that time are known,
- * ``count`` of them, each stands for an equal part of it. */
-void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks, uint32_t count)
+ * ``count`` of them, each stands for an equal part of it, with one of the ``holders`` of Python's lock. */
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks,
+                    const uint32_t *holders, uint32_t count)
 {
     int sampled = (int)sample->sampled;
     uint64_t now = sampled == SS_SAMPLED_INSIDE ? sampling->inside_ns : sample->at_ns - sampling->inside_ns;
@@ -150,11 +152,13 @@ void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample,
     sampling->due_ns[sampled] = next;
     for (uint32_t number = 0; number + 1 < count && wanted; number++) {
         sample->stack = stacks[number];
+        sample->holder = (uint16_t)holders[number];
         sample->ns = whole / count;
         if (write_sample(sample))
             sampling->taken_ns[sampled] += sample->ns;
     }
     sample->stack = count ? stacks[count - 1] : sample->stack;
+    sample->holder = count ? (uint16_t)holders[count - 1] : 0;
     sample->ns = point - sampling->taken_ns[sampled];
     if (wanted && (sample->stack || sample->ns >= (uint64_t)MOST_DEFERRED * SS_SAMPLE_NS) && write_sample(sample))
         sampling->taken_ns[sampled] = point;

@@ -27,7 +27,8 @@ struct ss_sampling {
 };
 void ss_begin_samples(void);
 struct ss_sampling ss_begin_sampling(uint32_t thread);
-void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks, uint32_t count);
+void ss_take_sample(struct ss_sampling *sampling, struct ss_time_sample *sample, const uint32_t *stacks,
+                    const uint32_t *holders, uint32_t count);
 int ss_count_wait(struct ss_sampling *sampling, uint64_t now);
 void ss_take_wait(struct ss_sampling *sampling, struct ss_time_sample *sample);
 void ss_leave_out(struct ss_sampling *sampling, uint64_t ns);

@@ -45,6 +45,9 @@ enum {
     NAME_NS = 100000,
     NAME_TRIES = 8,
     NAME_PAUSE_NS = 10000000,
+    /* Largest number of searches for Python's global lock. A search reads the interpreter's state, less than 1 MB; it
+     * fails while no thread has had the lock but those that Python does not know any more. */
+    LOCK_TRIES = 16,
 };
 
 struct scratch {
@@ -82,8 +85,8 @@ static struct {
     struct ss_python_layout layout;
     int is_free_threaded;
     int usable;
-    /* Its state, with the global lock. */
-    uint64_t interpreter, interpreter_bytes;
+    /* Its state, with the global lock, and where the lock is, 0 if that is not known. */
+    uint64_t interpreter, interpreter_bytes, lock;
 } python;
 
 static void find(void *library, const char *name, void *function)
@@ -442,6 +445,23 @@ uint32_t ss_stack_of_python(const void *thread)
     uint32_t place = whole ? place_of_stack(stack, hash_of(0, stack->text, stack->text_bytes)) : 0;
     ss_store_release(stack->used, 0);
     return place;
+}
+
+/* The place of the stack of the thread that has Python's global lock, if it is another one than ``thread``, Python's state
+ * of one; else 0, also where the lock is not known. Called by one thread alone. */
+uint32_t ss_stack_of_lock_holder(const void *thread)
+{
+    static uint32_t tried;
+    struct scratch *scratch = python.interpreter ? claim_scratch() : NULL;
+    if (!scratch)
+        return 0;
+    if (!python.lock && tried < LOCK_TRIES) {
+        tried++;
+        python.lock = ss_find_python_lock(&scratch->pipe, python.interpreter, python.interpreter_bytes, thread);
+    }
+    const void *holder = python.lock ? ss_python_lock_holder(&scratch->pipe, python.lock) : NULL;
+    ss_store_release(scratch->used, 0);
+    return holder && holder != thread ? ss_stack_of_python(holder) : 0;
 }
 
 /* The place of the calling thread's stack, or 0; ``python_end`` is when its frames of Python were written. Without

@@ -33,5 +33,6 @@ uint64_t ss_stack_divisor(void);
 int ss_can_read_python(void);
 const void *ss_own_python(void);
 uint32_t ss_stack_of_python(const void *thread);
+uint32_t ss_stack_of_lock_holder(const void *thread);
 
 #endif

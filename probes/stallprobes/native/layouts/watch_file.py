@@ -615,7 +615,9 @@ class TimeSample(ctypes.Structure):
     ``sampled`` is a ``SampledTime``. Inside calls, the sampled one began at ``since_ns`` and returned at ``at_ns``, as
     did a wait; between calls, the one before returned at ``since_ns`` and the next began at ``at_ns``. ``api`` is the
     function of that call, ``stack`` the number of the stack from 1, 0 if none could be taken. ``cpu_ns`` is the time
-    that the thread had spent on a CPU. ``sequence`` is as in the ring of records.
+    that the thread had spent on a CPU. ``sequence`` is as in the ring of records. ``holder`` is the number of the stack
+    of the thread that had Python's global lock, if that was another one while the thread was looked at between calls,
+    else 0.
     """
 
     sequence: UInt64
@@ -626,7 +628,8 @@ class TimeSample(ctypes.Structure):
     thread: UInt32
     stack: UInt32
     api: UInt32
-    sampled: UInt32
+    sampled: UInt16
+    holder: UInt16
 
 
 def _pages(size: int) -> int:

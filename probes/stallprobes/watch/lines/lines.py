@@ -16,7 +16,7 @@ from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
 from stallprobes.watch.lines.places import PACKAGES, innermost, order, place_of
-from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, ProgramLine, ProgramSequence
+from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, LineTime, LockHolder, ProgramLine, ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import NO_SUM, SampleKey, SampleSum
 from stallprobes.watch.lines.waits import KeyedWaits, wait_places
@@ -39,6 +39,9 @@ _COUNT_ALIKE = (Bound.GPU, Bound.GAPS, Bound.COMMUNICATION, Bound.SHARED, Bound.
 _LEAST_KNOWN = 10
 # Largest number of inner places (places in the functions that a line calls) that a line keeps.
 _MOST_INNER = 3
+# Limits for the lines at which other threads have Python's global lock. _LEAST_WAITING: smallest share of the time that
+# a sequence waits for the lock. _MOST_HOLDERS: largest number of lines.
+_LEAST_WAITING, _MOST_HOLDERS = 0.05, 3
 # Smallest share of a line's cost that an inner place (a place in a function that the line calls) must have for the line
 # to keep the place.
 _LEAST_INNER = 0.05
@@ -232,6 +235,7 @@ class _Read:
         within = None if times is None else samples.periods_in(times) or None
         times = None if within is None else times
         self._functions, self._stacks, self._entered_before = samples.functions, stacks, samples.entered_before
+        self._holders = samples.lock_holders
         self._seconds = samples.seconds_since(begin_ns, times)
         self._sums: dict[int, list[_KeyedSum]] = {}
         for key, sample in samples.since(begin_ns, ended, within).items():
@@ -293,7 +297,19 @@ class _Read:
             lines=tuple(lines[:MOST_LINES]),
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
+            lock_holders=self._lock_holders(threads) if division.interpreter >= _LEAST_WAITING else (),
         )
+
+    def _lock_holders(self, threads: Iterable[int]) -> tuple[LockHolder, ...]:
+        """Where other threads have Python's lock while the ``threads`` are between calls."""
+        places: Counter[StackFrame] = Counter()
+        for number, ns in self._holders(threads).items():
+            stack = self._stacks.get(number)
+            if stack is not None and stack.python:
+                places[place_of(stack) or stack.python[0]] += ns
+        whole = max(places.total(), 1)
+        most = sorted(places.items(), key=lambda item: (-item[1], order(item[0])))[:_MOST_HOLDERS]
+        return tuple(LockHolder(place, ns / whole) for place, ns in most)
 
     def _placed(self, mine: Iterable[_KeyedSum]) -> Iterator[_KeyedSum]:
         """Sums of some threads; sums without a stack are spread over the stacks of the same thread, function and sort

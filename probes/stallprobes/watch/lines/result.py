@@ -95,6 +95,13 @@ class WaitPlace(Document, kw_only=True):
     sentence: Sentence = UNSET
 
 
+class LockHolder(Document):
+    """A line of the program at which another thread has Python's global lock."""
+
+    place: StackFrame
+    share: Annotated[Share, about("Of the samples between calls in which it was seen who has the lock.")]
+
+
 class HoldingCalls(Document, kw_only=True):
     """Calls of a function in another thread beside which calls of the sequence are unusually long."""
 
@@ -124,6 +131,14 @@ class ProgramSequence(SequenceDivision, kw_only=True):
     holding: Annotated[
         tuple[HoldingCalls, ...],
         about("Calls of other threads that hold up those of the sequence, those with most of its time first."),
+    ] = ()
+    lock_holders: Annotated[
+        tuple[LockHolder, ...],
+        about(
+            "Where other threads have Python's global lock while the sequence is between calls, by samples; at most "
+            "three, the one with most of them first. None too if it hardly waits for the lock, or if the lock was not "
+            "found."
+        ),
     ] = ()
     ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
     sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET

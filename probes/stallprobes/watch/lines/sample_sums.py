@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -48,6 +48,9 @@ class SampleSums:
         # By thread and stack: how long (ns) its samples stand for behind a call (thread, function) of another thread.
         self._entered: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         self._pairs = 0
+        # By thread: how long (ns) its samples between calls stand for while another thread had Python's lock, by the
+        # stack of that thread.
+        self._holders: dict[int, Counter[int]] = {}
         # Until it is known who is in a sequence with whom.
         self._held: deque[Reading] = deque()
         self._log = CallLog(began_ns)
@@ -140,6 +143,11 @@ class SampleSums:
         (thread, function). What a library's own thread works for entered the library so."""
         return self._entered.get((thread, stack), {})
 
+    def lock_holders(self, threads: Iterable[int]) -> Counter[int]:
+        """How long (ns) samples of threads between calls stand for while other threads had Python's lock, by the stacks
+        of these."""
+        return sum((self._holders.get(thread, Counter()) for thread in threads), Counter())
+
     def held_since(self, begin_ns: int, within: Set[int] | None = None) -> Mapping[HeldUp, HeldSum]:
         """Calls since a time that calls of other threads held up, as ``since``."""
         return self._held_calls.since(begin_ns, within)
@@ -170,6 +178,7 @@ class SampleSums:
             self._times.add(owners, made)
         if reading.samples:
             self._note_entered(reading.samples, reading.calls)
+            self._note_holders(reading.samples)
             self._add_samples(reading.samples, reading.calls)
 
     def _note_entered(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
@@ -192,6 +201,14 @@ class SampleSums:
                     self._pairs += (caller, function) not in entered
                     entered[caller, function] += int(ns)
                     self._entered[thread, stack] = entered
+
+    def _note_holders(self, samples: Mapping[int, Rows]) -> None:
+        for thread, rows in samples.items():
+            held = np.flatnonzero(rows["holder"])
+            if len(held):
+                sums = self._holders.setdefault(thread, Counter())
+                for stack, ns in zip(rows["holder"][held].tolist(), rows["ns"][held].tolist(), strict=True):
+                    sums[stack] += ns
 
     def _add_samples(self, samples: Mapping[int, Rows], calls: LoggedCalls) -> None:
         counts = [len(mine) for mine in samples.values()]

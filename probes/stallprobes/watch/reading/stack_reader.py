@@ -54,7 +54,7 @@ class StackReader:
         Raises WatchError if the file is damaged.
         """
         if samples is not None:
-            self._sampled |= set(np.unique(samples.rows["stack"]).tolist())
+            self._sampled |= {*np.unique(samples.rows["stack"]).tolist(), *np.unique(samples.rows["holder"]).tolist()}
         numbers = {slow.stack for thread in process.threads for slow in thread.slow_calls}
         numbers = (numbers | self._sampled | {thread.stack for thread in process.threads}) - {0}
         new = {number: stack for number in numbers - self.stacks.keys() if (stack := file.stack(number)) is not None}
