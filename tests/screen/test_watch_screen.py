@@ -35,6 +35,8 @@ from stallscope.tui.watch.call_table import CallTableView, WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import ExplainCall
 from stallscope.tui.watch.header import WatchHeader
+from stallscope.tui.watch.kernel_table import KernelTable
+from stallscope.tui.watch.panels import SlowCallLog
 from stallscope.tui.watch.screen import WatchScreen
 
 # The position at which the screen is drawn, and the last one, where the program has ended.
@@ -150,6 +152,17 @@ async def test_keys_select_explain_and_enlarge(recorded: Path) -> None:
         assert not screen.query_one(WatchTable).display
         await pilot.press("O", "question_mark")
         await until(pilot, lambda: is_open(pilot, Help))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_kernels_are_shown_in_place_of_the_slow_calls(recorded: Path, size: tuple[int, int]) -> None:
+    async with replayed(recorded, size) as (pilot, screen):
+        await pilot.press("K")
+        assert_snapshot(f"watch-kernels-{size[0]}x{size[1]}", await drawn(pilot, screen))
+        assert not screen.query_one(SlowCallLog).display
+        await pilot.press("K")
+        assert "slow calls" in await drawn(pilot, screen)
+        assert not screen.query_one(KernelTable).display
 
 
 async def test_a_line_of_the_program_is_selected_and_explained(recorded: Path) -> None:

@@ -432,6 +432,7 @@ WATCH_ACTIONS = (
         _added("watch_page_down", "pagedown", "page down", "Go one page down."),
         _added("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
         _added("watch_output", "O", "output", "Enlarge the pane of the program's output, or reduce it.", 11),
+        _added("watch_kernels", "K", "kernels", "Show the kernels in place of the slow calls, or the slow calls.", 13),
     ),
     *_GO_TO,
     _COPY,

@@ -42,6 +42,7 @@ from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse, unfollowed
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
 from stallprobes.watch.intervals import Int64s
+from stallprobes.watch.lines.kernel_launches import KernelLaunches
 from stallprobes.watch.lines.lines import lines_of
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.lines.sample_sums import SampleSums
@@ -114,6 +115,7 @@ class ProcessAnalysis:
         self._outside = NOTHING_READ
         self._divider: ProcessDivider | None = None
         self._samples: SampleSums | None = None
+        self._launches = KernelLaunches()
         self._settler = WindowSettler()
         self._streams = StreamNumbers()
         self._order = StreamOrder(self._streams)
@@ -175,6 +177,7 @@ class ProcessAnalysis:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
                 self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
+                self._launches.add(samples, calls, records)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -235,6 +238,11 @@ class ProcessAnalysis:
         if self._samples is None:
             return division, tuple(ProgramSequence(**attributes(each, SequenceDivision)) for each in divided or ())
         begin_ns = divider.steady_ns or process.started.monotonic_ns
+        described = self._launches.described
+        if divided is not None:
+            divided = tuple(
+                each.changed(kernels=described(each.kernels, each.threads, self._stacks)) for each in divided
+            )
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 

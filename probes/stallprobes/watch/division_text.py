@@ -63,6 +63,8 @@ _LEAST_OF_STEP = 0.03
 # between calls), and waits for Python's global lock (share of all time). For the first two, the time between calls in
 # which the GPU does nothing must also be at least this share of all time.
 _LEAST_OFF_CPU = 0.1
+# Smallest share of a line in the sampled launches of a kernel at which the text does not say that only most are there.
+_NEARLY_ALL = 0.95
 # Smallest share at which the text names a line where other threads have Python's global lock. The share is of the time
 # for which the holder of the lock is known.
 _LEAST_HOLDER = 0.1
@@ -333,11 +335,17 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
     rate = kernel.count * 1e9 / max(sequence.covered_ns, 1)
     number = format_count(round(rate)) if rate >= 1 else three(rate)
     blocks = [format_count(count) for count in dict.fromkeys((kernel.least_blocks, kernel.most_blocks))]
+    spread = duration_ns(kernel.deviation_ns)
     words = [
-        f"{duration_ns(kernel.mean_ns)} each (± {duration_ns(kernel.deviation_ns)})",
+        f"{duration_ns(kernel.mean_ns)} each (± {'<1 %' if 100 * kernel.deviation_ns < kernel.mean_ns else spread})",
         f"{number} a second",
         *([f"{' to '.join(blocks)} {'block' if kernel.most_blocks == 1 else 'blocks'}"] if kernel.most_blocks else []),
     ]
+    if whole and kernel.threads:
+        words.append(f"{kernel.threads} threads in each with {kernel.registers} registers")
+    if kernel.place is not None:
+        mostly = "" if kernel.place_share >= _NEARLY_ALL else "mostly "
+        words.append(f"{mostly}launched at {frame_text(kernel.place)}")
     return f"{percent(kernel.share)} {name}: {', '.join(words)}."
 
 

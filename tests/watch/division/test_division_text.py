@@ -477,6 +477,12 @@ def test_kernels_are_listed_with_their_durations_and_blocks() -> None:
     unknown = kernel(name="", least_blocks=0, most_blocks=0, count=2)
     assert kernel_text(unknown, bound) == "50 % kernels without a name: 33.2 µs each (± 0.41 µs), 0.20 a second."
     assert kernel_text(kernel(), bound, whole=True).startswith("50 % void gemm<float>(float*): ")
+    shaped = kernel(threads=128, registers=90)
+    assert kernel_text(shaped, bound, whole=True).endswith("64 blocks, 128 threads in each with 90 registers.")
+    place = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
+    launched = kernel(place=place, place_share=1.0)
+    assert kernel_text(launched, bound).endswith("64 blocks, launched at train.py:42 in step.")
+    assert kernel_text(launched.changed(place_share=0.7), bound).endswith(", mostly launched at train.py:42 in step.")
 
 
 @pytest.mark.parametrize(

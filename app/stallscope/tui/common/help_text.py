@@ -126,6 +126,12 @@ _WATCH = (
         "a call is slow or stalls. beside: the calls overlap in time.",
     ),
     (
+        "Kernels",
+        "K shows them in place of the slow calls: those of the first verdict, with most of its GPU time first. share: "
+        "of the time of its kernels. regs: registers of a thread. launched at: the line of the program that launches "
+        "most of them, or a graph with them.",
+    ),
+    (
         "Time lost",
         "The share of a thread's time that its slow calls lost, and the causes of that time.",
     ),

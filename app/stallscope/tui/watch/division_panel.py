@@ -65,7 +65,7 @@ class DivisionView:
     @property
     def height(self) -> int:
         """Number of lines that show everything but the lines of the program."""
-        count = sum(1 for _ in _sequences(self.findings))
+        count = sum(1 for _ in shown_sequences_of(self.findings))
         return len(self.ranks) + _FIRST_LINES + 2 * min(count - 1, _MOST_MORE) if count else 0
 
     @property
@@ -76,7 +76,7 @@ class DivisionView:
     @property
     def program_lines(self) -> list[ShownLine]:
         """Lines of the program of the first sequence that are worth showing."""
-        for sequence, process, _ in _sequences(self.findings):
+        for sequence, process, _ in shown_sequences_of(self.findings):
             return [ShownLine(line, sequence, process) for line in shown_lines(sequence, _MOST_LINES)]
         return []
 
@@ -105,7 +105,7 @@ class DivisionPanel(LineWidget):
         targets: dict[int, LineKey] = {}
         room = height - len(out)
         figures = room >= _FIRST_LINES + len(self.view.program_lines)
-        for number, (sequence, process, prefix) in enumerate(_sequences(self.view.findings)):
+        for number, (sequence, process, prefix) in enumerate(shown_sequences_of(self.view.findings)):
             if number and len(out) + 2 > height:
                 break
             cost = short_cost_text(process.cost) if not number and process.cost is not None else ""
@@ -135,7 +135,7 @@ class DivisionPanel(LineWidget):
         return fit([("▸", "accent"), (cut(text[1:], width - 1), "focus")], width, "focus")
 
 
-def _sequences(findings: WatchFindings | None) -> Iterator[tuple[ProgramSequence, ProcessFindings, str]]:
+def shown_sequences_of(findings: WatchFindings | None) -> Iterator[tuple[ProgramSequence, ProcessFindings, str]]:
     """The sequences worth a line, each with its process and the words that name that: ranks in their order, then the
     busiest process first."""
     processes = () if findings is None else findings.processes

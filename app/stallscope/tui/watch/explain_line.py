@@ -9,6 +9,7 @@ from stallprobes.watch.division_text import (
     faults_text,
     figures_text,
     interpreter_text,
+    kernel_text,
     parts_text,
     percent,
     ranks_text,
@@ -29,6 +30,8 @@ from stallscope.tui.common.dialog import section
 from stallscope.tui.common.printable_text import PrintableText
 from stallscope.tui.watch.division_panel import ShownLine
 
+# Largest number of kernels, those with most time, that the explanation of a program line lists.
+_MOST_KERNELS = 5
 # Largest number of waits, the costliest of a sequence (threads that take turns to call the driver), among which the
 # explanation of a program line searches for the waits on this line.
 _MOST_WAITS = 6
@@ -47,6 +50,9 @@ def explained_line(shown: ShownLine) -> PrintableText:
     section(text, "Where, by the innermost frame", "\n".join(inner))
     waits = [wait for wait in shown_waits(sequence, _MOST_WAITS) if wait.place == line.place]
     section(text, "Its waits", "\n".join(f"- {wait_text(wait, process, sequence)}" for wait in waits))
+    kernels = [kernel for kernel in sequence.kernels if line.place is not None and kernel.place == line.place]
+    named = (f"- {kernel_text(kernel, sequence)}" for kernel in kernels[:_MOST_KERNELS])
+    section(text, "Kernels that it launches", "\n".join(named))
     section(text, "What helps", remedy_text(line, process, sequence))
     if line.stack is not None:
         frames = line.stack.python or line.stack.native

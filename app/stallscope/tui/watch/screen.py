@@ -25,6 +25,7 @@ from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
 from stallscope.tui.watch.explain_call import ExplainCall, explained
 from stallscope.tui.watch.explain_line import explained_line
 from stallscope.tui.watch.header import WatchHeader
+from stallscope.tui.watch.kernel_table import KernelsView, KernelTable
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
 from stallscope.tui.watch.state import WatchScreenState, division_view, header_view, histograms_view, table_view
@@ -52,6 +53,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         yield WatchTable(id="calls")
         yield Histograms(id="histograms")
         yield SlowCallLog(id="slow")
+        yield KernelTable(id="kernels")
         yield OutputPane(id="output")
         yield KeyBar(id="keys")
 
@@ -136,6 +138,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         self.query_one(DivisionPanel).view = division_view(self.state, moment)
         self.query_one(LostTime).view = headlines(moment.findings, moment.program)
         self.query_one(SlowCallLog).view = SlowCallsView(moment.findings, moment.at_ns)
+        self.query_one(KernelTable).view = KernelsView(moment.findings)
         histograms.view = histograms_view(self.state, moment)
         # The number of rows or of lines may be another one.
         self.rearrange()
@@ -175,7 +178,8 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             "lost": sizes.lost,
             "calls": sizes.calls,
             "histograms": sizes.histograms,
-            "slow": sizes.slow,
+            "slow": 0 if self.state.kernels else sizes.slow,
+            "kernels": sizes.slow if self.state.kernels else 0,
         }
         for name, lines in {**heights, "output": sizes.output}.items():
             panel = self.query_one(f"#{name}")
@@ -236,6 +240,11 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
     def action_watch_output(self) -> None:
         """Enlarge the pane of the program's output, or reduce it."""
         self.show(replace(self.state, enlarged=not self.state.enlarged))
+        self.rearrange()
+
+    def action_watch_kernels(self) -> None:
+        """Show the kernels in place of the slow calls, or the slow calls again."""
+        self.show(replace(self.state, kernels=not self.state.kernels))
         self.rearrange()
 
     def action_copy(self) -> None:

@@ -29,7 +29,7 @@ class WatchScreenState(MovingState):
 
     ``frozen`` is the moment of a view that is frozen. ``gpu`` has NVML's values with the GPU's name, or None with the
     reason. ``chosen``: the ``selected`` row or line is not just the row that lost most time. The trigger was armed at
-    ``armed_ns``. ``enlarged``: the output has all the room.
+    ``armed_ns``. ``enlarged``: the output has all the room. ``kernels``: they are shown in place of the slow calls.
     """
 
     frozen: WatchMoment | None = None
@@ -38,6 +38,7 @@ class WatchScreenState(MovingState):
     chosen: bool = False
     armed_ns: int = 0
     enlarged: bool = False
+    kernels: bool = False
 
     def on_row_of(self, moment: WatchMoment) -> WatchScreenState:
         """State with the row that lost most time selected, until somebody selects another one."""

@@ -14,6 +14,7 @@ from stallprobes.watch.attribution.findings import ExplainedCall, WaitEvidence
 from stallprobes.watch.attribution.wait_cause import CAUSE_RANKS, Certainty, WaitCause
 from stallprobes.watch.causes.cause import Answer, CallCause, Rule, named_work, of_entry
 from stallprobes.watch.causes.facts import Facts, Flags, flags
+from stallprobes.watch.intervals import int64s
 from stallprobes.watch.reading.kernel_names import short_name
 
 
@@ -85,11 +86,14 @@ def _launches_first(facts: Facts, asked: Flags) -> Flags:
     asked = asked & (calls.ends < facts.recorded.windows.first_off_ns)
     launches = facts.nothing
     rows = np.flatnonzero((work.owners >= 0) & (work.rows["kind"] == int(RecordKind.KERNEL)))
-    for row in rows[asked[work.owners[rows]]].tolist():
+    rows = rows[asked[work.owners[rows]]]
+    # One of each name: a graph has many kernels of a name.
+    codes = int64s(work.owners[rows]) << 32 | int64s(work.rows["name"][rows])
+    for row in rows[np.unique(codes, return_index=True)[1]].tolist():
         at, record = int(work.owners[row]), work.rows[row]
-        if calls.calls[at].family is CallFamily.LAUNCH:
-            key = int(record["context"]), int(record["name"])
-            launches[at] |= first.get(key) == int(record["correlation"])
+        key = int(record["context"]), int(record["name"])
+        if first.get(key) == int(record["correlation"]) and calls.calls[at].family is CallFamily.LAUNCH:
+            launches[at] = True
     return launches
 
 

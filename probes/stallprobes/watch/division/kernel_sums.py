@@ -21,9 +21,9 @@ from stallprobes.watch.reading.kernel_names import demangle_all
 _MOST_NAMES = 256
 # Largest number of bins of time for the sums of a sequence. With more bins, neighbouring bins are merged.
 _MOST_BINS = 256
-# The squares of durations are summed up in units of a name's first duration divided by _UNITS. _MOST_UNITS: largest
-# duration (units) in these sums. Reason: the sums must fit into 64 bits.
-_UNITS, _MOST_UNITS = 1024, 10**5
+# The squares of the differences between durations and a name's first duration are summed up in units of that duration
+# divided by _UNITS. _MOST_UNITS: largest difference (units) in these sums. Reason: the sums must fit into 64 bits.
+_UNITS, _MOST_UNITS = 8192, 10**6
 # Number of names for which a sequence's sums have room at first. The room doubles when there are more names.
 _FIRST_NAMES = 16
 
@@ -38,9 +38,9 @@ class KernelSums:
         # The smallest and largest number of blocks of the kernels of each name.
         self._blocks = np.zeros((2, _MOST_NAMES), dtype=np.int64)
         self._blocks[0] = np.iinfo(np.int64).max
-        # The unit (ns) of the squares of each name's durations, 0 before the first one.
-        self._units = np.zeros(_MOST_NAMES, dtype=np.int64)
-        # Their number, their time (ns), and the squares of their durations.
+        # The first duration (ns) of each name, 0 before it.
+        self._firsts = np.zeros(_MOST_NAMES, dtype=np.int64)
+        # Their number, their time (ns), and the squares of the differences of their durations.
         self._sums = tuple(BinnedSums(origin_ns, most=_MOST_BINS, columns=_FIRST_NAMES) for _ in range(3))
 
     def add(self, rows: Rows, chosen: Flags) -> None:
@@ -57,11 +57,11 @@ class KernelSums:
         if not len(ends):
             return
         self._note_blocks(numbers, blocks)
-        if (new := self._units[numbers] == 0).any():
+        if (new := self._firsts[numbers] == 0).any():
             present, at = np.unique(numbers[new], return_index=True)
-            self._units[present] = np.maximum(lasted[new][at] // _UNITS, 1)
-        unit = self._units[numbers]
-        units = np.minimum((lasted + unit // 2) // unit, _MOST_UNITS)
+            self._firsts[present] = np.maximum(lasted[new][at], 1)
+        first_ns = self._firsts[numbers]
+        units = np.minimum(np.abs(lasted - first_ns) * (_UNITS / first_ns), _MOST_UNITS)
         first, count = self._bins(ends := np.maximum(ends, self._sums[0].origin_ns))
         columns, width_ns = self._sums[0].columns, self._sums[0].width_ns
         codes = ((ends - self._sums[0].origin_ns) // width_ns - first) * columns + numbers
@@ -81,7 +81,8 @@ class KernelSums:
         for place, number in ran:
             count, ns = int(counts[number]), int(totals[number])
             mean = ns / count
-            variance = max(int(squares[number]) * int(self._units[number]) ** 2 / count - mean**2, 0.0)
+            first_ns = int(self._firsts[number])
+            variance = max(int(squares[number]) * (first_ns / _UNITS) ** 2 / count - (mean - first_ns) ** 2, 0.0)
             least, most = self._blocks[:, number].tolist()
             kernels.append(
                 KernelTime(

@@ -207,6 +207,13 @@ class KernelTime(Document, kw_only=True):
     deviation_ns: Annotated[Unsigned, about("Standard deviation of their durations.")]
     least_blocks: Annotated[Unsigned, about("The smallest number of blocks of such a kernel; 0 if not known.")]
     most_blocks: Annotated[Unsigned, about("The largest number.")]
+    threads: Annotated[Unsigned, about("Threads of a block, by one of its records; 0 if not known.")] = 0
+    registers: Annotated[Unsigned, about("Registers of a thread, by one of its records; 0 if not known.")] = 0
+    place: Annotated[
+        StackFrame | None,
+        about("The line that launches most of them, or of the graphs that contain them; null if no sample says so."),
+    ] = None
+    place_share: Annotated[Share, about("Share of that line in the sampled launches.")] = 0.0
 
 
 class SequenceDivision(BoundTime, kw_only=True):

@@ -1,0 +1,96 @@
+"""Lines that launch kernels: sampled launches that are joined with the records of their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from factories.time_samples import Sampled, line_stack, sample_batch
+from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, call_batch, kernel, rows_of, slow
+from stallprobes.watch.division.result import KernelTime
+from stallprobes.watch.lines.kernel_launches import KernelLaunches
+from stallprobes.watch.reading.process import RecordBatch
+
+STACKS = {1: line_stack(10), 2: line_stack(20)}
+NAMES = {1: "gemm", 2: "relu"}
+
+
+def recorded(records: Iterable[Mapping[str, Any]] = ()) -> RecordBatch:
+    """Records that are read together."""
+    rows = rows_of(records)
+    return RecordBatch(rows, NAMES, len(rows), 0)
+
+
+def shaped(threads: int, registers: int, **of: Any) -> Mapping[str, Any]:
+    """A kernel with the shape of its blocks."""
+    return {**kernel(**of), "thread": threads - 1 | registers << 10}
+
+
+def described(launches: KernelLaunches, *threads: int) -> dict[str, KernelTime]:
+    """The kernels of both names as the launches describe them."""
+    made = tuple(
+        KernelTime(name=name, share=0.5, count=9, mean_ns=10, deviation_ns=0, least_blocks=1, most_blocks=1)
+        for name in NAMES.values()
+    )
+    return {each.name: each for each in launches.described(made, set(threads or (MAIN,)), STACKS)}
+
+
+def calls_and_samples(stack: int, first: int, thread: int = MAIN) -> tuple[list[Any], list[Sampled]]:
+    """Eight launches of 5 us, one every 100 us; half of the samples are inside them, half between them."""
+    begins = [100 * number for number in range(first, first + 8)]
+    calls = [slow(LAUNCH, at, at + 5, correlation=at, thread=thread) for at in begins]
+    inside = [Sampled(at, at + 5, 50, stack=stack, thread=thread) for at in begins[::2]]
+    between = [Sampled(at - 90, at - 1, 50, between=True, stack=stack, thread=thread) for at in begins[1::2]]
+    return calls, [*inside, *between]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_kernel_has_the_line_of_its_sampled_launches_and_its_shape(late: bool) -> None:
+    launches = KernelLaunches()
+    calls, samples = calls_and_samples(1, 1)
+    more, others = calls_and_samples(2, 20)
+    works = [shaped(128, 40, begin=call.correlation + 9, end=call.correlation + 20, name=1 if call in calls else 2,
+                    correlation=call.correlation) for call in (*calls, *more)]  # fmt: skip
+    launches.add(sample_batch([*samples, *others]), call_batch([*calls, *more]), recorded(() if late else works))
+    if late:
+        launches.add(sample_batch(), call_batch(), recorded(works))
+    found = described(launches)
+    assert [(found[name].place, found[name].place_share) for name in ("gemm", "relu")] == [
+        (STACKS[1].place, 1.0), (STACKS[2].place, 1.0),
+    ]  # fmt: skip
+    assert (found["gemm"].threads, found["gemm"].registers) == (128, 40)
+
+
+def test_kernels_of_a_graph_have_the_line_of_its_launch() -> None:
+    launches = KernelLaunches()
+    calls, samples = calls_and_samples(1, 1)
+    nodes = [kernel(call.correlation + node, call.correlation + node + 1, name=1 + node % 2,
+                    correlation=call.correlation) for call in calls for node in range(10, 50)]  # fmt: skip
+    launches.add(sample_batch(samples), call_batch(calls), recorded(nodes))
+    assert {each.place for each in described(launches).values()} == {STACKS[1].place}
+
+
+def test_a_line_with_less_than_half_of_the_launches_or_hardly_any_is_not_named() -> None:
+    launches = KernelLaunches()
+    calls, samples = calls_and_samples(1, 1)
+    works = [kernel(call.correlation + 9, call.correlation + 20, correlation=call.correlation) for call in calls]
+    launches.add(sample_batch(samples[:2]), call_batch(calls), recorded(works))
+    assert described(launches)["gemm"].place is None
+    # Launches of threads of other sequences do not count.
+    launches.add(sample_batch(samples), call_batch(calls), recorded(works))
+    assert described(launches)["gemm"].place == STACKS[1].place
+    assert described(launches, OTHER)["gemm"].place is None
+
+
+def test_samples_of_other_calls_and_of_long_times_between_calls_say_nothing_of_launches() -> None:
+    launches = KernelLaunches()
+    calls, _ = calls_and_samples(1, 1)
+    waits = [slow(SYNC, at.correlation + 6, at.correlation + 50) for at in calls]
+    samples = [Sampled(at.correlation + 6, at.correlation + 50, 50, SYNC, stack=1) for at in calls]
+    # Another thread looked at it meanwhile, maybe at another line.
+    samples += [Sampled(at.correlation - 300, at.correlation, 50, between=True, stack=1) for at in calls]
+    works = [kernel(call.correlation + 9, call.correlation + 20, correlation=call.correlation) for call in calls]
+    launches.add(sample_batch(samples), call_batch([*calls, *waits]), recorded(works))
+    assert described(launches)["gemm"].place is None
