@@ -86,6 +86,6 @@ def test_the_deviation_of_short_kernels_is_known() -> None:
     assert kernel.mean_ns == pytest.approx(1500, rel=0.01)
     assert kernel.deviation_ns == pytest.approx(100, rel=0.05)
     # Also where it is a thousandth of the durations, and the first one is twice as long.
-    durations = [8000.0, *np.random.default_rng(4).normal(4000.0, 4.0, 50_000)]
-    (kernel,) = added(operations(*((1, at / 100, us, 4) for at, us in enumerate(durations)))).during(since(0), NAMES)
+    alike = [8000.0, *np.random.default_rng(4).normal(4000.0, 4.0, 50_000)]
+    (kernel,) = added(operations(*((1, at / 100, us, 4) for at, us in enumerate(alike)))).during(since(0), NAMES)
     assert kernel.deviation_ns == pytest.approx(18_300, rel=0.1)

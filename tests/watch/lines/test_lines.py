@@ -291,6 +291,11 @@ def test_lines_of_a_sequence_with_phases_are_those_of_the_first_phase() -> None:
     assert late.lines[0].share.share == 1.0
     assert late.ns == pytest.approx(2 * 10**9, rel=0.01)
     assert late.samples == pytest.approx(200, abs=1)
+    # 200 waits in the 2 s of the phase that are whole.
+    waits = call_batch([slow(SYNC, at, at + 10) for at in ends])
+    (wait,) = lines(samples, divided(phases=(phase,)), waits).wait_places
+    assert round(wait.calls) == 200
+    assert wait.per_second == pytest.approx(100, abs=1)
 
 
 def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they_have_it() -> None:

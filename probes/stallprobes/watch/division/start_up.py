@@ -43,6 +43,12 @@ def periods_in(times: Times, until_ns: int) -> Set[int]:
     return set(np.flatnonzero((ends > begins) & (2 * inside > ends - begins)).tolist())
 
 
+def times_of(periods: Set[int]) -> Times:
+    """The times (ns) of periods since a process began; the last one has no end."""
+    ends = np.append(_BEGINS[1:] * SECOND_NS, FOREVER)
+    return [(int(_BEGINS[period]) * SECOND_NS, int(ends[period])) for period in sorted(periods)]
+
+
 class StartUp:
     """The first seconds of a process, from ``began_ns`` on: which had an event of the start-up, and the time in calls.
 

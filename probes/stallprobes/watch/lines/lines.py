@@ -233,10 +233,9 @@ class _Read:
         self._roles = roles
         # Long after the begin of a process, a period may be longer than a phase.
         within = None if times is None else samples.periods_in(times) or None
-        times = None if within is None else times
         self._functions, self._stacks, self._entered_before = samples.functions, stacks, samples.entered_before
         self._holders = samples.lock_holders
-        self._seconds = samples.seconds_since(begin_ns, times)
+        self._seconds = samples.seconds_since(begin_ns, within)
         self._sums: dict[int, list[_KeyedSum]] = {}
         for key, sample in samples.since(begin_ns, ended, within).items():
             self._sums.setdefault(key.thread, []).append((key, sample))

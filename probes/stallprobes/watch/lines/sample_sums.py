@@ -13,7 +13,7 @@ from stallprobes.native.layouts.watch_file import SampledTime, TimeSample
 from stallprobes.records.rows import Rows, joined
 from stallprobes.watch.division.binned_sums import Times
 from stallprobes.watch.division.instants import LIMITS, NO_SPANS, Spans
-from stallprobes.watch.division.start_up import SECOND_NS, periods_in
+from stallprobes.watch.division.start_up import SECOND_NS, periods_in, times_of
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s, numbered
 from stallprobes.watch.lines.call_times import BETWEEN, NOTHING_IN_FLIGHT, CallLog
 from stallprobes.watch.lines.held_calls import HeldCalls, HeldSum, HeldUp
@@ -157,11 +157,10 @@ class SampleSums:
         """The end of the last call; 0 without any."""
         return self._log.until_ns
 
-    def seconds_since(self, begin_ns: int, times: Times | None = None) -> float:
-        """The seconds from a time to the last call in which all calls were followed; only those of ``times`` (ns) since
-        the process began, unless that is None."""
+    def seconds_since(self, begin_ns: int, within: Set[int] | None = None) -> float:
+        """The seconds from a time to the last call in which all calls were followed, as ``since``."""
         passed_ns = 0
-        for first, last in ((begin_ns - self._began_ns, FOREVER),) if times is None else times:
+        for first, last in ((begin_ns - self._began_ns, FOREVER),) if within is None else times_of(within):
             first, last = first + self._began_ns, min(last + self._began_ns, self._log.until_ns)
             begins, ends = self._unfollowed.within(first, max(last, first))
             passed_ns += max(last - first - int((ends - begins).sum()), 0)
