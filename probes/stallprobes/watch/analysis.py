@@ -177,7 +177,7 @@ class ProcessAnalysis:
                 self._samples = self._samples or SampleSums(process.started.monotonic_ns)
                 in_flight = {each.id: each.in_flight[0].begin_ns for each in process.threads if each.in_flight}
                 self._samples.add(samples, calls, self._divider, in_flight, unfollowed(process))
-                self._launches.add(samples, calls, records)
+                self._launches.add(samples, calls, records, self._stacks)
         self._settle()
 
     def findings(self) -> ProcessFindings:
@@ -238,12 +238,12 @@ class ProcessAnalysis:
         if self._samples is None:
             return division, tuple(ProgramSequence(**attributes(each, SequenceDivision)) for each in divided or ())
         begin_ns = divider.steady_ns or process.started.monotonic_ns
+        roles = {thread.id for thread in process.threads if has_role(thread.name)}
         described = self._launches.described
         if divided is not None:
             divided = tuple(
-                each.changed(kernels=described(each.kernels, each.threads, self._stacks)) for each in divided
+                each.changed(kernels=described(each.kernels, each.threads, self._stacks, roles)) for each in divided
             )
-        roles = {thread.id for thread in process.threads if has_role(thread.name)}
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 
     @property

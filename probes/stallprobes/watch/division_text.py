@@ -63,7 +63,8 @@ _LEAST_OF_STEP = 0.03
 # between calls), and waits for Python's global lock (share of all time). For the first two, the time between calls in
 # which the GPU does nothing must also be at least this share of all time.
 _LEAST_OFF_CPU = 0.1
-# Smallest share of a line in the sampled launches of a kernel at which the text does not say that only most are there.
+# Smallest share at which a part counts as all in the text: of a line in the sampled launches of a kernel, and of a line
+# where other threads have Python's global lock.
 _NEARLY_ALL = 0.95
 # Smallest share at which the text names a line where other threads have Python's global lock. The share is of the time
 # for which the holder of the lock is known.
@@ -342,10 +343,12 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
         *([f"{' to '.join(blocks)} {'block' if kernel.most_blocks == 1 else 'blocks'}"] if kernel.most_blocks else []),
     ]
     if whole and kernel.threads:
-        words.append(f"{kernel.threads} threads in each with {kernel.registers} registers")
+        registers = f" with {kernel.registers} registers" if kernel.registers else ""
+        words.append(f"{kernel.threads} threads in each{registers}")
     if kernel.place is not None:
         mostly = "" if kernel.place_share >= _NEARLY_ALL else "mostly "
-        words.append(f"{mostly}launched at {frame_text(kernel.place)}")
+        where = f"at {frame_text(kernel.place)}" if kernel.place.file else "in the backward pass"
+        words.append(f"{mostly}launched {where}")
     return f"{percent(kernel.share)} {name}: {', '.join(words)}."
 
 
@@ -376,7 +379,8 @@ def interpreter_text(sequence: ProgramSequence) -> str:
     does."""
     share = sequence.interpreter
     holders = [each for each in sequence.lock_holders if each.share >= _LEAST_HOLDER]
-    named = " and ".join(f"{percent(each.share)} of that at {frame_text(each.place)}" for each in holders)
+    shares = ["" if each.share >= _NEARLY_ALL else f"{percent(each.share)} of that " for each in holders]
+    named = " and ".join(f"{share}at {frame_text(each.place)}" for share, each in zip(shares, holders, strict=True))
     waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it"
     waits = f"{waits}, {named}." if named else f"{waits}."
     collects = (

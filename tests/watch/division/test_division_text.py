@@ -41,6 +41,7 @@ from stallprobes.watch.division_text import (
     verdict_texts,
     workers_text,
 )
+from stallprobes.watch.lines.places import PACKAGES
 from stallprobes.watch.lines.result import LockHolder, ProgramSequence
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.cpu_supply import CpuSupply, Workers
@@ -148,6 +149,8 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     assert interpreter_text(sequence(interpreter=0.46, lock_holders=holders)) == (
         f"{said[:-1]}, 70 % of that at load.py:9 in decode and 25 % of that at load.py:9 in crop."
     )
+    alone = sequence(interpreter=0.46, lock_holders=(holders[0].changed(share=0.97),))
+    assert interpreter_text(alone) == f"{said[:-1]}, at load.py:9 in decode."
     assert interpreter_text(sequence(interpreter=0.05)) == ""
 
 
@@ -482,6 +485,8 @@ def test_kernels_are_listed_with_their_durations_and_blocks() -> None:
     place = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
     launched = kernel(place=place, place_share=1.0)
     assert kernel_text(launched, bound).endswith("64 blocks, launched at train.py:42 in step.")
+    assert kernel_text(launched.changed(place=PACKAGES), bound).endswith(", launched in the backward pass.")
+    assert kernel_text(shaped.changed(registers=0), bound, whole=True).endswith("64 blocks, 128 threads in each.")
     assert kernel_text(launched.changed(place_share=0.7), bound).endswith(", mostly launched at train.py:42 in step.")
 
 

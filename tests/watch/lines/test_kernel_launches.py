@@ -11,6 +11,8 @@ from factories.time_samples import Sampled, line_stack, sample_batch
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, call_batch, kernel, rows_of, slow
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.lines.kernel_launches import KernelLaunches
+from stallprobes.watch.lines.places import PACKAGES
+from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.process import RecordBatch
 
 STACKS = {1: line_stack(10), 2: line_stack(20)}
@@ -53,9 +55,11 @@ def test_a_kernel_has_the_line_of_its_sampled_launches_and_its_shape(late: bool)
     more, others = calls_and_samples(2, 20)
     works = [shaped(128, 40, begin=call.correlation + 9, end=call.correlation + 20, name=1 if call in calls else 2,
                     correlation=call.correlation) for call in (*calls, *more)]  # fmt: skip
-    launches.add(sample_batch([*samples, *others]), call_batch([*calls, *more]), recorded(() if late else works))
+    launches.add(
+        sample_batch([*samples, *others]), call_batch([*calls, *more]), recorded(() if late else works), STACKS
+    )
     if late:
-        launches.add(sample_batch(), call_batch(), recorded(works))
+        launches.add(sample_batch(), call_batch(), recorded(works), STACKS)
     found = described(launches)
     assert [(found[name].place, found[name].place_share) for name in ("gemm", "relu")] == [
         (STACKS[1].place, 1.0), (STACKS[2].place, 1.0),
@@ -68,7 +72,7 @@ def test_kernels_of_a_graph_have_the_line_of_its_launch() -> None:
     calls, samples = calls_and_samples(1, 1)
     nodes = [kernel(call.correlation + node, call.correlation + node + 1, name=1 + node % 2,
                     correlation=call.correlation) for call in calls for node in range(10, 50)]  # fmt: skip
-    launches.add(sample_batch(samples), call_batch(calls), recorded(nodes))
+    launches.add(sample_batch(samples), call_batch(calls), recorded(nodes), STACKS)
     assert {each.place for each in described(launches).values()} == {STACKS[1].place}
 
 
@@ -76,12 +80,25 @@ def test_a_line_with_less_than_half_of_the_launches_or_hardly_any_is_not_named()
     launches = KernelLaunches()
     calls, samples = calls_and_samples(1, 1)
     works = [kernel(call.correlation + 9, call.correlation + 20, correlation=call.correlation) for call in calls]
-    launches.add(sample_batch(samples[:2]), call_batch(calls), recorded(works))
+    launches.add(sample_batch(samples[:2]), call_batch(calls), recorded(works), STACKS)
     assert described(launches)["gemm"].place is None
     # Launches of threads of other sequences do not count.
-    launches.add(sample_batch(samples), call_batch(calls), recorded(works))
+    launches.add(sample_batch(samples), call_batch(calls), recorded(works), STACKS)
     assert described(launches)["gemm"].place == STACKS[1].place
     assert described(launches, OTHER)["gemm"].place is None
+
+
+def test_kernels_of_a_backward_pass_are_launched_there() -> None:
+    launches = KernelLaunches()
+    calls, samples = calls_and_samples(1, 1, OTHER)
+    works = [kernel(call.correlation + 9, call.correlation + 20, correlation=call.correlation) for call in calls]
+    torch = StackFrame(FrameKind.NATIVE, "gemm", "/usr/lib/python3/dist-packages/torch/lib/libtorch_cuda.so")
+    stacks = {1: CallStack(native=(torch,))}
+    launches.add(sample_batch(samples), call_batch(calls), recorded(works), stacks)
+    made = (KernelTime(name="gemm", share=1, count=9, mean_ns=10, deviation_ns=0, least_blocks=1, most_blocks=1),)
+    (other,) = launches.described(made, {OTHER}, stacks)
+    (backward,) = launches.described(made, {OTHER}, stacks, roles={OTHER})
+    assert (other.place, backward.place) == (None, PACKAGES)
 
 
 def test_samples_of_other_calls_and_of_long_times_between_calls_say_nothing_of_launches() -> None:
@@ -92,5 +109,10 @@ def test_samples_of_other_calls_and_of_long_times_between_calls_say_nothing_of_l
     # Another thread looked at it meanwhile, maybe at another line.
     samples += [Sampled(at.correlation - 300, at.correlation, 50, between=True, stack=1) for at in calls]
     works = [kernel(call.correlation + 9, call.correlation + 20, correlation=call.correlation) for call in calls]
-    launches.add(sample_batch(samples), call_batch([*calls, *waits]), recorded(works))
+    launches.add(sample_batch(samples), call_batch([*calls, *waits]), recorded(works), STACKS)
     assert described(launches)["gemm"].place is None
+    # Another thread takes no native frames.
+    frames = StackFrame(FrameKind.NATIVE, "launch", "/home/me/program", 7)
+    own = CallStack(STACKS[1].python, (frames,))
+    launches.add(sample_batch(samples), call_batch([*calls, *waits]), recorded(works), {1: own})
+    assert described(launches)["gemm"].place == STACKS[1].place

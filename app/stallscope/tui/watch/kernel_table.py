@@ -76,5 +76,5 @@ def _row(
     line += [
         (f"{cut(figures[title], size - 1):>{size}}", "" if title == "share" else "dim") for title, size, _ in columns
     ]
-    place = "" if kernel.place is None else frame_text(kernel.place)
+    place = "" if kernel.place is None else frame_text(kernel.place) if kernel.place.file else "backward pass"
     return [*line, (cut(f" {place}", places), "")]

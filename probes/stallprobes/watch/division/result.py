@@ -211,7 +211,10 @@ class KernelTime(Document, kw_only=True):
     registers: Annotated[Unsigned, about("Registers of a thread, by one of its records; 0 if not known.")] = 0
     place: Annotated[
         StackFrame | None,
-        about("The line that launches most of them, or of the graphs that contain them; null if no sample says so."),
+        about(
+            "The line that launches most of them, or of the graphs that contain them; without a file where that is "
+            "PyTorch's thread of the backward pass; null if no sample says so."
+        ),
     ] = None
     place_share: Annotated[Share, about("Share of that line in the sampled launches.")] = 0.0
 

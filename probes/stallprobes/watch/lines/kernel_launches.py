@@ -50,10 +50,12 @@ class KernelLaunches:
         self._shapes: dict[int, int] = {}
         self._names: dict[int, str] = {}
 
-    def add(self, samples: SampleBatch, calls: CallBatch, records: RecordBatch) -> None:
-        """Add a reading."""
+    def add(
+        self, samples: SampleBatch, calls: CallBatch, records: RecordBatch, stacks: Mapping[int, CallStack]
+    ) -> None:
+        """Add a reading; ``stacks`` are all that are known by now."""
         self._names.update(records.names)
-        self._note_launches(samples, calls)
+        self._note_launches(samples, calls, stacks)
         kernels = np.flatnonzero(records.rows["kind"] == int(RecordKind.KERNEL))
         if not len(kernels):
             return
@@ -64,9 +66,15 @@ class KernelLaunches:
             self._note_kernels(records.rows[kernels[np.isin(records.rows["correlation"][kernels], known)]])
 
     def described(
-        self, kernels: tuple[KernelTime, ...], threads: Container[int], stacks: Mapping[int, CallStack]
+        self,
+        kernels: tuple[KernelTime, ...],
+        threads: Container[int],
+        stacks: Mapping[int, CallStack],
+        roles: Container[int] = (),
     ) -> tuple[KernelTime, ...]:
-        """``kernels`` of a sequence with what is known of the launches by its ``threads``."""
+        """``kernels`` of a sequence with what is known of the launches by its ``threads``. ``roles`` are threads of
+        libraries that have a role of their own, such as a backward pass: no line of the program led to their launches.
+        """
         names = demangle_all(set(self._names.values()) - {""})
         numbers: dict[str, list[int]] = {}
         for number, name in self._names.items():
@@ -78,7 +86,7 @@ class KernelLaunches:
             for number in own:
                 for (thread, stack), launches in self._launches.get(number, {}).items():
                     place = place_of(stacks.get(stack)) if thread in threads else None
-                    if place not in (None, PACKAGES):
+                    if place is not None and (place != PACKAGES or thread in roles):
                         places[place] += launches
             place, launches = places.most_common(1)[0] if places else (None, 0)
             if launches >= max(_LEAST_LAUNCHES, _LEAST_SHARE * places.total()):
@@ -89,11 +97,14 @@ class KernelLaunches:
             found.append(kernel)
         return tuple(found)
 
-    def _note_launches(self, samples: SampleBatch, calls: CallBatch) -> None:
+    def _note_launches(self, samples: SampleBatch, calls: CallBatch, stacks: Mapping[int, CallStack]) -> None:
         launches = [number for number, name in samples.functions.items() if family_of(name) is CallFamily.LAUNCH]
         rows = samples.rows[np.isin(samples.rows["api"], launches) & (samples.rows["stack"] > 0)]
         inside, between = (rows["sampled"] == int(kind) for kind in (SampledTime.INSIDE, SampledTime.BETWEEN))
-        rows = rows[inside | (between & (rows["at_ns"] - rows["since_ns"] < _LOOKED_NS))]
+        # One that another thread took has frames of Python alone.
+        native = [number for number in np.unique(rows["stack"]).tolist() if number in stacks and stacks[number].native]
+        own = (rows["at_ns"] - rows["since_ns"] < _LOOKED_NS) | np.isin(rows["stack"], native)
+        rows = rows[inside | (between & own)]
         if not len(rows) or not len(calls):
             return
         begins = int64s(np.where(rows["sampled"] == int(SampledTime.INSIDE), rows["since_ns"], rows["at_ns"]))
