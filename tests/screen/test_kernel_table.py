@@ -13,7 +13,7 @@ from stallscope.tui.watch.kernel_table import KernelsView, KernelTable
 PLACE = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
 GEMM = KernelTime(
     name="void gemm<float, 128>(float*)", share=0.61, count=4000, mean_ns=33_200, deviation_ns=410, least_blocks=64,
-    most_blocks=4096, threads=128, registers=90, place=PLACE, place_share=1.0,
+    most_blocks=4096, threads=128, registers=90, waves=7.75, place=PLACE, place_share=1.0,
 )  # fmt: skip
 RELU = GEMM.changed(name="relu(float*)", share=0.39, count=1, registers=0, least_blocks=0, most_blocks=0, place=None)
 
@@ -42,6 +42,7 @@ def test_the_kernels_fit_every_width(width: int) -> None:
     assert "33.2µs" in first
     assert ("train.py:42 in step" in first) == (width >= 80)
     assert ("64-4 096" in first) == (width >= 112)
+    assert ("7.75" in first) == (width >= 140)
     assert "train.py" not in second
 
 

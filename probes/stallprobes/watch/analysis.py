@@ -52,6 +52,7 @@ from stallprobes.watch.reading.process import (
     NOTHING_READ,
     CallBatch,
     CallFigures,
+    GpuLimits,
     OutsideReading,
     ProcessHead,
     RecordBatch,
@@ -239,10 +240,15 @@ class ProcessAnalysis:
             return division, tuple(ProgramSequence(**attributes(each, SequenceDivision)) for each in divided or ())
         begin_ns = divider.steady_ns or process.started.monotonic_ns
         roles = {thread.id for thread in process.threads if has_role(thread.name)}
-        described = self._launches.described
+        limits: dict[int | None, GpuLimits | None] = dict(enumerate(process.limits))
         if divided is not None:
             divided = tuple(
-                each.changed(kernels=described(each.kernels, each.threads, self._stacks, roles)) for each in divided
+                each.changed(
+                    kernels=self._launches.described(
+                        each.kernels, each.threads, self._stacks, roles, limits.get(each.device)
+                    )
+                )
+                for each in divided
             )
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 

@@ -342,6 +342,10 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
         f"{number} a second",
         *([f"{' to '.join(blocks)} {'block' if kernel.most_blocks == 1 else 'blocks'}"] if kernel.most_blocks else []),
     ]
+    if kernel.fills is not None and kernel.fills < 1:
+        words[-1] += f" on {percent(kernel.fills)} of the multiprocessors"
+    elif whole and kernel.waves is not None:
+        words[-1] += f" in {three(kernel.waves)} waves"
     if whole and kernel.threads:
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
         words.append(f"{kernel.threads} threads in each{registers}")

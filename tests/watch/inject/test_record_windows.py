@@ -45,7 +45,7 @@ from stallprobes.watch.causes.facts import Recorded
 from stallprobes.watch.cost import attaching_cost, calls_cost, cost_of
 from stallprobes.watch.environment import WatchOptions
 from stallprobes.watch.reading.map_reader import CallPosition, MapFile, watch_files
-from stallprobes.watch.reading.process import CallFigures, ClockPair, SlowDriverCall, WatchedProcess
+from stallprobes.watch.reading.process import CallFigures, ClockPair, GpuLimits, SlowDriverCall, WatchedProcess
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.sentences import call_text, cost_text
 
@@ -134,6 +134,7 @@ def test_frequent_calls_are_not_followed_where_their_callbacks_exceed_the_budget
         launches = np.sort(begins[quiet & ~waits & (begins >= begin) & (ends <= end)])
         assert np.diff(np.concatenate(([begin], launches, [end]))).max() > (end - begin) // 4
     # One of the library's threads asks for them.
+    assert process.limits == 2 * (GpuLimits(132, 2048, 65536, 233472, 32, 1024),)
     assert process.gpus == tuple(f"{4 * code}-{2 * code}-{2 * code}-{2 * code}-{6 * code}" for code in ("61", "62"))
     # Each begin of which CUPTI told has its end: else it gives later calls one number.
     assert len(np.unique(calls.rows["correlation"])) == len(calls)

@@ -13,7 +13,7 @@ from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.lines.kernel_launches import KernelLaunches
 from stallprobes.watch.lines.places import PACKAGES
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
-from stallprobes.watch.reading.process import RecordBatch
+from stallprobes.watch.reading.process import GpuLimits, RecordBatch
 
 STACKS = {1: line_stack(10), 2: line_stack(20)}
 NAMES = {1: "gemm", 2: "relu"}
@@ -65,6 +65,35 @@ def test_a_kernel_has_the_line_of_its_sampled_launches_and_its_shape(late: bool)
         (STACKS[1].place, 1.0), (STACKS[2].place, 1.0),
     ]  # fmt: skip
     assert (found["gemm"].threads, found["gemm"].registers) == (128, 40)
+
+
+# An H100 or H200.
+H200 = GpuLimits(132, 2048, 65536, 233472, 32, 1024)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "blocks"),
+    [(1024, 32, 0, 2), (128, 168, 0, 3), (384, 168, 0, 1), (32, 16, 0, 32), (256, 32, 48 << 10, 4), (1024, 255, 0, 0)],
+)
+def test_a_gpu_runs_as_many_blocks_at_once_as_the_occupancy_calculator_says(
+    threads: int, registers: int, shared: int, blocks: int
+) -> None:
+    assert H200.blocks_at_once(threads, registers, shared) == 132 * blocks
+
+
+def test_a_kernel_fills_a_part_of_its_gpu() -> None:
+    launches = KernelLaunches()
+    shape = {"thread": 127 | 168 << 10 | 3 << 18}
+    launches.add(sample_batch(), call_batch(), recorded([{**kernel(0, 5), **shape}]), STACKS)
+    made = KernelTime(name="gemm", share=1, count=9, mean_ns=10, deviation_ns=0, least_blocks=1, most_blocks=33)
+    (small,) = launches.described((made,), {MAIN}, STACKS, limits=H200)
+    assert small.fills == 0.25
+    assert small.waves == pytest.approx(33 / (3 * 132), rel=0.01)
+    (large,) = launches.described((made.changed(most_blocks=1320),), {MAIN}, STACKS, limits=H200)
+    assert large.fills == 1
+    assert large.waves == pytest.approx(10 / 3, rel=0.01)
+    (unknown,) = launches.described((made,), {MAIN}, STACKS)
+    assert (unknown.fills, unknown.waves, unknown.registers) == (None, None, 168)
 
 
 def test_kernels_of_a_graph_have_the_line_of_its_launch() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.reactive import var
 
-from stallprobes.units import format_count
+from stallprobes.units import format_count, three
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.division_text import percent, sequence_text
@@ -19,7 +19,15 @@ from stallscope.tui.common.lines import Line, LineWidget, cut, rule, short_durat
 from stallscope.tui.watch.division_panel import shown_sequences_of
 
 # Columns of figures: title, width (columns), and smallest panel width (columns) that shows the column.
-_COLUMNS = (("share", 6, 0), ("per s", 9, 0), ("mean", 8, 0), ("±", 8, 96), ("blocks", 15, 112), ("regs", 5, 130))
+_COLUMNS = (
+    ("share", 6, 0),
+    ("per s", 9, 0),
+    ("mean", 8, 0),
+    ("±", 8, 96),
+    ("blocks", 15, 112),
+    ("waves", 7, 140),
+    ("regs", 5, 130),
+)
 # Share (percent) of the room beside the figures that the kernels' names get. The lines that launch them get the rest.
 _OF_NAMES = 60
 
@@ -70,6 +78,7 @@ def _row(
         "mean": short_duration(kernel.mean_ns),
         "±": "<1 %" if 100 * kernel.deviation_ns < kernel.mean_ns else short_duration(kernel.deviation_ns),
         "blocks": "-".join(blocks),
+        "waves": "" if kernel.waves is None else three(kernel.waves),
         "regs": str(kernel.registers) if kernel.registers else "",
     }
     line: Line = [(f" {padded(cut(kernel_label(kernel.name) or '?', names - 1), names)}", "")]

@@ -45,6 +45,10 @@ PAGE = 4096
 APIS = 512
 # Largest number of GPUs of a process whose UUIDs are in its file.
 DEVICES = 16
+# Number of the values of a GPU in a process's file that limit how many blocks of a kernel run at once. In this order:
+# multiprocessors; and for each of these, its threads, its registers, its shared memory (bytes), its blocks, and the
+# shared memory (bytes) that the system takes of each block.
+DEVICE_LIMITS = 6
 # Number of slots in a process's file. A slot holds the figures of a thread. A new thread may continue the slot of an
 # ended thread.
 SLOTS = 1024
@@ -332,6 +336,7 @@ class FileHeader(ctypes.Structure):
     - ``out_of_space``: 1 while there is no more room.
     - ``graphs``: number of graphs that were instantiated.
     - ``devices``: number of GPUs whose UUIDs are known; ``uuids`` has them, 16 bytes each, by CUDA's numbers.
+    - ``limits``: ``DEVICE_LIMITS`` values of each of these GPUs; 0 for one that is not known.
     - ``recorded_ns`` and ``unrecorded_ns``: between these times GPU work was recorded, apart from windows without
       records; 0 as long as it is not.
     - ``cpus_ppm``: how many CPUs the process used in the mean of the recording, in millionths; 0 if not known.
@@ -395,6 +400,7 @@ class FileHeader(ctypes.Structure):
     recorded_ns: UInt64
     unrecorded_ns: UInt64
     cpus_ppm: UInt64
+    limits: Annotated[Any, ctypes.c_uint32 * (DEVICE_LIMITS * DEVICES)]
 
 
 @structure

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import UNSET, Meta, UnsetType
 
-from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
+from stallprobes.files.codec import Document, Ratio, Rounded, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import COMMUNICATION_PARTS, MEANINGS, Bound, Part
 from stallprobes.watch.division.steps import Step
@@ -209,6 +209,14 @@ class KernelTime(Document, kw_only=True):
     most_blocks: Annotated[Unsigned, about("The largest number.")]
     threads: Annotated[Unsigned, about("Threads of a block, by one of its records; 0 if not known.")] = 0
     registers: Annotated[Unsigned, about("Registers of a thread, by one of its records; 0 if not known.")] = 0
+    fills: Annotated[
+        Share | None,
+        about("Largest share of the GPU's multiprocessors on which its blocks can be at once; null if not known."),
+    ] = None
+    waves: Annotated[
+        Ratio | None,
+        about("Most blocks, divided by the number that the GPU runs at once of such a kernel; null if not known."),
+    ] = None
     place: Annotated[
         StackFrame | None,
         about(

@@ -18,7 +18,7 @@ from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.kernel_names import demangle_all
-from stallprobes.watch.reading.process import CallBatch, RecordBatch, SampleBatch
+from stallprobes.watch.reading.process import CallBatch, GpuLimits, RecordBatch, SampleBatch
 
 # Largest number of sampled launches whose kernels are not known yet: the latest ones. Reason: records are read later
 # than calls.
@@ -71,9 +71,11 @@ class KernelLaunches:
         threads: Container[int],
         stacks: Mapping[int, CallStack],
         roles: Container[int] = (),
+        limits: GpuLimits | None = None,
     ) -> tuple[KernelTime, ...]:
         """``kernels`` of a sequence with what is known of the launches by its ``threads``. ``roles`` are threads of
         libraries that have a role of their own, such as a backward pass: no line of the program led to their launches.
+        ``limits`` are those of the sequence's GPU.
         """
         names = demangle_all(set(self._names.values()) - {""})
         numbers: dict[str, list[int]] = {}
@@ -93,7 +95,7 @@ class KernelLaunches:
                 kernel = kernel.changed(place=place, place_share=launches / places.total())
             shape = next((self._shapes[number] for number in own if number in self._shapes), None)
             if shape is not None:
-                kernel = kernel.changed(threads=(shape & 0x3FF) + 1, registers=shape >> 10 & 0xFF)
+                kernel = _shaped(kernel, shape, limits)
             found.append(kernel)
         return tuple(found)
 
@@ -124,6 +126,17 @@ class KernelLaunches:
             if launch in launches or self._sums < _MOST_SUMS:
                 self._sums += launch not in launches
                 launches[launch] += 1
+
+
+def _shaped(kernel: KernelTime, shape: int, limits: GpuLimits | None) -> KernelTime:
+    """A kernel with the shape of its blocks (WatchRecord.thread), and how much of its GPU it fills."""
+    threads, registers, shared = (shape & 0x3FF) + 1, shape >> 10 & 0xFF, (shape >> 18) * 16
+    kernel = kernel.changed(threads=threads, registers=registers)
+    at_once = 0 if limits is None else limits.blocks_at_once(threads, registers, shared)
+    if limits is None or not at_once or not kernel.most_blocks:
+        return kernel
+    fills = min(kernel.most_blocks / limits.multiprocessors, 1.0)
+    return kernel.changed(fills=fills, waves=kernel.most_blocks / at_once)
 
 
 def _calls_at(rows: Rows, thread: int, begins: Int64s, functions: NDArray[Any]) -> list[tuple[int, int]]:

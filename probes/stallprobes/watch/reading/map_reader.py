@@ -45,6 +45,7 @@ from stallprobes.watch.reading.process import (
     CallFigures,
     ClockPair,
     DriverCall,
+    GpuLimits,
     LoadedModule,
     NamedRange,
     RecordBatch,
@@ -222,6 +223,7 @@ class MapFile(AbstractContextManager["MapFile"]):
             ("ns", MOST_OF_SAMPLE),
             ("cpu_ns", MOST),
             ("stack", layout.STACKS),
+            ("holder", layout.STACKS),
             ("api", layout.APIS - 1),
             ("sampled", max(SampledTime)),
         ):
@@ -545,12 +547,17 @@ class MapFile(AbstractContextManager["MapFile"]):
             not_held=int(header["not_held"]),
             unfinished=int(header["unfinished"]),
             gpus=self._gpus(header),
+            limits=self._gpu_limits(header),
             ranges=tuple(self._ranges(self._limited(int(header["ranges"]), layout.RANGES, "number of ranges"))),
         )
 
     def _gpus(self, header: Any) -> tuple[str, ...]:
         count, uuids = self._limited(int(header["devices"]), layout.DEVICES, "number of GPUs"), bytes(header["uuids"])
         return tuple(str(UUID(bytes=uuids[16 * number : 16 * number + 16])) for number in range(count))
+
+    def _gpu_limits(self, header: Any) -> tuple[GpuLimits | None, ...]:
+        values = np.asarray(header["limits"], dtype=np.int64).reshape(layout.DEVICES, -1)[: int(header["devices"])]
+        return tuple(GpuLimits(*each) if all(each) else None for each in values.tolist())
 
     def _ranges(self, count: int) -> Iterator[NamedRange]:
         for place in range(count):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,10 @@ from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.record_windows import NO_WINDOWS, RecordWindows
 from stallprobes.watch.reading.words import Memory, ProcessState
 
+# Granularity of a GPU's resources (CUDA's occupancy calculator, compute capability 8.0 and later). _WARP: threads of a
+# warp. _REGISTERS_AT_ONCE: registers that a warp gets at a time. _SHARED_AT_ONCE: bytes of shared memory that a block
+# gets at a time.
+_WARP, _REGISTERS_AT_ONCE, _SHARED_AT_ONCE = 32, 256, 128
 # A call of a process: the id of its thread, and when it began (ns).
 CallKey = tuple[int, int]
 
@@ -206,6 +210,27 @@ class ProcessHead(Document, kw_only=True):
     ] = ()
 
 
+class GpuLimits(NamedTuple):
+    """How much a GPU runs at once: the number of its multiprocessors, and for each of these its threads, registers,
+    shared memory (bytes) and blocks, and the shared memory (bytes) that the system takes of each block."""
+
+    multiprocessors: int
+    threads: int
+    registers: int
+    shared: int
+    blocks: int
+    reserved: int
+
+    def blocks_at_once(self, threads: int, registers: int, shared: int) -> int:
+        """How many blocks of a kernel it runs at once, by the threads of a block, the registers of a thread and the
+        shared memory (bytes) of a block (CUDA's occupancy calculator, compute capability 8.0 and later)."""
+        warps = -(-max(threads, 1) // _WARP)
+        of_warp = -(-max(registers, 1) * _WARP // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE
+        used = -(-(shared + self.reserved) // _SHARED_AT_ONCE) * _SHARED_AT_ONCE
+        limits = (self.blocks, self.threads // _WARP // warps, self.registers // of_warp // warps, self.shared // used)
+        return self.multiprocessors * min(limits)
+
+
 class WatchedProcess(ProcessHead, kw_only=True):
     """A process and what was recorded of it.
 
@@ -232,6 +257,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     - ``finalized``: its recording has ended, and CUPTI has left the driver.
     - ``beside``: a second libcupti recorded it, not that which the program has loaded itself.
     - ``ranges``: the program's own names for parts of its time.
+    - ``limits``: of each of ``gpus``, None where they are not known.
     """
 
     losses: Mapping[LossKind, int]
@@ -261,6 +287,7 @@ class WatchedProcess(ProcessHead, kw_only=True):
     finalized: bool = False
     beside: bool = False
     ranges: tuple[NamedRange, ...] = ()
+    limits: tuple[GpuLimits | None, ...] = ()
 
     @property
     def calls(self) -> int:
