@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallprobes.native.layouts.driver_calls import CallKind
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_where
 from stallprobes.watch.division.binned_sums import BinnedSums, Times, add_at
 from stallprobes.watch.division.cpu_time import CpuSamples, passed_ns
 from stallprobes.watch.division.instants import Spans, ThreadCalls
@@ -191,7 +191,7 @@ class OutsideWaits:
         if not len(gaps):
             return calls
         functions = functions[gaps]
-        work = operations[operations["thread"] == thread]
+        work = rows_where(operations, operations["thread"] == thread)
         order = np.argsort(work["returned"], kind="stable")
         ends = np.concatenate(([0], np.maximum.accumulate(column(work, "end")[order])))
         ends = ends[np.searchsorted(column(work, "returned")[order], before[gaps], "right")]
@@ -226,6 +226,8 @@ class OutsideWaits:
             if is_wait:
                 waits |= same & pending
         waits &= after >= -_CLOCK_ERROR_NS
+        if not waits.any():
+            return calls
         gaps, ends = gaps[waits], ends[waits]
         return _inserted(calls, gaps, before[gaps], np.minimum(ends, calls.spans.begins[gaps]))
 

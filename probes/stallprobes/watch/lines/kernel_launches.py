@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.native.layouts.watch_file import SampledTime
-from stallprobes.records.rows import Rows
+from stallprobes.records.rows import Rows, rows_at
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.places import PACKAGES, place_of
@@ -63,7 +63,7 @@ class KernelLaunches:
             self._shapes.setdefault(int(records.rows["name"][place]), int(records.rows["thread"][place]))
         if self._pending:
             known = np.fromiter(self._pending, np.uint32, len(self._pending))
-            self._note_kernels(records.rows[kernels[np.isin(records.rows["correlation"][kernels], known)]])
+            self._note_kernels(rows_at(records.rows, kernels[np.isin(records.rows["correlation"][kernels], known)]))
 
     def described(
         self,
