@@ -18,6 +18,7 @@ from stallprobes.native.layouts.cupti import RecordKind
 from stallprobes.watch.attribution.findings import ExplainedCall
 from stallprobes.watch.attribution.stream_numbers import StreamNumbers
 from stallprobes.watch.environment import WatchOptions, find_cupti, library
+from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.process import SlowDriverCall
 from stallprobes.watch.reading.words import Memory, ProcessState
 
@@ -111,6 +112,23 @@ def test_the_slow_time_of_a_program_has_its_right_causes(
     require_right_causes(" ".join(program), found, truth)
     if program[-1] == "item":
         require_line("loss.item()", [call for call in found.slow_calls if call.function == "cuStreamSynchronize"])
+
+
+def test_kernels_have_the_line_that_launches_them_and_what_they_fill_of_the_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the training loop needs PyTorch")
+    watched = watch_python(
+        tmp_path / "out", "training.py", "2000", "item", library=library(), options=WatchOptions(cost=1.0),
+        cupti=find_cupti(ask().cuda_version or 0),
+    )  # fmt: skip
+    limits = watched.process.limits[0]
+    assert limits is not None
+    assert (limits.multiprocessors > 0, limits.threads % 32, limits.registers % 256) == (True, 0, 0)
+    analysis = FolderAnalysis(tmp_path / "out")
+    analysis.poll()
+    kernels = [kernel for each in analysis.findings().processes[0].sequences for kernel in each.kernels]
+    places = {Path(kernel.place.file).name for kernel in kernels if kernel.place is not None and kernel.place.file}
+    assert places == {"training.py"}
+    assert all(kernel.waves and 0 < (kernel.fills or 0) <= 1 for kernel in kernels)
 
 
 def test_every_launch_in_a_window_with_records_has_its_record(tmp_path: Path) -> None:

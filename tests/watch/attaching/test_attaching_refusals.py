@@ -434,3 +434,32 @@ def test_a_small_stack_is_left_alone(stand_in: StandIn, monkeypatch: pytest.Monk
             assert program.end() == (0, "", "")
     finally:
         resource.setrlimit(resource.RLIMIT_STACK, before)
+
+
+def stat_fields(state: str, flags: int, threads: int) -> list[bytes]:
+    """Fields of a stat from the state on."""
+    fields = [b"0"] * 40
+    fields[0], fields[6], fields[17] = state.encode(), str(flags).encode(), str(threads).encode()
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("looks", "ended"),
+    [
+        ([stat_fields("S", 0, 3)], False),
+        ([stat_fields("Z", 4, 1)], True),
+        ([stat_fields("Z", 4, 2)], False),
+        ([stat_fields("S", 4, 1)], True),
+        ([[]], True),
+        # The first thread was released while it was read: another one took its place, or none did.
+        ([stat_fields("X", 4, 0), stat_fields("S", 0, 1)], False),
+        ([stat_fields("X", 4, 0), []], True),
+    ],
+)
+def test_a_process_has_ended_with_its_last_thread(
+    looks: list[list[bytes]], ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(looks)
+    monkeypatch.setattr(Target, "_stat", lambda _: next(left))
+    assert Target(4711).has_ended is ended
+    assert next(left, None) is None

@@ -118,6 +118,9 @@ class Target:
         executes another program. One that exits has ended: to close a GPU's files takes it a while.
         """
         fields = self._stat()
+        if fields and not int(fields[17]):
+            # Of a first thread that was just released: the next look finds the one that took its place, or none.
+            fields = self._stat()
         return not fields or (int(fields[17]) <= 1 and (fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING != 0))
 
     def mappings(self) -> Iterator[Mapping]:
