@@ -34,22 +34,23 @@ int ss_note_devices(void)
     if (ss_is_exiting())
         return 0;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found = function_of(library, "cuDeviceGetCount"), *asked = function_of(library, "cuDeviceGetUuid_v2");
-    void *told = function_of(library, "cuDeviceGetAttribute");
+    void *count_address = function_of(library, "cuDeviceGetCount");
+    void *uuid_address = function_of(library, "cuDeviceGetUuid_v2");
+    void *attribute_address = function_of(library, "cuDeviceGetAttribute");
     count_function count_devices;
     uuid_function get_uuid;
     attribute_function get_attribute;
-    memcpy(&count_devices, &found, sizeof found);
-    memcpy(&get_uuid, &asked, sizeof asked);
-    memcpy(&get_attribute, &told, sizeof told);
-    int count = 0, done = !found || !asked;
+    memcpy(&count_devices, &count_address, sizeof count_address);
+    memcpy(&get_uuid, &uuid_address, sizeof uuid_address);
+    memcpy(&get_attribute, &attribute_address, sizeof attribute_address);
+    int count = 0, done = !count_address || !uuid_address;
     if (!done && !count_devices(&count)) {
         count = count < SS_DEVICES ? count : SS_DEVICES;
         int known = 0;
         /* The numbers of devices are their handles. */
         while (known < count && !get_uuid(ss_header->uuids + 16 * known, known))
             known++;
-        for (int device = 0; device < known && told; device++)
+        for (int device = 0; device < known && attribute_address; device++)
             note_limits(get_attribute, device);
         ss_store_release(ss_header->devices, (uint32_t)known);
         done = 1;

@@ -31,7 +31,7 @@ _MOST_SHAPES = 256
 # Limits for naming the line that launches most kernels of a name. _LEAST_LAUNCHES: smallest number of sampled launches
 # at the line. _LEAST_SHARE: its smallest share of the sampled launches of such kernels.
 _LEAST_LAUNCHES, _LEAST_SHARE = 3, 0.5
-# Longest time (ns) from a sample that ends with the begin of a call until that call begins by the log.
+# Longest time (ns) from a sample that was taken at the begin of a call to the begin of the call in the log.
 _LATE_NS = 100_000
 # Smallest time (ns) between calls in which another thread may have taken the sample's stack, at another line than that
 # of the next call.
