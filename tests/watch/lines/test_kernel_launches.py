@@ -67,6 +67,14 @@ def test_a_kernel_has_the_line_of_its_sampled_launches_and_its_shape(late: bool)
     assert (found["gemm"].threads, found["gemm"].registers) == (128, 40)
 
 
+def test_a_kernel_that_ran_once_among_thousands_has_its_shape() -> None:
+    launches = KernelLaunches()
+    many = [shaped(128, 40, begin=at, end=at + 1, name=1) for at in range(2000)]
+    once = shaped(256, 32, begin=1500, end=1501, name=2)
+    launches.add(sample_batch(), call_batch(), recorded([*many[:1001], once, *many[1001:]]), STACKS)
+    assert [(each.threads, each.registers) for each in described(launches).values()] == [(128, 40), (256, 32)]
+
+
 # An H100 or H200.
 H200 = GpuLimits(132, 2048, 65536, 233472, 32, 1024)
 

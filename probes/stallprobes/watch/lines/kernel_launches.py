@@ -25,9 +25,6 @@ from stallprobes.watch.reading.process import CallBatch, GpuLimits, RecordBatch,
 _MOST_PENDING = 1 << 12
 # Largest number of sums: kernels of one name with launches from one stack of one thread.
 _MOST_SUMS = 1 << 12
-# Largest number of records of kernels in a reading from which the shapes of blocks are taken, at equal distances.
-# Reason: kernels of one name nearly always have one shape.
-_MOST_SHAPES = 256
 # Limits for naming the line that launches most kernels of a name. _LEAST_LAUNCHES: smallest number of sampled launches
 # at the line. _LEAST_SHARE: its smallest share of the sampled launches of such kernels.
 _LEAST_LAUNCHES, _LEAST_SHARE = 3, 0.5
@@ -59,8 +56,7 @@ class KernelLaunches:
         kernels = np.flatnonzero(records.rows["kind"] == int(RecordKind.KERNEL))
         if not len(kernels):
             return
-        for place in kernels[:: -(-len(kernels) // _MOST_SHAPES)].tolist():
-            self._shapes.setdefault(int(records.rows["name"][place]), int(records.rows["thread"][place]))
+        self._note_shapes(records, kernels)
         if self._pending:
             known = np.fromiter(self._pending, np.uint32, len(self._pending))
             self._note_kernels(rows_at(records.rows, kernels[np.isin(records.rows["correlation"][kernels], known)]))
@@ -116,6 +112,14 @@ class KernelLaunches:
                 self._pending[correlation] = thread, int(rows["stack"][own[at]])
         while len(self._pending) > _MOST_PENDING:
             del self._pending[next(iter(self._pending))]
+
+    def _note_shapes(self, records: RecordBatch, kernels: Int64s) -> None:
+        names = records.rows["name"][kernels]
+        # The first kernel of a name stands for all: they nearly always have one shape.
+        for name in records.names.keys() - self._shapes.keys():
+            places = kernels[names == name]
+            if len(places):
+                self._shapes[name] = int(records.rows["thread"][places[0]])
 
     def _note_kernels(self, rows: NDArray[Any]) -> None:
         # A graph launches many kernels of one name at once.
