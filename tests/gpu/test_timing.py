@@ -29,7 +29,7 @@ AS_KNOWN = dict.fromkeys(NAMES, KNOWN)
 
 
 @pytest.mark.gpu
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_launch_is_timed_as_c_times_it_beside_busy_python_and_beside_other_probes(tmp_path: Path) -> None:
     # A process of its own, since the benchmark makes a context in the process that runs it.
     figures = tmp_path / "launch.json"
@@ -86,6 +86,16 @@ def test_a_machine_that_is_slow_in_some_rounds_fails_no_claim_and_a_loop_that_is
     assert changed(*range(ROUNDS // 3)) == []
     # The interval reaches beyond the limit, where the median need not.
     assert len(changed(*range(ROUNDS // 2))) == 1
+
+
+def test_more_rounds_follow_where_the_interval_alone_is_beyond_a_limit() -> None:
+    def undecided(*slow: int) -> bool:
+        p50s = tuple(KNOWN.p50 * (2 if number in slow else 1) for number in range(ROUNDS))
+        return bench_launch.undecided(AS_KNOWN | {BY_LOOP: replace(KNOWN, p50s=p50s)})
+
+    assert not undecided()
+    assert undecided(*range(ROUNDS // 2))
+    assert not undecided(*range(ROUNDS))
 
 
 def test_a_figure_is_the_median_of_the_rounds_so_that_one_bad_round_does_not_count() -> None:

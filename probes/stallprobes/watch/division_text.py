@@ -345,7 +345,8 @@ def kernel_text(kernel: KernelTime, sequence: SequenceDivision, whole: bool = Fa
     if kernel.fills is not None and kernel.fills < 1:
         words[-1] += f" on {percent(kernel.fills)} of the multiprocessors"
     elif whole and kernel.waves is not None:
-        words[-1] += f" in {three(kernel.waves)} waves"
+        part = f"on all multiprocessors, {percent(kernel.waves)} of a wave"
+        words[-1] += f" in {three(kernel.waves)} waves" if kernel.waves >= 1 else f" {part}"
     if whole and kernel.threads:
         registers = f" with {kernel.registers} registers" if kernel.registers else ""
         words.append(f"{kernel.threads} threads in each{registers}")

@@ -485,6 +485,8 @@ def test_kernels_are_listed_with_their_durations_and_blocks() -> None:
     small = shaped.changed(fills=0.0303, waves=0.02)
     assert kernel_text(small, bound).endswith("64 blocks on 3 % of the multiprocessors.")
     assert "64 blocks in 1.20 waves, 128" in kernel_text(shaped.changed(fills=1.0, waves=1.2), bound, whole=True)
+    nearly = kernel_text(shaped.changed(fills=1.0, waves=0.97), bound, whole=True)
+    assert "64 blocks on all multiprocessors, 97 % of a wave, 128" in nearly
     place = StackFrame(FrameKind.PYTHON, "step", "/home/me/train.py", 42)
     launched = kernel(place=place, place_share=1.0)
     assert kernel_text(launched, bound).endswith("64 blocks, launched at train.py:42 in step.")
