@@ -127,19 +127,13 @@ __attribute__((noinline)) static long checked_call(long number, const long argum
     return result;
 }
 
-/* A socket of the abstract namespace, at which the sleeping thread accepts. */
-static struct sockaddr_un own_address(void)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d", getpid());
-    return address;
-}
-
+/* A socket of the abstract namespace, at which the sleeping thread accepts. The kernel chooses its name: processes of
+ * different PID namespaces can have one number. */
 static int start_listening(void)
 {
-    struct sockaddr_un address = own_address();
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
     int made = socket(AF_UNIX, SOCK_STREAM, 0);
-    return bind(made, (struct sockaddr *)&address, sizeof address) || listen(made, 8) ? -1 : made;
+    return bind(made, (struct sockaddr *)&address, sizeof address.sun_family) || listen(made, 8) ? -1 : made;
 }
 
 /* Sleeps in the system call until it is woken; its result. */
@@ -298,9 +292,11 @@ static void wake_sleeper(void)
     if (write(wake[1], "w", 1) != 1)
         exit(3);
     if (is("accept")) {
-        struct sockaddr_un address = own_address();
+        struct sockaddr_un address;
+        socklen_t bytes = sizeof address;
         int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
-        if (connect(descriptor, (struct sockaddr *)&address, sizeof address))
+        if (getsockname(listening, (struct sockaddr *)&address, &bytes) ||
+            connect(descriptor, (struct sockaddr *)&address, bytes))
             exit(3);
         close(descriptor);
     }
