@@ -21,6 +21,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +128,6 @@ static void rest(long ns)
 
 /* A test ends the tracer behind each of its steps. */
 #ifdef SS_ATTACH_STEPS
-#include <signal.h>
 static void step(void)
 {
     static long made;
@@ -152,19 +152,26 @@ static int fail(const char *what)
     return -1;
 }
 
-/* Waits until the thread has stopped; its status, -1 after STOP_MS or if it has ended. */
+/* Waits until the thread has stopped; its status, -1 after STOP_MS or if it has ended.
+ *
+ * The stop at which a signal is to be delivered is only looked at. Taken by waitpid, the signal would be lost where the
+ * tracer is killed before it lets go; the kernel delivers it where the stop was not taken.
+ */
 static int wait_for_stop(void)
 {
     uint64_t limit = now() + STOP_MS * MS;
     for (;;) {
-        int status;
-        pid_t got = waitpid(thread.tid, &status, __WALL | WNOHANG);
-        if (got == thread.tid && WIFSTOPPED(status)) {
-            int is_event = status >> 16 || WSTOPSIG(status) == (SIGTRAP | AT_CALL);
-            thread.signal = is_event ? 0 : WSTOPSIG(status);
-            return status;
+        siginfo_t found = {.si_pid = 0};
+        int failed = waitid(P_PID, (id_t)thread.tid, &found, WSTOPPED | WEXITED | __WALL | WNOHANG | WNOWAIT);
+        if (!failed && found.si_pid == thread.tid && found.si_code == CLD_TRAPPED) {
+            int stop = found.si_status, status;
+            int is_event = stop >> 8 || stop == (SIGTRAP | AT_CALL);
+            thread.signal = is_event ? 0 : stop;
+            if (!is_event || waitpid(thread.tid, &status, __WALL | WNOHANG) == thread.tid)
+                return stop << 8 | 0x7f;
+            failed = 1;
         }
-        if (got < 0 || got == thread.tid) {
+        if (failed || found.si_pid == thread.tid) {
             errno = ESRCH;
             return fail("the thread has ended");
         }
