@@ -81,7 +81,15 @@ H200 = GpuLimits(132, 2048, 65536, 233472, 32, 1024)
 
 @pytest.mark.parametrize(
     ("threads", "registers", "shared", "blocks"),
-    [(1024, 32, 0, 2), (128, 168, 0, 3), (384, 168, 0, 1), (32, 16, 0, 32), (256, 32, 48 << 10, 4), (1024, 255, 0, 0)],
+    [
+        (1024, 32, 0, 2),
+        (128, 168, 0, 3),
+        (384, 168, 0, 1),
+        (32, 16, 0, 32),
+        (256, 32, 48 << 10, 4),
+        (1024, 255, 0, 0),
+        (160, 80, 0, 4),
+    ],
 )
 def test_a_gpu_runs_as_many_blocks_at_once_as_the_occupancy_calculator_says(
     threads: int, registers: int, shared: int, blocks: int

@@ -131,8 +131,14 @@ static void rest(long ns)
 static void step(void)
 {
     static long made;
-    const char *last = getenv("STALLSCOPE_ATTACH_STEPS");
-    if (last && ++made == strtol(last, NULL, 10))
+    const char *last = getenv("STALLSCOPE_ATTACH_STEPS"), *sent = getenv("STALLSCOPE_ATTACH_SIGNAL");
+    made++;
+    if (sent && made == 1) {
+        /* The thread is seized: it stops where the signal is to be delivered. */
+        syscall(SYS_tgkill, process.pid, thread.tid, (int)strtol(sent, NULL, 10));
+        rest(50000000);
+    }
+    if (last && made == strtol(last, NULL, 10))
         raise(SIGKILL);
 }
 #else

@@ -21,8 +21,8 @@ from stallprobes.watch.reading.words import Memory, ProcessState
 
 # Granularity of a GPU's resources (CUDA's occupancy calculator, compute capability 8.0 and later). _WARP: threads of a
 # warp. _REGISTERS_AT_ONCE: registers that a warp gets at a time. _SHARED_AT_ONCE: bytes of shared memory that a block
-# gets at a time.
-_WARP, _REGISTERS_AT_ONCE, _SHARED_AT_ONCE = 32, 256, 128
+# gets at a time. _PARTITIONS: parts of a multiprocessor, among which its registers are divided equally.
+_WARP, _REGISTERS_AT_ONCE, _SHARED_AT_ONCE, _PARTITIONS = 32, 256, 128, 4
 # A call of a process: the id of its thread, and when it began (ns).
 CallKey = tuple[int, int]
 
@@ -227,7 +227,8 @@ class GpuLimits(NamedTuple):
         warps = -(-max(threads, 1) // _WARP)
         of_warp = -(-max(registers, 1) * _WARP // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE
         used = -(-(shared + self.reserved) // _SHARED_AT_ONCE) * _SHARED_AT_ONCE
-        limits = (self.blocks, self.threads // _WARP // warps, self.registers // of_warp // warps, self.shared // used)
+        by_registers = self.registers // _PARTITIONS // of_warp * _PARTITIONS
+        limits = (self.blocks, self.threads // _WARP // warps, by_registers // warps, self.shared // used)
         return self.multiprocessors * min(limits)
 
 
