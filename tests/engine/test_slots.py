@@ -39,6 +39,12 @@ def ends(session: Session, name: str) -> list[int]:
     return [int(end) for end in session.snapshot().probes[name].samples["end_ns"]]
 
 
+def unmeasured(session: Session, name: str) -> int:
+    """How many calls of a probe are not in its histogram."""
+    part = session.snapshot().probes[name]
+    return part.iterations - part.channels[CALL].count
+
+
 def test_groups_run_one_after_the_other(session: Session) -> None:
     session.set_running([*NAMES, "d"])
     for name in NAMES:
@@ -54,9 +60,10 @@ def test_groups_run_one_after_the_other(session: Session) -> None:
     )
     changes = sum(before[1] != now[1] for before, now in pairwise(calls))
     assert 2 <= changes < len(calls) / 6
-    # The first call of each slot is not measured, apart from the very first one.
+    # The first call of each slot is not measured, apart from the very first one. On a busy machine slots are longer, so
+    # that as many calls lie in fewer of them.
     for name in NAMES:
-        assert parts[name].channels[CALL].count < parts[name].iterations - 2
+        wait_until(lambda name=name: unmeasured(session, name) > 2, f"{name} has calls that are not measured")  # type: ignore[misc]
     assert parts["d"].channels[CALL].count == pytest.approx(parts["d"].iterations - 1, abs=1)
     both = parts["a"].allowed_ns + parts["b"].allowed_ns
     assert both <= snapshot.at_ns - parts["a"].on_since_ns + SLOT_NS
