@@ -6,9 +6,10 @@ again and again; ``decode``, a graph of 900 kernels launched and waited for; ``s
 instantiated, launched once and destroyed; ``query``, a stream that is asked until its kernel ends. Prints the rate of
 each phase as a multiple of that of the first, for ``decode`` and ``storm`` the time of each step, and the records of
 kernels whose call had a callback, or none. With --after, N processes make calls before, with and after records; what an
-operation takes longer in each phase is printed. It needs a GPU and nvcc.
+operation takes longer in each phase is printed. With several --api they take turns. It needs a GPU and nvcc.
 
 python tests/benchmarks/bench_watch_parts.py [MODE ...] [--parts PHASES] [--early KIND] [--after N] [--cupti LIBCUPTI]
+    [--api v1|v2|fields|hardware]
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ def build(folder: Path) -> tuple[Path, Path]:
     return program, injected
 
 
-def run(built: tuple[Path, Path], mode: str, parts: str, cupti: str, early: int | None = None) -> list[Phase]:
+def run(
+    built: tuple[Path, Path], mode: str, parts: str, cupti: str, early: int | None = None, api: str = "v1"
+) -> list[Phase]:
     """The phases of one process. Raises SystemExit if it fails."""
     program, injected = built
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"PARTS": parts, "READY": str(Path(folder, "ready")), "CUPTI": cupti}
+        settings = {"PARTS": parts, "READY": str(Path(folder, "ready")), "CUPTI": cupti, "API": api}
         more = {} if early is None else {"EARLY": str(early)}
         environment = {**os.environ, "CUDA_INJECTION64_PATH": str(injected), **settings, **more}
         seconds = sum(float(phase.rpartition(":")[2]) for phase in parts.split(";"))
@@ -66,8 +69,9 @@ def run(built: tuple[Path, Path], mode: str, parts: str, cupti: str, early: int 
             [str(program), mode], env=environment, capture_output=True, text=True, timeout=seconds + START_S
         )
     said = [line.split() for line in done.stderr.splitlines()]
-    begins = [int(line[1]) for line in said if line[0] == "PHASE"]
-    counts = [(int(line[1]), int(line[2])) for line in said if line[0] == "RECORDS"]
+    print("".join(f"  {' '.join(line)}\n" for line in said if line and line[0] not in ("PHASE", "RECORDS")), end="")
+    begins = [int(line[1]) for line in said if line[:1] == ["PHASE"]]
+    counts = [(int(line[1]), int(line[2])) for line in said if line[:1] == ["RECORDS"]]
     names = [phase.rpartition(":")[0] for phase in parts.split(";")]
     if done.returncode or len(begins) != len(names) + 1 or len(counts) != len(names):
         sys.exit(f"{mode} failed with {done.returncode}: {done.stderr[-300:]}")
@@ -96,37 +100,46 @@ def print_phases(mode: str, phases: list[Phase]) -> None:
         )
 
 
-def print_after(built: tuple[Path, Path], mode: str, count: int, cupti: str, early: int | None) -> None:
-    """Print what stays of records, in so many processes."""
-    added: list[list[float]] = []
-    for _ in range(count):
-        phases = run(built, mode, AFTER, cupti, early)
+def print_after(
+    built: tuple[Path, Path], mode: str, count: int, cupti: str, early: int | None, apis: list[str], parts: str
+) -> None:
+    """Print what an operation takes longer in each phase, in so many processes of each API."""
+    added: dict[str, list[list[float]]] = {}
+    names: list[str] = []
+    for api in count * apis:
+        phases = run(built, mode, parts, cupti, early, api)
         base = 1e9 / phases[0].rate
-        added.append([1e9 / phase.rate - base for phase in phases])
-        named = ", ".join(f"{phase.parts} {ns:+.0f}" for phase, ns in zip(phases, added[-1], strict=True))
-        print(f"{mode}: {base:.0f} ns an operation; {named}", flush=True)
-    last = sorted(each[-1] for each in added)
-    print(
-        f"{mode}: after all of it {median(last):+.0f} ns an operation ({last[0]:+.0f} to {last[-1]:+.0f})", flush=True
-    )
+        names = [phase.parts for phase in phases]
+        added.setdefault(api, []).append([1e9 / phase.rate - base for phase in phases])
+        named = ", ".join(f"{name} {ns:+.0f}" for name, ns in zip(names, added[api][-1], strict=True))
+        print(f"{mode} {api}: {base:.0f} ns an operation; {named}", flush=True)
+    for api, rows in added.items():
+        for name, column in zip(names, zip(*rows, strict=True), strict=True):
+            print(
+                f"{mode} {api} {name}: {median(column):+.0f} ns ({min(column):+.0f} to {max(column):+.0f})", flush=True
+            )
 
 
 def main() -> int:
     """Run the modes; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("modes", nargs="*", default=MODES, metavar="MODE", help=" ".join(MODES))
-    parser.add_argument("--parts", default=PARTS, metavar="PHASES")
+    parser.add_argument("--parts", metavar="PHASES")
+    parser.add_argument("--api", action="append", choices=("v1", "v2", "fields", "hardware"))
     parser.add_argument("--early", type=int, metavar="KIND", help="enable this kind of records before the program runs")
     parser.add_argument("--after", type=int, default=0, metavar="N")
     parser.add_argument("--cupti", default=str(cupti_of_this_machine() or ""), metavar="LIBCUPTI")
     options = parser.parse_args()
+    apis = options.api or ["v1"]
     with tempfile.TemporaryDirectory() as folder:
         built = build(Path(folder))
         for mode in options.modes:
             if options.after:
-                print_after(built, mode, options.after, options.cupti, options.early)
-            else:
-                print_phases(mode, run(built, mode, options.parts, options.cupti, options.early))
+                parts = options.parts or AFTER
+                print_after(built, mode, options.after, options.cupti, options.early, apis, parts)
+                continue
+            for api in apis:
+                print_phases(mode, run(built, mode, options.parts or PARTS, options.cupti, options.early, api))
     return 0
 
 

@@ -5,11 +5,14 @@
  * nothing yet; sub: subscribed; waits, calls: callbacks of the functions that wait, of all that can block; clock, buffers:
  * a clock and buffers for records are registered; records, kN: activity kinds of watch, or kind N, without a
  * subscription where there was none; off: nothing enabled; unsub: unsubscribed; final: CUPTI is finalized. A comma joins
- * parts. EARLY=N enables kind N before the program runs.
+ * parts. EARLY=N enables kind N before the program runs. API=v2 subscribes by cuptiSubscribe_v2, as the one subscriber;
+ * API=fields moreover lets records have only the fields that watch reads; API=hardware asks for timestamps by hardware.
+ * dump: the streams that exist are written to stderr, by cuptiActivityEnableAndDump, with their flags.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +29,47 @@ enum {
     CORRELATION_AT = 92,
     BUFFER = 1 << 20,
     IDS = 1 << 24,
-    PHASES = 32,
+    PHASES = 160,
     FLUSH_US = 100000,
+    STREAM = 37,
+    STREAM_IDS_AT = 4,
+    STREAM_FLAG_AT = 16,
+    USER_DEFINED_RECORDS = 11,
+    TIMESTAMP_CALLBACK = 22,
+    LAYOUTS_SHOWN = 8,
 };
 static const int watched_kinds[] = {1, 2, 10, 17, 22, 57};
+/* CUPTI's numbers of the fields of a kernel that watch reads, and their places here. All other kinds have their first. */
+static int kernel_fields[] = {0, 22, 10, 11, 12, 4, 7, 8, 13, 14, 15, 16, 17, 18, 19, 20, 21, 24, 31};
+enum { FIELD_CORRELATION_AT = 4, FIELD_START_AT = 24 };
+/* CUpti_SubscriberParams. */
+struct subscriber_parameters {
+    size_t size;
+    const char *name;
+    char *older;
+    size_t older_size;
+    uint8_t several, padding[7];
+};
+/* CUpti_ActivityConfig. */
+struct kind_parameters {
+    size_t size;
+    struct {
+        size_t size, count;
+        int *fields;
+    } selection;
+    void *options;
+};
+/* CUpti_BufferCallbackCompleteInfo. */
+struct buffer_information {
+    size_t size;
+    uint64_t thread;
+    struct {
+        size_t size;
+        void *entries;
+        size_t count, bytes;
+    } **layouts;
+    size_t count;
+};
 /* The begin of CUpti_CallbackData. */
 struct callback_data {
     int site;
@@ -46,7 +86,11 @@ static int (*subscribe)(void **, void *, void *), (*unsubscribe)(void *);
 static int (*enable_callback)(uint32_t, void *, int, uint32_t);
 static int (*callback_name)(int, uint32_t, const char **), (*set_timestamps)(void *), (*set_buffers)(void *, void *);
 static int (*enable_kind)(int), (*disable_kind)(int), (*flush)(uint32_t), (*next_record)(uint8_t *, size_t, uint8_t **);
-static int (*finalize)(void);
+static int (*finalize)(void), (*dump_kind)(int), (*hardware_timestamps)(uint8_t);
+static int (*subscribe_v2)(void **, void *, void *, void *), (*next_record_v2)(void *, uint8_t *, size_t, uint8_t **);
+static int (*enable_kind_v2)(void *, int, void *), (*disable_kind_v2)(void *, int, void *);
+static int (*set_buffers_v2)(void *, void *, void *), (*set_attribute_v2)(void *, int, size_t *, void *);
+static int newer, chosen_fields;
 static void *subscriber;
 /* Which calls had a callback, by their correlation, and the records of each phase whose call had one, or none. */
 static uint8_t called[IDS];
@@ -78,24 +122,49 @@ static void give_buffer(uint8_t **buffer, size_t *size, size_t *most)
     *most = 0;
 }
 
+static void show_stream(const uint8_t *record)
+{
+    uint32_t numbers[2], flag;
+    memcpy(numbers, record + STREAM_IDS_AT, sizeof numbers);
+    memcpy(&flag, record + STREAM_FLAG_AT, sizeof flag);
+    fprintf(stderr, "STREAM context %u stream %u flag %u\n", numbers[0], numbers[1], flag);
+}
+
+static void give_buffer_v2(uint8_t **buffer, size_t *size, size_t *most, void *information)
+{
+    (void)information;
+    give_buffer(buffer, size, most);
+}
+
 static void take_buffer(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     uint8_t *record = NULL;
     (void)context, (void)stream, (void)size;
-    while (valid && !next_record(buffer, valid, &record)) {
+    while (valid && !(newer ? next_record_v2(subscriber, buffer, valid, &record) : next_record(buffer, valid, &record))) {
         uint32_t kind, correlation;
         uint64_t start;
         memcpy(&kind, record, sizeof kind);
+        if (kind == STREAM)
+            show_stream(record);
         if (kind != KERNEL)
             continue;
-        memcpy(&start, record + START_AT, sizeof start);
-        memcpy(&correlation, record + CORRELATION_AT, sizeof correlation);
+        memcpy(&start, record + (chosen_fields ? FIELD_START_AT : START_AT), sizeof start);
+        memcpy(&correlation, record + (chosen_fields ? FIELD_CORRELATION_AT : CORRELATION_AT), sizeof correlation);
         int at = phases - 1;
         while (at > 0 && begins[at] > start)
             at--;
         (called[correlation % IDS] ? with_call : without_call)[at < 0 ? 0 : at]++;
     }
     free(buffer);
+}
+
+static void take_buffer_v2(uint8_t *buffer, size_t size, size_t valid, const struct buffer_information *information)
+{
+    static int shown;
+    for (size_t at = 0; chosen_fields && information && at < information->count && shown < LAYOUTS_SHOWN; at++, shown++)
+        fprintf(stderr, "LAYOUT of %zu fields, %zu bytes\n", information->layouts[at]->count,
+                information->layouts[at]->bytes);
+    take_buffer(NULL, 0, buffer, size, valid);
 }
 
 static void load(const char *name, void *function, void *library)
@@ -125,6 +194,19 @@ static void load_cupti(void)
     load("cuptiActivityFlushAll", &flush, library);
     load("cuptiActivityGetNextRecord", &next_record, library);
     load("cuptiFinalize", &finalize, library);
+    load("cuptiActivityEnableAndDump", &dump_kind, library);
+    load("cuptiActivityEnableHWTrace", &hardware_timestamps, library);
+    load("cuptiSubscribe_v2", &subscribe_v2, library);
+    load("cuptiActivityGetNextRecord_v2", &next_record_v2, library);
+    load("cuptiActivityEnable_v2", &enable_kind_v2, library);
+    load("cuptiActivityDisable_v2", &disable_kind_v2, library);
+    load("cuptiActivityRegisterCallbacks_v2", &set_buffers_v2, library);
+    load("cuptiActivitySetAttribute_v2", &set_attribute_v2, library);
+    const char *api = getenv("API") ? getenv("API") : "";
+    chosen_fields = !strcmp(api, "fields");
+    newer = chosen_fields || !strcmp(api, "v2");
+    if (!strcmp(api, "hardware"))
+        fprintf(stderr, "timestamps by hardware: %d\n", hardware_timestamps(1));
 }
 
 static void connect(void)
@@ -133,9 +215,19 @@ static void connect(void)
                                         "cuCtxDestroy", "cuModule", "cuLibrary", "cuGraph", "cuFuncLoad"};
     if (subscriber)
         return;
-    if (subscribe(&subscriber, (void *)on_call, NULL)) {
-        fprintf(stderr, "CUPTI is taken\n");
+    struct subscriber_parameters parameters = {.size = offsetof(struct subscriber_parameters, padding) + 7};
+    int failed = newer ? subscribe_v2(&subscriber, (void *)on_call, NULL, &parameters)
+                       : subscribe(&subscriber, (void *)on_call, NULL);
+    if (failed) {
+        fprintf(stderr, "no subscription: %d\n", failed);
         _exit(1);
+    }
+    if (chosen_fields) {
+        uint8_t on = 1;
+        size_t size = sizeof on;
+        failed = set_attribute_v2(subscriber, USER_DEFINED_RECORDS, &size, &on);
+        if (failed)
+            fprintf(stderr, "chosen fields are refused: %d\n", failed);
     }
     for (uint32_t number = 1; number < FUNCTIONS; number++) {
         const char *name = NULL;
@@ -153,10 +245,20 @@ static void connect(void)
 
 static void register_records(int clock, int buffers)
 {
-    if (clock && !has_clock++)
-        set_timestamps((void *)now);
-    if (buffers && !has_buffers++)
-        set_buffers((void *)give_buffer, (void *)take_buffer);
+    if (clock && !has_clock++) {
+        uint64_t (*clock_of_records)(void) = now;
+        size_t size = sizeof clock_of_records;
+        int failed = newer ? set_attribute_v2(subscriber, TIMESTAMP_CALLBACK, &size, &clock_of_records)
+                           : set_timestamps((void *)now);
+        if (failed)
+            fprintf(stderr, "no clock: %d\n", failed);
+    }
+    if (buffers && !has_buffers++) {
+        if (newer)
+            set_buffers_v2(subscriber, (void *)give_buffer_v2, (void *)take_buffer_v2);
+        else
+            set_buffers((void *)give_buffer, (void *)take_buffer);
+    }
 }
 
 static void switch_callbacks(int wanted)
@@ -171,21 +273,32 @@ static void switch_callbacks(int wanted)
     callbacks_on = wanted;
 }
 
+static int enable_one(int kind)
+{
+    struct kind_parameters parameters = {.size = sizeof parameters, .selection.size = sizeof parameters.selection};
+    if (!newer)
+        return enable_kind(kind);
+    parameters.selection.fields = kernel_fields;
+    parameters.selection.count = kind == KERNEL ? sizeof kernel_fields / sizeof *kernel_fields : 1;
+    return enable_kind_v2(subscriber, kind, chosen_fields ? &parameters : NULL);
+}
+
 static void switch_kinds(uint64_t wanted)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         int on = (int)(kinds_on >> kind & 1), want = (int)(wanted >> kind & 1);
         if (on && !want)
-            disable_kind(kind);
-        if (!on && want && enable_kind(kind))
-            fprintf(stderr, "kind %d is refused\n", kind);
+            newer ? disable_kind_v2(subscriber, kind, NULL) : disable_kind(kind);
+        int refused = !on && want ? enable_one(kind) : 0;
+        if (refused)
+            fprintf(stderr, "kind %d is refused: %d\n", kind, refused);
     }
     kinds_on = wanted;
 }
 
 static void apply(char *words)
 {
-    int callbacks = 0;
+    int callbacks = 0, dumped = 0;
     uint64_t kinds = 0;
     if (!strcmp(words, "base"))
         return;
@@ -211,6 +324,8 @@ static void apply(char *words)
         else if (!strcmp(word, "records"))
             for (size_t at = 0; at < sizeof watched_kinds / sizeof *watched_kinds; at++)
                 kinds |= UINT64_C(1) << watched_kinds[at];
+        else if (!strcmp(word, "dump"))
+            dumped = 1;
         else if (!strcmp(word, "clock") || !strcmp(word, "buffers"))
             register_records(*word == 'c', *word == 'b');
         else if (*word == 'k')
@@ -221,6 +336,12 @@ static void apply(char *words)
     if (kinds)
         register_records(1, 1);
     switch_kinds(kinds);
+    if (dumped) {
+        register_records(1, 1);
+        fprintf(stderr, "dump: %d\n", dump_kind(STREAM));
+        flush(0);
+        disable_kind(STREAM);
+    }
 }
 
 static void *flushing_thread(void *unused)

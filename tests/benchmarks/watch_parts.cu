@@ -74,8 +74,9 @@ int main(int count, char **words)
         operations++;
     };
     cudaGraphExec_t kept;
-    cudaStream_t first;
+    cudaStream_t first, ordered;
     cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking);
+    cudaStreamCreate(&ordered);
     cudaGraph_t graph = captured(first, state, 100);
     cudaGraphInstantiate(&kept, graph, 0);
     auto replay = [&](cudaStream_t stream, long) {

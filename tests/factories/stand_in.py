@@ -28,7 +28,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
 _KINDS = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.OVERHEAD,
-    RecordKind.CONTEXT_SWITCH,
+    RecordKind.CONTEXT_SWITCH, RecordKind.STREAM,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from stallprobes.records.timeline import TimelineLosses, TimelineStatus
 # Word in place of CUPTI's version, for a simulated GPU.
 SIMULATED = "simulated"
 # Words for the kinds of CUPTI records.
-_KINDS = [kind.word for kind in RecordKind]
+_KINDS = [kind.word for kind in RecordKind if kind is not RecordKind.STREAM]
 KindWord = Annotated[str, Meta(pattern=f"^({'|'.join(_KINDS)})$", extra_json_schema={"enum": _KINDS})]
 
 

@@ -170,7 +170,7 @@ class ProcessAnalysis:
             self._read_before, self._read = self._read, set()
         if calls is not None:
             self._streams.add(calls, records.rows)
-            self._order.add(calls, now_ns)
+            self._order.add(calls, now_ns, records.rows)
             self._divider = self._divider or ProcessDivider()
             beside = self.rates_beside()
             self._divider.feed(process, records, calls, now_ns, self._engine_use, ended, self._run_delays, beside)

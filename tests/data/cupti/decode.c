@@ -32,6 +32,7 @@ int main(int count, char **arguments) {
         return 2;
     printf("%d %zu %zu %zu %zu %zu %zu", CUPTI_API_VERSION, sizeof(KERNEL), sizeof(COPY), sizeof(PEER_COPY),
            sizeof(MEMSET), sizeof(CUpti_ActivityAPI), sizeof(OVERHEAD));
+    printf(" %zu", sizeof(CUpti_ActivityStream));
 #ifdef SWITCH
     printf(" %zu", sizeof(SWITCH));
 #endif
@@ -81,6 +82,12 @@ int main(int count, char **arguments) {
             OVERHEAD *r = (OVERHEAD *)record;
             uint32_t thread = r->objectKind == CUPTI_ACTIVITY_OBJECT_THREAD ? r->objectId.pt.threadId : 0;
             line(r->kind, r->start, r->end, 0, 0, 0, r->correlationId, r->overheadKind, 0, 0, 0, thread, NULL, 0, 0);
+            at += sizeof *r;
+            break;
+        }
+        case CUPTI_ACTIVITY_KIND_STREAM: {
+            CUpti_ActivityStream *r = (CUpti_ActivityStream *)record;
+            line(r->kind, 0, 0, 0, r->contextId, r->streamId, 0, r->flag, 0, 0, 0, 0, NULL, 0, 0);
             at += sizeof *r;
             break;
         }

@@ -4,7 +4,7 @@
  * STAND_IN_SUBSCRIBE is the code of cuptiSubscribe, STAND_IN_WAITS a file for which it waits, STAND_IN_VERSION the
  * version, STAND_IN_REFUSED a kind that is not available, STAND_IN_FLUSH_MS the time that a flush takes,
  * STAND_IN_SWITCH_MS that until a kind is off, STAND_IN_LEAKS a number of records to drop, STAND_IN_UNTIMED makes kernel
- * records without times.
+ * records without times. STAND_IN_STREAMS has context, number and flag of each stream that exists.
  *
  * As CUPTI does, it gives no more records of a thread once a kind was switched during a call of it that submits work. And
  * as it does (13.5), it gives all later calls of a thread one number once the callback of a function went off during a
@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -23,7 +24,7 @@
 
 enum { SUCCESS = 0, INVALID_PARAMETER = 1, NO_MORE_RECORDS = 12, NOT_COMPATIBLE = 14, INVALID_KIND = 21, TAKEN = 39 };
 enum { DRIVER_API = 1, KINDS = 64, PROCESS_OBJECT = 1, THREAD_OBJECT = 2 };
-enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, SWITCH = 57 };
+enum { COPY = 1, MEMSET = 2, KERNEL = 10, OVERHEAD = 17, PEER_COPY = 22, STREAM = 37, SWITCH = 57 };
 
 /* As NVIDIA's structures lie in memory. */
 struct callback_data {
@@ -129,6 +130,7 @@ static size_t size_of(uint32_t kind)
     case OVERHEAD: return OVERHEAD_BYTES;
     case PEER_COPY: return PEER_COPY_BYTES;
     case SWITCH: return CONTEXT_SWITCH_BYTES;
+    case STREAM: return STREAM_BYTES;
     default: return 0;
     }
 }
@@ -204,23 +206,29 @@ static void complete(void)
         buffer_completed(NULL, 0, buffer, size, valid);
 }
 
-static void on_work(const struct stand_in_work *work)
+/* Space for a record, filled with zeros; NULL if there is none. The caller has the lock. */
+static uint8_t *space_of(size_t size)
 {
     size_t most = 0;
-    size_t size = size_of(work->kind);
+    if (current && used + size > capacity)
+        complete();
+    if (!current)
+        buffer_requested(&current, &capacity, &most);
+    if (!current)
+        return NULL;
+    used += size;
+    return memset(current + used - size, 0, size);
+}
+
+static void on_work(const struct stand_in_work *work)
+{
     pthread_mutex_lock(&lock);
     if (buffer_requested && work->kind < KINDS && kinds[work->kind] && !lost) {
-        if (current && used + size > capacity)
-            complete();
-        if (!current)
-            buffer_requested(&current, &capacity, &most);
-        if (current && !setting("STAND_IN_LEAKS", 0)) {
-            memset(current + used, 0, size);
-            fill(current + used, work);
-            used += size;
-        } else {
+        uint8_t *space = setting("STAND_IN_LEAKS", 0) ? NULL : space_of(size_of(work->kind));
+        if (space)
+            fill(space, work);
+        else
             dropped++;
-        }
     }
     pthread_mutex_unlock(&lock);
 }
@@ -328,6 +336,22 @@ int cuptiActivityEnable(int kind)
     __atomic_fetch_add(&switches, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
+}
+
+int cuptiActivityEnableAndDump(int kind)
+{
+    const char *text = getenv("STAND_IN_STREAMS");
+    uint32_t context, number, flag;
+    int length;
+    pthread_mutex_lock(&lock);
+    for (; kind == STREAM && text && sscanf(text, "%u %u %u%n", &context, &number, &flag, &length) == 3; text += length) {
+        const uint32_t fields[STREAM_BYTES / 4] = {STREAM, context, number, 0, flag, 0};
+        uint8_t *space = space_of(sizeof fields);
+        if (space)
+            memcpy(space, fields, sizeof fields);
+    }
+    pthread_mutex_unlock(&lock);
+    return cuptiActivityEnable(kind);
 }
 
 int cuptiActivityDisable(int kind)

@@ -28,7 +28,7 @@ STRUCTS = {
 }  # fmt: skip
 SIZED = (
     RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET, RecordKind.DRIVER_CALL,
-    RecordKind.OVERHEAD, RecordKind.CONTEXT_SWITCH,
+    RecordKind.OVERHEAD, RecordKind.STREAM, RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from factories.waiting import wait_until
 from factories.watched_folders import FolderContents
 from stallprobes.errors import WatchError
 from stallprobes.native.layouts.attaching import ControlState, StubState
+from stallprobes.native.layouts.cupti import RecordKind, StreamFlag
 from stallprobes.native.layouts.watch_file import CUPTI_VARIABLE, LossKind
 from stallprobes.native.sources import ATTACHER
 from stallprobes.watch.attaching import attachment, helper, loading
@@ -142,6 +143,22 @@ def test_cupti_leaves_the_driver_unless_work_was_recorded(stand_in: StandIn) -> 
             cost = attaching_cost(process.pid, 0, 0, process)
             assert (cost.after_high > 0) is not finalized
             program.launches()
+        assert program.end() == (0, "", "")
+
+
+def test_the_flags_of_the_streams_that_exist_are_recorded(stand_in: StandIn) -> None:
+    with RunningProgram(stand_in, "poll", settings={"STAND_IN_STREAMS": "1 13 1 1 14 2"}) as program:
+        for _ in range(2):
+            attached = Attached(program.pid)
+            check(recorded(program, attached))
+            (path,) = attached.processes.files()[-1:]
+            with attached.processes.open(path) as file:
+                rows = file.records().rows
+            streams = rows[rows["kind"] == RecordKind.STREAM]
+            assert list(zip(streams["context"], streams["stream"], streams["subkind"], strict=True)) == [
+                (1, 13, StreamFlag.DEFAULT),
+                (1, 14, StreamFlag.NON_BLOCKING),
+            ]
         assert program.end() == (0, "", "")
 
 

@@ -20,10 +20,11 @@ from factories.watch_calls import (
     copy,
     kernel,
     process,
+    rows_of,
     slow,
     thread,
 )
-from stallprobes.native.layouts.cupti import MemoryKind
+from stallprobes.native.layouts.cupti import MemoryKind, RecordKind, StreamFlag
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.watch.analysis import ProcessAnalysis
 from stallprobes.watch.attribution.findings import ExplainedCall
@@ -43,6 +44,7 @@ NUMBER = {MINE: 7, OTHERS: 9, THIRD: 8, LEGACY: 5}
 CREATE, DESTROY = "cuStreamCreate", "cuStreamDestroy_v2"
 # Those that are not created as non-blocking.
 BLOCKING = (MINE, OTHERS)
+NO_RECORDS = rows_of([])
 # A call that returns at once: function, begin (us), stream, event.
 Made = tuple[str, float, int, int]
 
@@ -173,6 +175,20 @@ def test_a_blocking_stream_waits_for_the_legacy_default_stream(made: tuple[str, 
     assert (found.cause is WaitCause.GPU_WORK and found.certainty is Certainty.PROVEN) is waited
 
 
+@pytest.mark.parametrize(
+    ("flag", "waited"), [(StreamFlag.DEFAULT, True), (StreamFlag.NON_BLOCKING, False), (StreamFlag.UNKNOWN, False)]
+)
+def test_the_legacy_default_stream_waits_for_a_blocking_stream_that_existed_before(
+    flag: StreamFlag, waited: bool
+) -> None:
+    first, kernels = launches(LEGACY, OTHERS)
+    made = [*first, (LAUNCH, -30, OTHERS, 0)]
+    wait = slow(SYNC, 0, 5010, correlation=NOW + 1, stream=LEGACY)
+    existing = {"kind": RecordKind.STREAM, "subkind": flag, "context": 1, "stream": NUMBER[OTHERS]}
+    (found,) = explained([wait], made, [existing, *kernels, work(-25, 4000, OTHERS, -30)])
+    assert (found.cause is WaitCause.GPU_WORK and found.certainty is Certainty.PROVEN) is waited
+
+
 def test_a_blocking_stream_waits_for_another_one_through_the_legacy_default_stream() -> None:
     first, kernels = launches(LEGACY, MINE, OTHERS)
     made = [(CREATE, -901, MINE, 0), (CREATE, -900, OTHERS, 0), *first, (LAUNCH, -30, OTHERS, 0)]
@@ -223,11 +239,11 @@ def test_where_threads_have_default_streams_of_their_own_the_handle_says_nothing
 def test_what_is_long_over_is_forgotten() -> None:
     order = StreamOrder(StreamNumbers())
     calls = call_batch([slow(HOST, 0, 1, thread=OTHER, stream=MINE, correlation=3)])
-    order.add(calls, at_ns(10))
+    order.add(calls, at_ns(10), NO_RECORDS)
     wait = slow(SYNC, 5, 2000, stream=MINE, correlation=9)
     assert list(order.behind(wait).functions) == [HOST]
-    order.add(call_batch(), at_ns(11_000_000))
+    order.add(call_batch(), at_ns(11_000_000), NO_RECORDS)
     assert not order.behind(wait).holders
     # A stream of its own is held by nobody.
-    order.add(calls, at_ns(10))
+    order.add(calls, at_ns(10), NO_RECORDS)
     assert not order.behind(slow(SYNC, 5, 2000, stream=OTHERS)).holders

@@ -38,6 +38,7 @@ struct ss_cupti {
     int (*set_buffers)(ss_buffer_requested requested, ss_buffer_completed completed);
     int (*enable)(int kind);
     int (*disable)(int kind);
+    int (*enable_and_dump)(int kind);
     ss_flush flush;
     ss_next_record next_record;
     ss_count_dropped count_dropped;

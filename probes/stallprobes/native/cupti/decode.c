@@ -86,6 +86,13 @@ SS_EXPORTED int ss_decode(const uint8_t *raw, uint32_t version, struct ss_activi
         activity->context = change->context;
         return 1;
     }
+    case SS_KIND_STREAM: {
+        const struct ss_stream_record *stream = record;
+        activity->context = stream->context;
+        activity->stream = stream->stream;
+        activity->subkind = stream->subkind;
+        return 1;
+    }
     default: return 0;
     }
 }

@@ -221,6 +221,8 @@ static void decode(const uint8_t *raw)
         ss_count_lost(SS_LOST_UNKNOWN_RECORD, 1);
         return;
     }
+    if (activity.kind == SS_KIND_STREAM)
+        activity.start = activity.end = ss_load(ss_header->recorded_ns);
     /* The end of a context switch is 0. */
     if (!activity.start) {
         ss_count_lost(SS_LOST_NO_TIME, 1);
@@ -372,6 +374,14 @@ static void enable_kinds(void)
     }
 }
 
+/* The flags of the streams that exist, which were created before the recording. CUPTI then records streams no more: the
+ * calls that create others are in the log. */
+static void record_streams(void)
+{
+    if (cupti.enable_and_dump && !cupti.enable_and_dump(SS_KIND_STREAM))
+        cupti.disable(SS_KIND_STREAM);
+}
+
 /* Collects all kinds that this libcupti has; -1, with the reason in the file, if it collects none. With a ``gate``,
  * callbacks are on, so that a call may be in flight; 1 if one is, and nothing was begun. */
 int ss_start_activity(const struct ss_cupti *functions, int gate)
@@ -392,6 +402,8 @@ int ss_start_activity(const struct ss_cupti *functions, int gate)
     if (gate && !ss_close_gate(gate == SS_PATIENTLY))
         return 1;
     enable_kinds();
+    if (ss_header->flags & SS_FLAG_LATE)
+        record_streams();
     uint64_t since = ss_header->flags & SS_FLAG_LATE ? ss_clock() : ss_load(ss_header->started_ns);
     ss_store(ss_header->unrecorded_ns, 0);
     ss_store(ss_header->recorded_ns, since);

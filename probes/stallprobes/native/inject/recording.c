@@ -156,6 +156,7 @@ static void load_functions(void *library)
         {"cuptiActivityRegisterCallbacks", &cupti.set_buffers},
         {"cuptiActivityEnable", &cupti.enable},
         {"cuptiActivityDisable", &cupti.disable},
+        {"cuptiActivityEnableAndDump", &cupti.enable_and_dump},
         {"cuptiActivityFlushAll", &cupti.flush},
         {"cuptiActivityGetNextRecord", &cupti.next_record},
         {"cuptiActivityGetNumDroppedRecords", &cupti.count_dropped},

@@ -15,7 +15,8 @@ from stallprobes.native.layouts.structure import At, Int32, Pointer, UInt8, UInt
 class RecordKind(IntEnum):
     """Kind of a record; the values are CUpti_ActivityKind's.
 
-    SYNCHRONIZATION, a wait for a stream, is in files of earlier versions only.
+    SYNCHRONIZATION, a wait for a stream, is in files of earlier versions only. STREAM is a stream that existed when a
+    recording began.
     """
 
     COPY = 1
@@ -24,6 +25,7 @@ class RecordKind(IntEnum):
     KERNEL = 10
     OVERHEAD = 17
     PEER_COPY = 22
+    STREAM = 37
     SYNCHRONIZATION = 38
     CONTEXT_SWITCH = 57
 
@@ -42,6 +44,15 @@ class SwitchOperation(IntEnum):
 
     START = 1
     END = 2
+
+
+class StreamFlag(IntEnum):
+    """How a stream was created, as in CUpti_ActivityStreamFlag. NULL is the legacy default stream."""
+
+    UNKNOWN = 0
+    DEFAULT = 1
+    NON_BLOCKING = 2
+    NULL = 3
 
 
 class CopyKind(IntEnum):
@@ -219,6 +230,18 @@ class ContextSwitchRecord(ctypes.Structure):
     subkind: UInt32
 
 
+@structure
+class StreamRecord(ctypes.Structure):
+    """CUpti_ActivityStream; ``subkind`` is a StreamFlag."""
+
+    kind: UInt32
+    context: UInt32
+    stream: UInt32
+    priority: UInt32
+    subkind: UInt32
+    correlation: UInt32
+
+
 # Structure of each kind of record.
 RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.COPY: CopyRecord,
@@ -227,6 +250,7 @@ RECORDS: Mapping[RecordKind, type[ctypes.Structure]] = {
     RecordKind.KERNEL: KernelRecord,
     RecordKind.OVERHEAD: OverheadRecord,
     RecordKind.PEER_COPY: PeerCopyRecord,
+    RecordKind.STREAM: StreamRecord,
     RecordKind.CONTEXT_SWITCH: ContextSwitchRecord,
 }
 
@@ -240,6 +264,7 @@ SIZES: Mapping[RecordKind, Mapping[int, int]] = {
     RecordKind.MEMSET: {18: 88, 130_400: 104},
     RecordKind.DRIVER_CALL: {18: 40},
     RecordKind.OVERHEAD: {18: 40, 21: 48, 22: 56},
+    RecordKind.STREAM: {18: 24},
     RecordKind.CONTEXT_SWITCH: {SWITCHES_SINCE: 24},
 }
 

@@ -157,7 +157,7 @@ COLLECTED = (
     RecordKind.CONTEXT_SWITCH,
 )  # fmt: skip
 # Kinds of CUPTI records that stallscope accepts in a process's file.
-READABLE = (*COLLECTED, RecordKind.SYNCHRONIZATION)
+READABLE = (*COLLECTED, RecordKind.STREAM, RecordKind.SYNCHRONIZATION)
 # Kinds of CUPTI records of GPU work. The injected library switches them off for some windows of time, to limit its
 # cost. The other kinds are rare, and switching them takes milliseconds.
 SWITCHED = (RecordKind.KERNEL, RecordKind.COPY, RecordKind.PEER_COPY, RecordKind.MEMSET)

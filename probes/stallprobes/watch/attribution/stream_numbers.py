@@ -103,6 +103,11 @@ class StreamNumbers:
         while len(self._numbers) > _MOST_STREAMS:
             del self._numbers[next(iter(self._numbers))]
 
+    def handles(self) -> Mapping[tuple[int, int], int]:
+        """The handles of streams by context and CUPTI's number, without the default streams of threads."""
+        known = self._numbers.items()
+        return {(key.context, entries[-1][1]): key.handle for key, entries in known if not key.thread}
+
     def number_of(self, context: int, handle: int, at_ns: int, thread: int = 0, function: str = "") -> int | None:
         """CUPTI's number of the stream that a call of ``function`` names at a time (ns on CLOCK_MONOTONIC).
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stallprobes.native.layouts.cupti import RecordKind, StreamFlag
 from stallprobes.native.layouts.driver_calls import CallFamily, StreamRole, function_of, plain_name
 from stallprobes.native.layouts.watch_file import CallFlag
 from stallprobes.records.rows import DRIVER_CALL, Rows, joined, rows_at, rows_where
@@ -80,11 +82,14 @@ class StreamOrder:
         self._numbers = numbers
         # By context and handle.
         self._blocking: dict[tuple[int, int], None] = {}
+        # Blocking streams from before the recording, by context and CUPTI's number, until their handles are known.
+        self._unnamed: set[tuple[int, int]] = set()
         # Calls of the variants for it have the handle 0 too.
         self._has_thread_streams = False
 
-    def add(self, calls: CallBatch, now_ns: int) -> None:
-        """Add the calls since the reading before."""
+    def add(self, calls: CallBatch, now_ns: int, records: NDArray[Any]) -> None:
+        """Add the calls and records (in the layout of the file) since the reading before."""
+        self._note_existing(records)
         for number, name in calls.functions.items():
             self._functions[number], self._role_of[number] = name, int(function_of(name).role)
             self._has_thread_streams |= plain_name(name) != name
@@ -101,6 +106,16 @@ class StreamOrder:
         rows, roles = rows_where(rows, kept), roles[kept]
         order = np.argsort(rows["began_ns"], kind="stable")
         self._rows, self._roles = rows_at(rows, order), roles[order]
+
+    def _note_existing(self, records: NDArray[Any]) -> None:
+        """Note streams that existed when the recording began, once their handles are known."""
+        existing = (records["kind"] == RecordKind.STREAM) & (records["subkind"] == StreamFlag.DEFAULT)
+        rows = records[existing][:MOST_BLOCKING]
+        self._unnamed.update(zip(rows["context"].tolist(), rows["stream"].tolist(), strict=True))
+        named = self._unnamed & self._numbers.handles().keys() if self._unnamed else set()
+        for key in sorted(named):
+            self._blocking.setdefault((key[0], self._numbers.handles()[key]))
+        self._unnamed -= named
 
     def _note_streams(self, calls: Rows) -> None:
         """Note streams that were created, or destroyed, in the order of time."""
