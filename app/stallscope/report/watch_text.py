@@ -40,6 +40,7 @@ from stallprobes.watch.division_text import (
     workers_text,
 )
 from stallprobes.watch.gpu_sharers import LEAST_SHARE
+from stallprobes.watch.limit_text import limit_text
 from stallprobes.watch.line_text import (
     holding_calls,
     holding_text,
@@ -234,6 +235,8 @@ def _kernels(out: TextWriter, sequence: ProgramSequence, full: bool) -> None:
     if sequence.share(Part.KERNELS, Part.BETWEEN, Part.COMMUNICATION) < _LEAST_KERNELS and not full:
         return
     bound = sequence.verdict in _BOUND_BY_KERNELS
+    if limit := limit_text(sequence):
+        out.paragraph(limit, indent="  ", first="")
     shown = sequence.kernels[: _MOST_KERNELS_IN_FULL if full else _MOST_KERNELS if bound else _FEW_KERNELS]
     if shown:
         out.paragraph("Kernels with most of its GPU time:", style="strong")

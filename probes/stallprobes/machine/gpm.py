@@ -44,6 +44,20 @@ METRICS = {
     "nvlink_to_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
     "nvlink_from_gpu_mb_s": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
 }
+# NVML's names of the GPM counters that say what limits kernels, by their names in watch/division/limits.py.
+LIMITS = {
+    "graphics": "NVML_GPM_METRIC_GRAPHICS_UTIL",
+    "sm_active": "NVML_GPM_METRIC_SM_UTIL",
+    "occupancy": "NVML_GPM_METRIC_SM_OCCUPANCY",
+    "dram": "NVML_GPM_METRIC_DRAM_BW_UTIL",
+    "tensor": "NVML_GPM_METRIC_ANY_TENSOR_UTIL",
+    "fp32": "NVML_GPM_METRIC_FP32_UTIL",
+    "fp64": "NVML_GPM_METRIC_FP64_UTIL",
+    "fp16": "NVML_GPM_METRIC_FP16_UTIL",
+    "integer": "NVML_GPM_METRIC_INTEGER_UTIL",
+    "pcie_to_gpu": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
+    "pcie_from_gpu": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
+}
 # NVML's names of the GPM counters for PCIe traffic. They replace NVML's other PCIe readings, which block for 20 ms
 # each.
 PCIE = {
@@ -55,13 +69,14 @@ _KB_OF_MIB = 1048.576
 
 
 class GpmCounters:
-    """The counters of one GPU between the last two samples; a thread of its own reads them.
+    """The counters ``metrics`` of one GPU between the last two samples; a thread of its own reads them.
 
     ``pcie_kb_s`` has the traffic of the last reading, nothing where there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Mapping[str, str] = METRICS) -> None:
         self.pcie_kb_s: dict[str, float] = {}
+        self._metrics = metrics
         self._handle: Any = None
         self._before: Any = None
         self._now: Any = None
@@ -73,12 +88,12 @@ class GpmCounters:
         """
         if handle is not self._handle:
             self._open(module, handle)
-            return dict.fromkeys(METRICS)
+            return dict.fromkeys(self._metrics)
         self._before, self._now = self._now, self._before
         module.nvmlGpmSampleGet(handle, self._now)
         request = module.c_nvmlGpmMetricsGet_t()
         request.version = module.NVML_GPM_METRICS_GET_VERSION
-        wanted = {**METRICS, **PCIE}
+        wanted = {**self._metrics, **PCIE}
         request.sample1, request.sample2, request.numMetrics = self._before, self._now, len(wanted)
         for place, constant in enumerate(wanted.values()):
             request.metrics[place].metricId = getattr(module, constant)

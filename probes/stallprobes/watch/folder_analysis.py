@@ -15,6 +15,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings, WatchFinding
 from stallprobes.watch.attribution.other_processes import OtherWork
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_clocks import GpuClocks
+from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
@@ -92,6 +93,7 @@ class FolderAnalysis:
         self._problems: dict[Path, str] = {}
         self._sharers = GpuSharers()
         self._clocks = GpuClocks()
+        self._counters = GpuCounters()
         self._sampler = Sampler()
         self._ranks = RankBook()
         self._rank_findings = RankFindings(self._ranks)
@@ -147,12 +149,14 @@ class FolderAnalysis:
         running = [file for file in self._readings.values() if not file.ended]
         self._sampler.follow([file.samples_of_threads for file in running])
         shared = [file.process for file in running if file.analysis.switches >= LEAST_SWITCHES]
-        self._clocks.look(
+        gpus = {
             file.process.gpus[device]
             for file in running
             for device in file.analysis.devices
             if file.process is not None and device < len(file.process.gpus)
-        )
+        }
+        self._clocks.look(gpus)
+        self._counters.look(gpus)
         self._sharers.look([process.pid for process in shared if process is not None], time.monotonic_ns())
 
     def finish_looking(self, seconds: float) -> None:
@@ -165,7 +169,8 @@ class FolderAnalysis:
         """The findings by all readings so far."""
         findings = [_findings(file, file.process) for file in self._readings.values() if file.process is not None]
         began_at_ns = min((process.started.realtime_ns for process in self.processes), default=0)
-        processes = self._with_ranks(tuple(map(self._clocks.noted, self._sharers.named(findings))))
+        processes = tuple(map(self._clocks.noted, self._sharers.named(findings)))
+        processes = self._with_ranks(self._counters.noted(processes))
         return watch_findings(processes, began_at_ns, (*self._problems.values(), *self._skipped()))
 
     def _skipped(self) -> Iterable[str]:

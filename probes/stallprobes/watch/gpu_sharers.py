@@ -53,7 +53,7 @@ class GpuSharers:
         return tuple(each.changed(sharers=self._of(each, every)) if is_shared(each) else each for each in every)
 
     def _of(self, process: ProcessFindings, every: Sequence[ProcessFindings]) -> tuple[GpuSharer, ...]:
-        sharers = (other for other in every if other.pid != process.pid and _share_a_gpu(process, other))
+        sharers = (other for other in every if other.pid != process.pid and share_a_gpu(process, other))
         watched = {other.pid for other in every}
         seen = sorted(self._seen.get(process.pid, {}).items())
         return (
@@ -67,7 +67,7 @@ def is_shared(process: ProcessFindings) -> bool:
     return any(sequence.share(Part.SHARED) >= LEAST_SHARE for sequence in process.sequences)
 
 
-def _share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
+def share_a_gpu(process: ProcessFindings, other: ProcessFindings) -> bool:
     """True if both worked on the same GPU at the same time: by its UUID, or where that is not known by its number."""
     known = bool(process.gpus and other.gpus)
     own, others = ({_gpu(each, device, known) for device in _devices(each)} for each in (process, other))

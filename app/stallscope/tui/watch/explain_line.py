@@ -17,6 +17,7 @@ from stallprobes.watch.division_text import (
     verdict_text,
     workers_text,
 )
+from stallprobes.watch.limit_text import limit_text
 from stallprobes.watch.line_text import (
     inner_place_text,
     line_text,
@@ -69,6 +70,7 @@ def explained_line(shown: ShownLine) -> PrintableText:
         ranks_text(sequence, process),
         f"Its time is: {parts}.",
         step_text(sequence),
+        limit_text(sequence),
     )
     section(text, "Its sequence", "\n".join(filter(None, sentences)))
     return text

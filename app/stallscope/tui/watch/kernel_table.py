@@ -11,6 +11,7 @@ from stallprobes.units import format_count, three
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.division_text import percent, sequence_text
+from stallprobes.watch.limit_text import limit_label
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
@@ -53,7 +54,8 @@ class KernelTable(LineWidget):
         kernels = sequence.kernels[: max(height - 2, 0)]
         left_out = len(sequence.kernels) - len(kernels)
         title = f"kernels of {sequence_text(sequence, process)}"
-        out = [rule(title, width, f"{left_out} more" if left_out else "")]
+        notes = (limit_label(sequence), f"{left_out} more" if left_out else "")
+        out = [rule(title, width, " · ".join(filter(None, notes)))]
         if not sequence.kernels:
             return [*out, [(" none recorded so far", "dim")]][:height]
         columns = [column for column in _COLUMNS if width >= column[2]]

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta
 
 from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.limits import KernelLimit
 from stallprobes.watch.division.result import SequenceDivision
 from stallprobes.watch.ranks.result import RankWait, SequenceRanks
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
@@ -140,6 +141,10 @@ class ProgramSequence(SequenceDivision, kw_only=True):
             "found."
         ),
     ] = ()
+    limit: Annotated[
+        KernelLimit | None,
+        about("What limits its kernels, by NVML's counters of its GPU; null without such counters, or kernels."),
+    ] = None
     ranks: Annotated[SequenceRanks | None, about("Null where it has no kernels of NCCL.")] = None
     sentence: Annotated[Sentence, about("The verdict; empty without a division.")] = UNSET
 

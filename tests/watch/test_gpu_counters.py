@@ -1,0 +1,114 @@
+"""NVML's counters of the GPUs of watched programs, and what they say of the kernels."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pytest
+
+from factories.watch_moments import findings
+from stallprobes.machine import gpm
+from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
+from stallprobes.watch import gpu_counters
+from stallprobes.watch.attribution.findings import ProcessFindings
+from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.division.limits import Limit
+from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.result import ProcessDivision
+from stallprobes.watch.gpu_counters import GpuCounters
+from stallprobes.watch.limit_text import limit_label, limit_text
+from stallprobes.watch.lines.result import ProgramSequence
+
+SECOND = 1_000_000_000
+ALL, HALF = Figure(1.0, 1.0, 1.0), Figure(0.5, 0.5, 0.5)
+COUNTERS = {
+    "graphics": 98.0, "sm_active": 92.0, "occupancy": 90.0, "dram": 81.0, "tensor": 0.0, "fp32": 3.0, "fp64": 0.0,
+    "fp16": 0.0, "integer": 20.0, "pcie_to_gpu": 10.0, "pcie_from_gpu": 10.0,
+}  # fmt: skip
+
+
+class FakeTelemetry:
+    """Telemetry of a GPU whose kernels run from the second second on."""
+
+    now_s = 0
+    running: ClassVar[list[str]] = []
+
+    def __init__(self, uuid: str, fields: Any) -> None:
+        self.uuid = uuid
+        assert {name for each in fields for name in each.names or (each.name,)} == {*gpm.LIMITS, "model"}
+
+    def start(self) -> None:
+        self.running.append(self.uuid)
+
+    def stop(self) -> None:
+        self.running.remove(self.uuid)
+
+    def snapshot(self) -> TelemetrySnapshot:
+        now_ns = self.now_s * SECOND
+        values = COUNTERS if self.now_s >= 6 else dict.fromkeys(COUNTERS, 0.0)
+        readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
+        readings["model"] = TelemetryReading("NVIDIA H200", now_ns, None)
+        return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> GpuCounters:
+    """Counters of 20 s."""
+    FakeTelemetry.running = []
+    monkeypatch.setattr(gpu_counters, "Telemetry", FakeTelemetry)
+    made = GpuCounters()
+    for FakeTelemetry.now_s in range(20):
+        made.look(["b"])
+    assert FakeTelemetry.running == ["GPU-b"]
+    return made
+
+
+def process(gpu: Figure = ALL, pid: int = 0) -> ProcessFindings:
+    """A process that began at 4 s, with a start-up of 1 s."""
+    sequence = ProgramSequence(threads=(100,), device=1, verdict=Bound.GPU, gpu=gpu)
+    made = findings(8).processes[0]
+    return made.changed(
+        pid=made.pid + pid, gpus=("a", "b"), began_ns=4 * SECOND, duration_ns=15 * SECOND, sequences=(sequence,),
+        division=ProcessDivision(steady=True, start_up_ns=SECOND, start_up={}, other_threads=0),
+    )  # fmt: skip
+
+
+def test_a_sequence_has_the_limit_of_its_gpus_steady_state(counters: GpuCounters) -> None:
+    (found,) = counters.noted([process()])
+    (sequence,) = found.sequences
+    assert sequence.limit is not None
+    assert (sequence.limit.limit, sequence.limit.samples) == (Limit.DRAM, 14)
+    assert limit_label(sequence) == "limited by memory, 83 % in use"
+    assert limit_text(sequence) == (
+        "Its kernels are limited by the bandwidth of the GPU's memory (in use while they run: memory 83 %, integers "
+        "20 %; NVML's counters of the whole GPU, 14 s). Kernels that are fused, or numbers of fewer bits, move less "
+        "data."
+    )
+
+
+def test_kernels_of_others_have_no_limit(counters: GpuCounters) -> None:
+    """The GPU is busy for longer than the process has work there, or another watched process uses it."""
+    (found,) = counters.noted([process(HALF)])
+    both = counters.noted([process(), process(pid=1)])
+    for sequence in (each.sequences[0] for each in (found, *both)):
+        assert sequence.limit is not None
+        assert sequence.limit.limit is Limit.SHARED
+        assert limit_label(sequence) == "limit not known: the GPU is shared"
+        assert limit_text(sequence).startswith("What limits its kernels is not known: others use the GPU too")
+
+
+def test_a_gpu_without_counters_says_nothing() -> None:
+    (found,) = GpuCounters().noted([process()])
+    (sequence,) = found.sequences
+    assert (sequence.limit, limit_text(sequence), limit_label(sequence)) == (None, "", "")
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_every_limit_has_a_sentence_and_a_label(counters: GpuCounters, limit: Limit) -> None:
+    (found,) = counters.noted([process()])
+    (sequence,) = found.sequences
+    assert sequence.limit is not None
+    sequence = sequence.changed(limit=sequence.limit.changed(limit=limit))
+    assert limit_text(sequence).endswith(".")
+    assert limit_label(sequence)
