@@ -127,7 +127,8 @@ static void show_stream(const uint8_t *record)
     uint32_t numbers[2], flag;
     memcpy(numbers, record + STREAM_IDS_AT, sizeof numbers);
     memcpy(&flag, record + STREAM_FLAG_AT, sizeof flag);
-    fprintf(stderr, "STREAM context %u stream %u flag %u\n", numbers[0], numbers[1], flag);
+    fprintf(stderr, "STREAM context %u stream %u flag %u %.3f s after the phase began\n", numbers[0], numbers[1], flag,
+            (double)(now() - begins[phases ? phases - 1 : 0]) / 1e9);
 }
 
 static void give_buffer_v2(uint8_t **buffer, size_t *size, size_t *most, void *information)
@@ -161,9 +162,10 @@ static void take_buffer(void *context, uint32_t stream, uint8_t *buffer, size_t 
 static void take_buffer_v2(uint8_t *buffer, size_t size, size_t valid, const struct buffer_information *information)
 {
     static int shown;
-    for (size_t at = 0; chosen_fields && information && at < information->count && shown < LAYOUTS_SHOWN; at++, shown++)
-        fprintf(stderr, "LAYOUT of %zu fields, %zu bytes\n", information->layouts[at]->count,
-                information->layouts[at]->bytes);
+    for (size_t at = 0; chosen_fields && information && at < information->count && shown < LAYOUTS_SHOWN; at++)
+        if (information->layouts[at] && ++shown)
+            fprintf(stderr, "LAYOUT %zu: %zu fields, %zu bytes\n", at, information->layouts[at]->count,
+                    information->layouts[at]->bytes);
     take_buffer(NULL, 0, buffer, size, valid);
 }
 
@@ -339,8 +341,9 @@ static void apply(char *words)
     if (dumped) {
         register_records(1, 1);
         fprintf(stderr, "dump: %d\n", dump_kind(STREAM));
-        flush(0);
         disable_kind(STREAM);
+        if (!getenv("NO_FLUSH"))
+            flush(0);
     }
 }
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from stallprobes.files.codec import Document, Rounded, Share, Unsigned, about
 
-# File with the largest values of the counters that kernels reach, by model of GPU, as
+# File with the values of the counters that a copy, products and loops of arithmetic reach, by model of GPU, as
 # tests/benchmarks/bench_kernel_limits.py measured them.
 FILE = Path(__file__).with_name("gpu_reach.json")
 # Names of the counters with which a unit of the GPU is busy: a share of the time, or of its bandwidth.
