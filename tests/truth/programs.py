@@ -23,7 +23,7 @@ ROOTS = [str(FOLDER.parents[1] / name) for name in ("app", "probes", "tests")]
 # Version of the stand-in for CUPTI, as from cuptiGetVersion: 13.1. The sizes of records depend on the version.
 _CUPTI_VERSION = 130100
 # Kinds of records that the stand-in for CUPTI writes.
-_KINDS = ("KERNEL", "COPY", "PEER_COPY", "MEMSET", "OVERHEAD", "CONTEXT_SWITCH")
+_KINDS = ("KERNEL", "COPY", "PEER_COPY", "MEMSET", "OVERHEAD", "CONTEXT_SWITCH", "STREAM")
 # Compiler flags of program.c and of the libraries of the model of a GPU.
 _FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC")
 # Longest time (s) of a started process; after it, the process is killed.
