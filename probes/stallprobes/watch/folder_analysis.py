@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,14 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_clocks import GpuClocks
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
+from stallprobes.watch.lines.computing import with_computing
+from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
 from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
+from stallprobes.watch.reading.call_stack import StackFrame
+from stallprobes.watch.reading.code_samples import PERIOD_NS, CodeSamples
 from stallprobes.watch.reading.cpu_supply import CpuSupplyReader
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.kernel_names import present_parser
@@ -60,6 +64,7 @@ class _ReadFile:
     samples_of_threads: ThreadSamples = field(default_factory=ThreadSamples)
     cpus: CpuSupplyReader = field(default_factory=CpuSupplyReader)
     nodes: NumaNodes = field(default_factory=NumaNodes)
+    code: CodeSamples = field(default_factory=CodeSamples)
     environment: Mapping[str, str] = field(default_factory=dict)
     rank: Rank | None = None
 
@@ -219,6 +224,12 @@ class FolderAnalysis:
             samples = file.samples(reading.samples)
             calls = file.calls(reading.calls, process)
             reading.stacks.read(file, process, samples)
+            # Of Python code, frames are known.
+            if not ended and not process.interpreter[1]:
+                unknown = reading.code.look(_most_calls(source, process))
+                reading.code.note(reading.stacks.frames_at(file, unknown))
+        if ended:
+            reading.code.close()
         now_ns = time.monotonic_ns()
         if not ended:
             filled = max(
@@ -262,9 +273,34 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
         used = {sequence.device for sequence in findings.sequences}
         gpus = {number: uuid for number, uuid in enumerate(findings.gpus) if number in used}
         settings += tuple(reading.nodes.sentences(name or f"Thread {busiest.id}", busiest.id, gpus))
-    findings = findings.changed(cpus=cpus, settings=settings, children=samples.children(), others=samples.others())
+    sequences = tuple(_with_computing(reading, process, sequence) for sequence in findings.sequences)
+    findings = findings.changed(
+        sequences=sequences, cpus=cpus, settings=settings, children=samples.children(), others=samples.others()
+    )
     # A process that was killed has not noted its end.
     return findings.changed(ended=True) if reading.ended and process.ended_ns is None else findings
+
+
+def _most_calls(source: WatchSource, process: WatchedProcess) -> Iterator[tuple[int, int]]:
+    """The threads of a process that run, those with most calls first, by their numbers there and here."""
+    running = (thread for thread in process.threads if thread.ended_ns is None)
+    for thread in sorted(running, key=lambda thread: -thread.calls):
+        folder = source.thread(process.pid, thread.id)
+        if folder is not None:
+            yield thread.id, int(folder.name)
+
+
+def _with_computing(reading: _ReadFile, process: WatchedProcess, sequence: ProgramSequence) -> ProgramSequence:
+    """A sequence with the lines at which its threads compute in the times that it is of."""
+    origin_ns = process.started.monotonic_ns
+    begin_ns, end_ns = reading.analysis.steady_ns or origin_ns, reading.last_ns
+    if sequence.phases:
+        begin_ns, end_ns = (origin_ns + ns for ns in sequence.phases[0].times[-1])
+    shares: dict[StackFrame, float] = {}
+    for thread in sequence.threads:
+        for place, share in reading.code.shares(thread, begin_ns, end_ns).items():
+            shares[place] = shares.get(place, 0.0) + share
+    return with_computing(sequence, shares, (end_ns - begin_ns) / 1e9, PERIOD_NS)
 
 
 def _busiest(process: WatchedProcess) -> WatchedThread | None:

@@ -15,7 +15,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.attribution.wait_cause import OTHER_THREAD, WaitCause, cause_of_task
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
-from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import LEAST_FEW
 from stallprobes.watch.division_text import figure_text, percent
 from stallprobes.watch.lines.lines import count_alike
@@ -59,6 +59,11 @@ _HOST_REMEDIES = {
 # Remedy for time between calls in which the thread waits for the lock of Python's interpreter.
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
+)
+# Remedy for a line at which Python collects garbage for most of the host's time.
+_COLLECTING_REMEDY = (
+    "Python collects garbage here: collect less often (gc.set_threshold, or fewer calls of gc.collect), or let it skip "
+    "what stays (gc.freeze)."
 )
 # Remedies for a compiler of device code that runs in the steady state.
 _COMPILER_REMEDIES = {
@@ -239,6 +244,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return _OUTSIDE_REMEDY
         if line.compiler is not None and 2 * line.compiles >= line.between.share:
             return _compiles(line.compiler, sequence)
+        if 2 * _collects_at(line, sequence) >= line.between.share:
+            return _COLLECTING_REMEDY
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
@@ -251,6 +258,12 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
     if sequence.awaited and line.waits.function in _DEVICE_WAITS:
         return _DEVICE_REMEDY
     return _of_cause(line, line.waits.function, process, _OF_OTHERS) or _of_wait(line.waits.function)
+
+
+def _collects_at(line: ProgramLine, sequence: ProgramSequence) -> float:
+    """The least share of the time in which Python collects garbage at a line: what other lines leave no room for."""
+    between = max(sum(each.between.share for each in sequence.lines), sequence.share(Part.HOST))
+    return sequence.collects - (between - line.between.share)
 
 
 def _compiles(compiler: DeviceCompiler, sequence: ProgramSequence) -> str:
@@ -303,7 +316,8 @@ def _sorts(line: ProgramLine, by_time: bool) -> Iterator[tuple[float, str, str]]
     if line.between.share:
         compiles = line.compiler is not None and line.compiles >= max(_LEAST_SHOWN, _LEAST_NAMED * line.between.share)
         more = f" ({line.compiler} compiles {percent(line.compiles)})" if compiles else ""
-        yield line.between.share, f"host time before {line.between.function}", more
+        before = f"host time before {line.between.function}" if line.between.function else "computing between calls"
+        yield line.between.share, before, more
 
 
 def _is_line(inner: StackFrame, place: StackFrame | None) -> bool:

@@ -11,7 +11,7 @@ from factories.divided_instants import FLAGS
 from stallprobes.native.layouts.driver_calls import CallKind, function_of
 from stallprobes.watch.division.binned_sums import CLOCK_ERROR, BinnedSums, Figure, figure, since
 from stallprobes.watch.division.cpu_time import Sleeps
-from stallprobes.watch.division.gains import gains_of, with_sleeps, without_child
+from stallprobes.watch.division.gains import collecting_gain, gains_of, with_sleeps, without_child
 from stallprobes.watch.division.instants import (
     COLUMNS,
     SAVED_FREES,
@@ -23,7 +23,7 @@ from stallprobes.watch.division.instants import (
 )
 from stallprobes.watch.division.parts import BOUNDS, NUMBERS, ORDER, PARTS, Bound, Part
 from stallprobes.watch.division.pending import communicate
-from stallprobes.watch.division.result import PRICE_ERROR, WaitShare, bounds_of, is_vague, price_of
+from stallprobes.watch.division.result import PRICE_ERROR, WaitShare, because_of_host, bounds_of, is_vague, price_of
 from stallprobes.watch.division.sequences import MOST_THREADS, SequenceBook
 from stallprobes.watch.division.wait_sums import limited
 from stallprobes.watch.intervals import Int64s, int64s
@@ -59,6 +59,39 @@ def sums(parts: Mapping[Part, int], waiting: float, **of: float) -> Int64s:
     row[0, SAVED_FREES] = round(1000 * of.get("saved_frees", 1))
     row[0, WITHOUT_WAITS] = round(1000 * of.get("without_waits", 0))
     return row
+
+
+@pytest.mark.parametrize(
+    ("before", "share", "gain", "after"),
+    [
+        ((Bound.WAIT, Bound.HOST), 0.6, 0.2, (Bound.HOST, Bound.WAIT)),
+        ((Bound.WAIT, None), 0.6, 0.7, (Bound.WAIT, None)),
+        # Less than half of the time without GPU work.
+        ((Bound.WAIT, None), 0.3, 0.2, (Bound.WAIT, None)),
+        ((Bound.INPUT, Bound.WAIT), 0.6, 0.5, (Bound.HOST, Bound.WAIT)),
+        ((Bound.SUBMISSION, Bound.GPU), 0.6, 0.0, (Bound.HOST, None)),
+        ((Bound.SHARED, None), 0.6, 0.0, (Bound.SHARED, None)),
+        ((Bound.UNKNOWN, None), 0.6, 0.0, (Bound.UNKNOWN, None)),
+    ],
+)
+def test_one_thing_of_the_host_that_gains_more_than_the_verdict_makes_it_host_bound(
+    before: tuple[Bound, Bound | None], share: float, gain: float, after: tuple[Bound, Bound | None]
+) -> None:
+    assert because_of_host(*before, share, gain, 0.2) == after
+
+
+def test_collecting_garbage_gains_what_the_gpu_does_not_hide() -> None:
+    assert collecting_gain(Sleeps(collects=0.6), 0.8, 0.2, 0.8) == pytest.approx(0.6)
+    assert collecting_gain(Sleeps(collects=0.6), 1.0, 0.7, 0.5) == pytest.approx(0.3)
+
+
+def test_who_sleeps_most_of_the_time_by_samples_is_asleep_where_its_time_on_a_cpu_is_not_known() -> None:
+    parts = {Part.HOST: 75, Part.KERNELS: 25}
+    gains = {**NO_GAINS, Bound.WAIT: 0.2}
+    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.6) == (Bound.ASLEEP, Bound.WAIT)
+    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.4)[0] is Bound.WAIT
+    awake = Figure(0.0, 0.0, 0.0)
+    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, off_cpu=awake, ready=awake, slept=0.6)[0] is Bound.WAIT
 
 
 NO_GAINS = with_sleeps(gains_of(sums({}, 0), 0)[0], Sleeps(), 0.0, 0.0, 0.0)

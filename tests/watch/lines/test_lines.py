@@ -669,6 +669,40 @@ def test_a_line_that_compiles_says_how_much_how_often_and_what_helps() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("verdict", "price", "expected"),
+    [
+        # Sleep for a compiler's processes is no sleep for data, and what the compiler takes gains more than the waits.
+        (Bound.INPUT, 0.1, (Bound.HOST, None)),
+        (Bound.WAIT, 0.4, (Bound.HOST, Bound.WAIT)),
+        (Bound.WAIT, 0.6, (Bound.WAIT, None)),
+        (Bound.SHARED, 0.1, (Bound.SHARED, None)),
+    ],
+)
+def test_a_sequence_that_compiles_most_of_the_time_is_host_bound(
+    verdict: Bound, price: float, expected: tuple[Bound, Bound | None]
+) -> None:
+    samples = [
+        Sampled(0, 1000, 500, LAUNCH, between=True, stack=4),
+        Sampled(1010, 2000, 500, LAUNCH, between=True, stack=1),
+    ]
+    stacks = {1: line_stack(10), 4: triton_stack("compiler/code_generator.py", "visit")}
+    phase = PhaseDivision(verdict=verdict, times=((0, SECOND_US * 1000),))
+    division = divided(verdict, price, gpu=Figure(0.4, 0.4, 0.4), phases=(phase, phase))
+    (found,) = lines_of(sums_of(samples), at_ns(0), (division,), stacks, one_sequence)
+    assert (found.verdict, found.second) == expected
+    assert [each.verdict for each in found.phases] == [expected[0], verdict]
+
+
+def test_a_line_at_which_python_collects_garbage_should_collect_less() -> None:
+    made = line(between=LineTime(share=0.5, function=LAUNCH), price=0.0)
+    sequence = divided(Bound.HOST, parts={Part.HOST: 6, Part.KERNELS: 4}, collects=0.4).changed(lines=(made,))
+    assert remedy_text(made, process_with(), sequence).startswith("Python collects garbage here: collect less often")
+    # It may do so at other lines.
+    less = sequence.changed(collects=0.3)
+    assert remedy_text(made, process_with(), less).startswith("Do this work of the host once")
+
+
 def test_a_line_that_costs_much_names_the_inner_places() -> None:
     (library, own, _) = STACKS[1].python
     inner = tuple(InnerPlace(place=place, cost=cost) for place, cost in ((library, 0.12), (own, 0.05)))

@@ -66,6 +66,10 @@ def test_the_place_is_the_innermost_frame_of_the_program() -> None:
     stack = CallStack((library, python("step"), python("main", line=80)), (native("solve"),))
     assert stack.place == python("step")
     assert stack_text(stack) == "train.py:42 in step, called by train.py:80 in main"
+    # A method that a dataclass has made is called by the program, and python -c is the program.
+    made = python("__init__", "<string>")
+    assert CallStack((made, library, python("step"))).place == python("step")
+    assert CallStack((made, python("<module>", "<string>", 1))).place == made
     # Nothing but libraries: the innermost of them.
     assert CallStack((library,)).place == library
     driver = native("", "/usr/lib/libcuda.so.1")

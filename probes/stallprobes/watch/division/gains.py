@@ -103,6 +103,13 @@ def with_sleeps(
     }
 
 
+def collecting_gain(sleeps: Sleeps, host: float, gpu: float, between: float) -> float:
+    """The gain of the time in which Python's garbage collector runs, by the shares of time in which the host did not
+    wait, in which the GPU worked, and in which it did nothing while the host was between calls."""
+    own = min(sleeps.collects, between)
+    return max(min(own, 1 - max(gpu, host - own)), 0.0)
+
+
 def computing_gain(sleeps: Sleeps, host: float, gpu: float) -> float:
     """The gain of the time in which the host neither sleeps nor waits for the GPU, by the shares of both."""
     computing = max(host - sleeps.own - sleeps.child - sleeps.outside - sleeps.thread - sleeps.interpreter, 0.0)

@@ -72,6 +72,11 @@ _SLEEPS = (Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, 
 # not hold.
 _LAST = (Bound.GPU, Bound.HOST, Bound.SUBMISSION, Bound.ASLEEP)
 
+# Verdicts that "host-bound" replaces where one thing takes most of the host's time (garbage collection, a compiler).
+_BEHIND_HOST = (
+    Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD, Bound.IDLE, Bound.ASLEEP, Bound.WAIT, Bound.SUBMISSION,
+)  # fmt: skip
+
 # Description of a verdict about what bounds a sequence, in the JSON schema.
 _BOUND = about(
     "What bounds the sequence, the first of these that holds. shared: others' time-slices take 15 % of the time. "
@@ -420,14 +425,19 @@ def bounds_of(
     *,
     off_cpu: Figure | None = None,
     ready: Figure | None = None,
+    slept: float = 0.0,
 ) -> tuple[Bound, Bound | None]:
-    """The verdict about a sequence, and the second one, by the time of its parts, its gains and its shares."""
+    """The verdict about a sequence, and the second one, by the time of its parts, its gains and its shares.
+
+    ``slept``: the least share of the time for which it slept between calls, by samples; used where ``off_cpu`` is not
+    known.
+    """
     if not any(parts.values()) or _share(parts, (Part.UNKNOWN,)) + late > MOST_UNKNOWN:
         return Bound.UNKNOWN, None
     communicates = _share(parts, COMMUNICATION_PARTS)
     ready_low, ready_high = (0.0, 0.0) if ready is None else (ready.low, ready.high)
     between = _share(parts, (Part.HOST,))
-    asleep = 0.0 if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
+    asleep = min(slept, between) if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
         *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:9]),
@@ -463,6 +473,17 @@ def bounds_of(
     if verdict is Bound.HOST and (between if off_cpu is None else asleep) >= CAUSE_LIMIT:
         close.append(Bound.ASLEEP)
     return verdict, close[0] if close else None
+
+
+def because_of_host(
+    verdict: Bound, second: Bound | None, share: float, gain: float, gpu: float
+) -> tuple[Bound, Bound | None]:
+    """The verdict and the second one where one thing of the host, such as garbage collection, takes ``share`` of the
+    time: host-bound, if that is half of the time without GPU work or more, and more than the ``gain`` without what the
+    verdict names."""
+    if share < max(CAUSE_LIMIT, (1 - gpu) / 2) or share <= gain or verdict not in _BEHIND_HOST:
+        return verdict, second
+    return Bound.HOST, verdict if verdict is Bound.WAIT else second if second is Bound.WAIT else None
 
 
 def price_of(host: Figure, gpu: Figure, gain: float, least: float, most: float) -> Figure:

@@ -12,6 +12,7 @@ from stallprobes.watch.division.collectives import CollectiveLog
 from stallprobes.watch.division.cpu_time import CpuSums
 from stallprobes.watch.division.gains import (
     LEAST_OUTSIDE,
+    collecting_gain,
     computing_gain,
     frees_wait,
     gains_of,
@@ -52,6 +53,7 @@ from stallprobes.watch.division.result import (
     AwaitedThread,
     KernelTime,
     SequenceDivision,
+    because_of_host,
     bounds_of,
     hides_waits,
     is_vague,
@@ -64,6 +66,8 @@ from stallprobes.watch.division.wait_sums import WaitSums, limited
 from stallprobes.watch.division.wait_weights import wait_weights
 from stallprobes.watch.intervals import Int64s, int64s
 
+# Error (share of the time) of the time asleep by samples of a thread's state.
+_SLEEP_ERROR = 0.1
 # Error (ns) of the measured time of host and GPU, per call with GPU work. Reason: the clocks of host and GPU differ.
 _CLOCKS_NS = 500
 # Error (ns) of the measured time of host and GPU, per GPU operation. This error replaces _CLOCKS_NS in programs that
@@ -240,12 +244,17 @@ class SequenceSums:
         late_ns = int(self._late.during(times).sum())
         late = late_ns / covered if covered else 0.0
         off_cpu, ready = self.cpu.off_cpu(times), self.cpu.ready(times)
+        slept = sum((sleeps.own, sleeps.child, sleeps.outside, sleeps.thread, sleeps.interpreter)) - asleep
+        shares = host.share, gpu.share, full, submits, late
         (verdict, second), (with_child, _) = (
-            bounds_of(parts, each, host.share, gpu.share, full, submits, late, off_cpu=off_cpu, ready=ready)
+            bounds_of(parts, each, *shares, off_cpu=off_cpu, ready=ready, slept=max(slept - _SLEEP_ERROR, 0.0))
             for each in (without_child(gains, sleeps), gains)
         )
         if with_child is not verdict:
             second = with_child
+        verdict, second = because_of_host(
+            verdict, second, collecting_gain(sleeps, host.share, gpu.share, between), gains.get(verdict, 0.0), gpu.share
+        )
         # A sleep may gain less than it seems to: while the GPU works, a wait takes its place.
         if (
             second is None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stallprobes.files.codec import attributes
 from stallprobes.watch.division.binned_sums import Figure, Times
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import GrowingLine, SequenceDivision
+from stallprobes.watch.division.result import GrowingLine, SequenceDivision, because_of_host
 from stallprobes.watch.lines.call_times import BETWEEN
 from stallprobes.watch.lines.held_calls import HeldSum, Holder
 from stallprobes.watch.lines.logged_calls import WAITING
@@ -87,16 +87,20 @@ class _LineSum:
         self.price += price
 
 
+# A line of the program, and the compiler of device code in which its thread is there; None if it is in none.
+_CallersPlace = tuple[StackFrame, DeviceCompiler | None]
 # Time (ns) at lines of the program by thread and function.
-_PlacesOfCalls = dict[tuple[int, int], Counter[StackFrame]]
+_PlacesOfCalls = dict[tuple[int, int], Counter[_CallersPlace]]
 
 
 class _Caller(NamedTuple):
-    """A line of the program that calls libraries, in a thread, and its share of the time between calls."""
+    """A line of the program that calls libraries, in a thread, and its share of the time between calls; ``compiler`` is
+    the library if that compiles device code."""
 
     place: StackFrame
     thread: int
     share: float
+    compiler: DeviceCompiler | None = None
 
 
 def lines_of(
@@ -285,11 +289,12 @@ class _Read:
                 line = places.setdefault(caller.place, _LineSum())
                 part = sample.times(caller.share)
                 mine_ns = round(cost_ns * caller.share)
-                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, compiler)
+                used = compiler or caller.compiler
+                line.add(key._replace(thread=caller.thread), part, price * caller.share, mine_ns, used)
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
-            **attributes(division, SequenceDivision),
+            **attributes(_compiling(division, lines), SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
             loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
@@ -346,22 +351,24 @@ class _Read:
         """How long (ns) a thread spent at each line of the program in and before calls of a function."""
         times: _PlacesOfCalls = {}
         for key, sample in mine:
-            place = place_of(self._stacks.get(key.stack))
-            if place not in (None, PACKAGES, UNKNOWN_PYTHON):
-                times.setdefault((key.thread, key.function), Counter())[place] += sample.ns
+            stack = self._stacks.get(key.stack)
+            place = place_of(stack)
+            if stack is not None and place is not None and place not in (PACKAGES, UNKNOWN_PYTHON):
+                compiler = stack.compiler if key.kind == BETWEEN else None
+                times.setdefault((key.thread, key.function), Counter())[place, compiler] += sample.ns
         return times
 
     def _entered(self, places: _PlacesOfCalls, key: SampleKey) -> list[_Caller]:
         """The lines by which other threads entered the library before samples of one of its threads."""
-        found: dict[StackFrame, Counter[int]] = {}
+        found: dict[_CallersPlace, Counter[int]] = {}
         for call, ns in self._entered_before(key.thread, key.stack).items():
             lines = places.get(call, Counter())
             for place, time_ns in lines.items():
                 found.setdefault(place, Counter())[call[0]] += round(ns * time_ns / max(lines.total(), 1))
         whole = sum(times.total() for times in found.values())
         return [
-            _Caller(place, times.most_common(1)[0][0], times.total() / whole)
-            for place, times in found.items()
+            _Caller(place, times.most_common(1)[0][0], times.total() / whole, compiler)
+            for (place, compiler), times in found.items()
             if times.total()
         ]
 
@@ -398,6 +405,20 @@ class _Read:
 
     def _name(self, function: int) -> str:
         return self._functions.get(function, f"function {function}")
+
+
+def _compiling(division: SequenceDivision, lines: Iterable[ProgramLine]) -> SequenceDivision:
+    """A division that is host-bound where compilers of device code take most of the host's time at its ``lines``.
+
+    Sleep in a compiler, for its processes or threads, is no sleep for data.
+    """
+    gain = division.price.share if division.verdict is Bound.WAIT else 0.0
+    compiles = sum(line.compiles for line in lines)
+    verdict, second = because_of_host(division.verdict, division.second, compiles, gain, division.gpu.share)
+    if verdict is division.verdict:
+        return division
+    phases = tuple(phase.changed(verdict=verdict, second=second) for phase in division.phases[:1])
+    return division.changed(verdict=verdict, second=second, phases=(*phases, *division.phases[1:]))
 
 
 def _line(

@@ -60,7 +60,13 @@ class ProgramLine(Document, kw_only=True):
     share: Annotated[Figure, about("Share of the time of the sequence, with its interval by the samples.")]
     waits: Annotated[LineTime, about("Inside calls that wait for the GPU, copies that block, and frees.")] = NO_TIME
     calls: Annotated[LineTime, about("Inside other calls.")] = NO_TIME
-    between: Annotated[LineTime, about("Before the next call at the line, which is of the function.")] = NO_TIME
+    between: Annotated[
+        LineTime,
+        about(
+            "Before the next call at the line, which is of the function; without a function, at the line itself, by "
+            "samples of the compiled code that the thread runs."
+        ),
+    ] = NO_TIME
     compiles: Annotated[
         Share, about("Of the time of the sequence: between calls, in a compiler of device code, by the frames.")
     ] = 0.0

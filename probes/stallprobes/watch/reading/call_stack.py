@@ -21,6 +21,9 @@ _LIBRARY_FILE = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$"
     r"|^<(?:frozen |eval_with_key>|__array_function__ )"
 )
+# Names of files of code that was made from a text, such as the methods of a dataclass, or python -c. Such code is the
+# program's own only where no other is.
+_MADE_CODE = re.compile(r"^<(?:string>|attrs generated )")
 # Pattern of the file names of CUDA's libraries and of stallscope's injected library.
 _CUDA_MODULE = re.compile(rf"lib(?:cuda|cudart|cupti|nvToolsExt)\b.*\.so.*|{re.escape(INJECTED)}")
 # Pattern of the file names of the Python interpreter, and of the libraries through which Python calls C functions.
@@ -147,7 +150,7 @@ class CallStack:
         own = tuple(frame for frame in frames if frame.is_users)
         if not own and any(frame.is_interpreter for frame in frames):
             return (UNKNOWN_PYTHON,)
-        return own or frames[:1]
+        return tuple(frame for frame in own if not _MADE_CODE.match(frame.file)) or own or frames[:1]
 
     @property
     def place(self) -> StackFrame | None:

@@ -29,7 +29,8 @@ _PATTERNS = {
     r"|_inductor/compile_fx\.py\n\w*(?:compile|codegen)|_inductor/runtime/triton_heuristics\.py\n\w*(?:compile|autotune))",
     DeviceCompiler.TRITON: r"/triton/(?:compiler/code_generator\.py\n|compiler/compiler\.py\n(?:compile|make_ir|parse)$"
     r"|backends/\w+/compiler\.py\n|runtime/build\.py\n|runtime/jit\.py\n_do_compile)",
-    DeviceCompiler.JAX: r"/jax/_src/(?:compiler\.py\n|interpreters/mlir\.py\n\w*lower)",
+    DeviceCompiler.JAX: r"/jax/_src/(?:compiler\.py\n|interpreters/mlir\.py\n\w*lower)"
+    r"|/xla_cuda_plugin\.so\nxla::(?:Autotuner|(?:gpu::)?\w*Compiler)::",
     DeviceCompiler.CUPY: r"/cupy/cuda/compiler\.py\n",
     DeviceCompiler.NUMBA: r"/numba/(?:core/compiler|cuda/compiler|cuda/cudadrv/nvvm)\.py\n",
     DeviceCompiler.NVRTC: r"/libnvrtc[-.\w]*\.so[.\d]*\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -65,6 +65,11 @@ class StackReader:
             self._frames |= native_frames(unknown, file.modules(), self._code)
         for number, stack in new.items():
             self.stacks[number] = self._stack(stack)
+
+    def frames_at(self, file: MapFile, addresses: Collection[int]) -> Mapping[int, tuple[StackFrame, ...]]:
+        """The frames of each address of code, those of inlined functions first. Raises WatchError if the file is
+        damaged."""
+        return native_frames(addresses, file.modules(), self._code) if addresses else {}
 
     def _stack(self, stack: RecordedStack) -> CallStack:
         python, more = python_frames(stack.text, stack.text_cut)

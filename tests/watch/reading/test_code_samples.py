@@ -1,0 +1,99 @@
+"""Samples of the code that a compiled program runs, by the kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from factories.stand_in import COMPILER
+from factories.waiting import wait_until
+from stallprobes.watch.reading import code_samples
+from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
+from stallprobes.watch.reading.code_samples import PERIOD_NS, CodeSamples
+
+SECOND = 1_000_000_000
+BUSY = "volatile unsigned long count; int main(void) { for (;;) count++; }"
+
+
+def frame(function: str, line: int | None = 7, file: str = "/home/me/solver", source: str = "a.c") -> StackFrame:
+    """A frame of compiled code."""
+    return StackFrame(FrameKind.NATIVE, function, file, line, 0x10, source)
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[int]:
+    """A program that computes; its process number."""
+    if COMPILER is None:
+        pytest.skip("the program needs a C compiler")
+    subprocess.run([COMPILER, "-x", "c", "-", "-o", str(tmp_path / "busy")], input=BUSY, text=True, check=True)
+    with subprocess.Popen([tmp_path / "busy"]) as program:
+        yield program.pid
+        program.kill()
+
+
+def test_the_addresses_of_a_program_that_computes_are_sampled(busy: int) -> None:
+    samples = CodeSamples()
+    try:
+        code_samples._ThreadEvents(busy).close()
+    except OSError as error:
+        pytest.skip(f"the kernel refuses perf_event_open: {error.strerror}")
+    wait_until(lambda: len(samples.look([(1, busy)])) > 0, "samples")
+    lines = Path(f"/proc/{busy}/maps").read_text().splitlines()
+    code = next(line.split()[0] for line in lines if "r-xp" in line and line.endswith("busy"))
+    begin, end = (int(word, 16) for word in code.split("-"))
+    (address, *_) = samples.look([])
+    assert begin <= address < end
+    samples.close()
+    assert samples.look([]) == samples.look([(2, busy)] * 2)
+    samples.close()
+
+
+def test_a_kernel_that_refuses_leaves_the_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_samples, "_SYSTEM_CALL", None)
+    samples = CodeSamples()
+    assert samples.look([(1, os.getpid())]) == set()
+    assert samples.shares(1, 0, time.monotonic_ns()) == {}
+    samples.close()
+
+
+def test_time_is_that_of_functions_by_their_line_with_most_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In seconds that were sampled in full, of the program's own code."""
+    samples = CodeSamples()
+    found = iter([(10 * SECOND + at, address) for at in range(30) for address in (1, 1, 2, 3, 4, 5)])
+
+    class Events:
+        def __init__(self, thread: int) -> None:
+            assert thread == 77
+
+        def read(self) -> Iterator[tuple[int, int]]:
+            return found
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(code_samples, "_ThreadEvents", Events)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 9 * SECOND + 1)
+    assert samples.look([(7, 77)]) == {1, 2, 3, 4, 5}
+    # An inlined function comes first; code of libraries has no line of the program.
+    samples.note({
+        1: (frame("relax.constprop.0", 9), frame("main", 30)),
+        2: (frame("relax.constprop.0", 10), frame("main", 30)),
+        3: (frame("main", 31),),
+        4: (frame("", None, "/lib/x86_64-linux-gnu/libc.so.6", ""),),
+        5: (frame("cuLaunchKernel", None, "/usr/lib/libcuda.so.1", ""),),
+    })  # fmt: skip
+    assert samples.look([]) == set()
+    part = 30 * PERIOD_NS / SECOND
+    expected = {
+        frame("relax", 9).changed(offset=None): pytest.approx(3 * part),
+        frame("main", 31).changed(offset=None): pytest.approx(part),
+    }
+    assert samples.shares(7, 10 * SECOND, 11 * SECOND) == expected
+    assert samples.shares(7, 11 * SECOND, 12 * SECOND) == {}
+    assert samples.shares(8, 10 * SECOND, 11 * SECOND) == {}
+    # The second in which it was looked at first does not count.
+    assert samples.shares(7, 0, 11 * SECOND) == expected
