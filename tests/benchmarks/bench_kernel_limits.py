@@ -239,11 +239,12 @@ def main() -> int:
         if options.kernels and name not in options.kernels:
             continue
         run, limits, copies = make()
-        found = limit_of(samples_of(run, options.seconds, module, handle), model, copies=copies)
+        samples = samples_of(run, options.seconds, module, handle)
+        found = limit_of(samples, model, copies=copies)
         del run, make
         torch.cuda.empty_cache()
         if found is None:
-            print(f"{name:22} no limit", flush=True)
+            print(f"{name:22} no limit: {samples[-1:]}", flush=True)
             unknown.append(name)
             continue
         right = found.limit in limits

@@ -362,8 +362,8 @@ def faults_text(process: ProcessFindings) -> str:
     cpus, texts = process.cpus, []
     if cpus is None:
         return ""
-    managed = any(row.function.startswith("cuMemAllocManaged") for thread in process.threads for row in thread.rows)
-    if managed and cpus.page_faults >= _MANY_FAULTS:
+    managed = _uses_managed(process)
+    if moves_pages(process):
         number = format_count(round(cpus.page_faults))
         texts.append(
             f"It uses managed memory and had {number} page faults a second: each may wait for pages that move from the "
@@ -376,6 +376,15 @@ def faults_text(process: ProcessFindings) -> str:
             "short, or the files that it maps are not in memory."
         )
     return " ".join(texts)
+
+
+def _uses_managed(process: ProcessFindings) -> bool:
+    return any(row.function.startswith("cuMemAllocManaged") for thread in process.threads for row in thread.rows)
+
+
+def moves_pages(process: ProcessFindings) -> bool:
+    """True if a process uses managed memory, and has many page faults: the host may wait for pages from the GPU."""
+    return process.cpus is not None and process.cpus.page_faults >= _MANY_FAULTS and _uses_managed(process)
 
 
 def interpreter_text(sequence: ProgramSequence) -> str:

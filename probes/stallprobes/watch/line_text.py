@@ -17,7 +17,7 @@ from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.outside_waits import OUTSIDE_NAME
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division.result import LEAST_FEW
-from stallprobes.watch.division_text import figure_text, percent
+from stallprobes.watch.division_text import figure_text, moves_pages, percent
 from stallprobes.watch.lines.lines import count_alike
 from stallprobes.watch.lines.places import PACKAGES, place_of
 from stallprobes.watch.lines.result import HoldingCalls, InnerPlace, ProgramLine, ProgramSequence, WaitPlace
@@ -59,6 +59,11 @@ _HOST_REMEDIES = {
 # Remedy for time between calls in which the thread waits for the lock of Python's interpreter.
 _INTERPRETER_REMEDY = (
     "The host waits here for Python's global lock: have other threads work in processes, or in code that releases it."
+)
+# Remedy for the line with most of the host's time, in a process with page faults in managed memory.
+_PAGES_REMEDY = (
+    "The host may wait here for pages of managed memory that move from the GPU: prefetch them (cudaMemPrefetchAsync), "
+    "or copy only what it needs."
 )
 # Remedy for a line at which Python collects garbage for most of the host's time.
 _COLLECTING_REMEDY = (
@@ -249,8 +254,10 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
         if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= line.between.share:
             return _INTERPRETER_REMEDY
         most = max((each.between.share for each in sequence.lines), default=0.0)
-        named = 2 * line.between.share >= most and _HOST_REMEDIES.get(sequence.verdict)
-        return named or _of_host(line)
+        if 2 * line.between.share < most:
+            return _of_host(line)
+        moving = _PAGES_REMEDY if moves_pages(process) else ""
+        return _HOST_REMEDIES.get(sequence.verdict) or moving or _of_host(line)
     if line.calls.share > waits:
         return _of_cause(line, line.calls.function, process, _OF_CALLS) or _of_call(line.calls.function)
     if sequence.divided and line.price < _LEAST_PRICE:

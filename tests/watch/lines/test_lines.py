@@ -53,6 +53,7 @@ from stallprobes.watch.lines.sample_sums import SampleSums
 from stallprobes.watch.lines.second_sums import SampleKey, SampleSum
 from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.cpu_supply import CpuSupply
 from stallprobes.watch.reading.process import CallBatch, SampleBatch
 from stallprobes.watch.report import document
 from stallscope.report.text import TextWriter
@@ -701,6 +702,24 @@ def test_a_line_at_which_python_collects_garbage_should_collect_less() -> None:
     # It may do so at other lines.
     less = sequence.changed(collects=0.3)
     assert remedy_text(made, process_with(), less).startswith("Do this work of the host once")
+
+
+def test_the_first_line_of_a_process_whose_pages_move_should_prefetch_them() -> None:
+    made = line(between=LineTime(share=0.5, function=LAUNCH), price=0.0)
+    less = line(between=LineTime(share=0.2, function=LAUNCH), price=0.0)
+    sequence = divided(Bound.WAIT, price=0.3).changed(lines=(made, less))
+    process = process_with(sequence)
+    (row, *_) = process.threads[0].rows
+    managed = process.threads[0].changed(rows=(row.changed(function="cuMemAllocManaged"),))
+    supply = CpuSupply(allowed=8, wanted=1.0, page_faults=5200.0)
+    process = process.changed(threads=(managed,), cpus=supply)
+    assert "cudaMemPrefetchAsync" in remedy_text(made, process, sequence)
+    others = (
+        remedy_text(less, process, sequence),
+        remedy_text(made, process.changed(cpus=supply.changed(page_faults=100.0)), sequence),
+        remedy_text(made, process_with(sequence).changed(cpus=supply), sequence),
+    )
+    assert all(text.startswith("Do this work of the host once") for text in others)
 
 
 def test_a_line_that_costs_much_names_the_inner_places() -> None:
