@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from factories.watch_moments import findings
+from stallprobes.watch.division.limits import KernelLimit, Limit
 from stallprobes.watch.division.result import KernelTime
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallscope.report.columns import display_width
@@ -18,10 +19,16 @@ GEMM = KernelTime(
 RELU = GEMM.changed(name="relu(float*)", share=0.39, count=1, registers=0, least_blocks=0, most_blocks=0, place=None)
 
 
-def drawn(kernels: tuple[KernelTime, ...], width: int, height: int) -> list[str]:
+LIMIT = KernelLimit(
+    limit=Limit.DRAM, samples=9, graphics=0.9, sm_active=0.9, occupancy=0.8, dram=0.83, tensor=0.0, fp32=0.1, fp64=0.0,
+    fp16=0.0, integer=0.2, pcie_to_gpu=1.0, pcie_from_gpu=1.0,
+)  # fmt: skip
+
+
+def drawn(kernels: tuple[KernelTime, ...], width: int, height: int, limit: KernelLimit | None = None) -> list[str]:
     found = findings(8, ended=True)
     (process,) = found.processes
-    sequence = process.sequences[0].changed(kernels=kernels)
+    sequence = process.sequences[0].changed(kernels=kernels, limit=limit)
     table = KernelTable()
     table.set_reactive(
         KernelTable.view, KernelsView(found.changed(processes=(process.changed(sequences=(sequence,)),)))
@@ -51,6 +58,13 @@ def test_kernels_without_room_are_counted() -> None:
     assert "1 more" in drawn((GEMM, RELU), 80, 3)[0]
     assert drawn((), 80, 5)[1] == " none recorded so far"
     assert len(drawn((GEMM,), 80, 1)) == 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_what_limits_the_kernels_is_in_the_title_where_it_fits(width: int) -> None:
+    title = drawn((GEMM, RELU), width, 3, LIMIT)[0]
+    assert ("limited by memory, 83 % in use" in title) == (width >= 100)
+    assert "1 more" in title
 
 
 def test_without_findings_there_is_a_title_alone() -> None:

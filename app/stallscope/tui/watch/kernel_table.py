@@ -15,7 +15,7 @@ from stallprobes.watch.limit_text import limit_label
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.reading.kernel_names import kernel_label
 from stallprobes.watch.sentences import frame_text
-from stallscope.report.columns import padded
+from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, LineWidget, cut, rule, short_duration
 from stallscope.tui.watch.division_panel import shown_sequences_of
 
@@ -29,6 +29,8 @@ _COLUMNS = (
     ("waves", 7, 140),
     ("regs", 5, 130),
 )
+# Columns of a title's rule beside its texts.
+_ROOM_OF_RULE = 8
 # Share (percent) of the room beside the figures that the kernels' names get. The lines that launch them get the rest.
 _OF_NAMES = 60
 
@@ -54,8 +56,10 @@ class KernelTable(LineWidget):
         kernels = sequence.kernels[: max(height - 2, 0)]
         left_out = len(sequence.kernels) - len(kernels)
         title = f"kernels of {sequence_text(sequence, process)}"
-        notes = (limit_label(sequence), f"{left_out} more" if left_out else "")
-        out = [rule(title, width, " · ".join(filter(None, notes)))]
+        note = f"{left_out} more" if left_out else ""
+        longer = " · ".join(filter(None, (limit_label(sequence), note)))
+        has_room = display_width(title) + display_width(longer) + _ROOM_OF_RULE < width
+        out = [rule(title, width, longer if has_room else note)]
         if not sequence.kernels:
             return [*out, [(" none recorded so far", "dim")]][:height]
         columns = [column for column in _COLUMNS if width >= column[2]]
