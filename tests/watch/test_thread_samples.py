@@ -14,11 +14,11 @@ import pytest
 
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
-from factories.watch_calls import process, thread
+from factories.watch_calls import LAUNCH, process, thread
 from stallprobes.watch.division.cpu_time import CHILDREN, COLLECTOR
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.reading.source import FolderSource
-from stallprobes.watch.thread_samples import MOST_SAMPLES, Sampler, ThreadSamples
+from stallprobes.watch.thread_samples import _MOST_READ, MOST_SAMPLES, Sampler, ThreadSamples
 
 PID, CHILD, GRANDCHILD = 100, 7, 8
 MS = 1_000_000
@@ -191,6 +191,19 @@ def test_threads_without_calls_have_the_time_of_the_busiest_by_name(tmp_path: Pa
         # They are looked at once a second.
         look_at(samples, source, second * 1_000_000_000 + 1)
     assert [(other.name, other.most, other.busy) for other in samples.others()] == [("prefetch", 2, 0.5)]
+
+
+def test_of_very_many_threads_those_with_most_calls_are_read(tmp_path: Path) -> None:
+    source, samples = FolderSource(tmp_path, tmp_path), ThreadSamples()
+    count = _MOST_READ + 40
+    for number in range(1, count + 1):
+        write(tmp_path, number, "", 5)
+        (tmp_path / str(PID) / "task" / str(number)).mkdir(parents=True, exist_ok=True)
+        (tmp_path / str(PID) / "task" / str(number) / "schedstat").write_text("5 2 3")
+    every = [thread(number, fast_us={LAUNCH: [1.0] * (1 + (number > 40))}) for number in range(1, count + 1)]
+    samples.look(process(*every), source, lambda: 1000)
+    read = {key for key in samples.arrays() if key > 0}
+    assert read == set(range(41, count + 1))
 
 
 def test_a_thread_that_is_not_known_has_no_samples(tmp_path: Path) -> None:
