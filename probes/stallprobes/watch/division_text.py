@@ -389,19 +389,24 @@ def moves_pages(process: ProcessFindings) -> bool:
 
 def interpreter_text(sequence: ProgramSequence) -> str:
     """How long a sequence waits for Python's global lock, and how long Python collects garbage: ``It waits for Python's
-    global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``; "" where it hardly
-    does."""
+    global lock 46 % of the time: another thread has it, 92 % of that at load.py:9 in decode.``, or what another thread
+    for which it waits does; "" where it hardly waits."""
     share = sequence.interpreter
     holders = [each for each in sequence.lock_holders if each.share >= _LEAST_HOLDER]
     shares = ["" if each.share >= _NEARLY_ALL else f"{percent(each.share)} of that " for each in holders]
     named = " and ".join(f"{share}at {frame_text(each.place)}" for share, each in zip(shares, holders, strict=True))
     waits = f"It waits for Python's global lock {percent(share)} of the time: another thread has it"
     waits = f"{waits}, {named}." if named else f"{waits}."
+    if share < _LEAST_OFF_CPU:
+        parts = ["" if each.share >= _NEARLY_ALL else f" ({percent(each.share)})" for each in holders]
+        places = (f"at {frame_text(each.place)}{part}" for part, each in zip(parts, holders, strict=True))
+        runs = sequence.verdict is Bound.THREAD and holders
+        waits = f"Another thread runs Python meanwhile, {', '.join(places)}." if runs else ""
     collects = (
         f"Python collects garbage {percent(sequence.collects)} of the time: after gc.freeze() it looks at no object "
         "that was made before, with larger thresholds (gc.set_threshold) it collects less often."
     )
-    texts = (waits if share >= _LEAST_OFF_CPU else "", collects if sequence.collects >= _LEAST_COLLECTING else "")
+    texts = (waits, collects if sequence.collects >= _LEAST_COLLECTING else "")
     return " ".join(filter(None, texts))
 
 

@@ -152,6 +152,12 @@ def test_a_wait_for_pythons_lock_is_said_where_it_takes_time() -> None:
     alone = sequence(interpreter=0.46, lock_holders=(holders[0].changed(share=0.97),))
     assert interpreter_text(alone) == f"{said[:-1]}, at load.py:9 in decode."
     assert interpreter_text(sequence(interpreter=0.05)) == ""
+    # Of a thread that waits for another one, for a lock of the program or for data.
+    waits = sequence(verdict=Bound.THREAD, lock_holders=holders)
+    assert interpreter_text(waits) == (
+        "Another thread runs Python meanwhile, at load.py:9 in decode (70 %), at load.py:9 in crop (25 %)."
+    )
+    assert interpreter_text(waits.changed(verdict=Bound.HOST)) == ""
 
 
 def test_a_host_that_sleeps_for_some_of_its_time_is_said() -> None:

@@ -306,6 +306,7 @@ def test_lines_that_have_pythons_lock_have_the_time_of_the_samples_in_which_they
     assert [(each.place.line, each.share) for each in found] == [(20, 0.75), (30, 0.25)]
     # Without waits for the lock, another thread may have it meanwhile.
     assert lines(samples, divided(interpreter=0.02)).lock_holders == ()
+    assert lines(samples, divided(Bound.THREAD)).lock_holders == found
     assert lines(samples[-10:], divided(interpreter=0.8)).lock_holders == ()
 
 

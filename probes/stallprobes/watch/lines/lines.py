@@ -301,7 +301,7 @@ class _Read:
             lines=tuple(lines[:MOST_LINES]),
             wait_places=wait_places(waits.values(), whole.ns, self._seconds, functions, stacks),
             holding=tuple(self._holding(threads)),
-            lock_holders=self._lock_holders(threads) if division.interpreter >= _LEAST_WAITING else (),
+            lock_holders=self._lock_holders(threads) if _waits_for_python(division) else (),
         )
 
     def _lock_holders(self, threads: Iterable[int]) -> tuple[LockHolder, ...]:
@@ -405,6 +405,11 @@ class _Read:
 
     def _name(self, function: int) -> str:
         return self._functions.get(function, f"function {function}")
+
+
+def _waits_for_python(division: SequenceDivision) -> bool:
+    """True if a sequence waits for Python's global lock, or for another thread, which may run Python meanwhile."""
+    return division.interpreter >= _LEAST_WAITING or division.verdict is Bound.THREAD
 
 
 def _compiling(division: SequenceDivision, lines: Iterable[ProgramLine]) -> SequenceDivision:

@@ -143,8 +143,8 @@ class ProgramSequence(SequenceDivision, kw_only=True):
         tuple[LockHolder, ...],
         about(
             "Where other threads have Python's global lock while the sequence is between calls, by samples; at most "
-            "three, the one with most of them first. None too if it hardly waits for the lock, or if the lock was not "
-            "found."
+            "three, the one with most of them first. None too if it hardly waits for the lock or for another thread, "
+            "or if the lock was not found."
         ),
     ] = ()
     limit: Annotated[
