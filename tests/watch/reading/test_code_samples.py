@@ -97,3 +97,10 @@ def test_time_is_that_of_functions_by_their_line_with_most_samples(monkeypatch: 
     assert samples.shares(8, 10 * SECOND, 11 * SECOND) == {}
     # The second in which it was looked at first does not count.
     assert samples.shares(7, 0, 11 * SECOND) == expected
+    # A long time has bins of several seconds.
+    monkeypatch.setattr(code_samples, "_MOST_BINS", 4)
+    found = iter([((10 + second) * SECOND, 3) for second in range(1, 7)])
+    samples.look([])
+    whole = samples.shares(7, 10 * SECOND, 18 * SECOND)
+    assert whole[frame("main", 31).changed(offset=None)] == pytest.approx((30 + 6) * PERIOD_NS / (8 * SECOND))
+    assert len(samples._counts) == 4

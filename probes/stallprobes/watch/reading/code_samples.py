@@ -32,6 +32,8 @@ PERIOD_NS = 10_100_000
 # Largest number of threads of a process that are sampled: those with most calls.
 _MOST_THREADS = 4
 _SECOND_NS = 1_000_000_000
+# Largest number of bins of time of a thread. With more, two bins become one: the first have a second each.
+_MOST_BINS = 256
 # Number of pages of memory for the samples of a thread. They have room for about seven seconds on a CPU.
 _PAGES = 8
 _PAGE = mmap.PAGESIZE
@@ -94,8 +96,9 @@ class CodeSamples:
 
     def __init__(self) -> None:
         self._events: dict[int, _ThreadEvents | None] = {}
-        # By thread and second (on CLOCK_MONOTONIC), the samples at each address.
+        # The samples at each address, by thread and by bin of time (on CLOCK_MONOTONIC, of so many nanoseconds).
         self._counts: dict[tuple[int, int], Counter[int]] = {}
+        self._bin_ns = _SECOND_NS
         self._addresses: set[int] = set()
         self._began: dict[int, int] = {}
         self.places: dict[int, StackFrame] = {}
@@ -115,7 +118,9 @@ class CodeSamples:
             for at_ns, address in () if events is None else events.read():
                 if address in self._addresses or len(self._addresses) < _MOST_ADDRESSES:
                     self._addresses.add(address)
-                    self._counts.setdefault((thread, at_ns // _SECOND_NS), Counter())[address] += 1
+                    self._counts.setdefault((thread, at_ns // self._bin_ns), Counter())[address] += 1
+        if len(self._counts) > _MOST_BINS * max(len(self._events), 1):
+            self._merge()
         return self._addresses - self.places.keys()
 
     def note(self, frames: Mapping[int, tuple[StackFrame, ...]]) -> None:
@@ -126,20 +131,28 @@ class CodeSamples:
     def shares(self, thread: int, begin_ns: int, end_ns: int) -> Mapping[StackFrame, float]:
         """The share (0 to 1) of the time from ``begin_ns`` to ``end_ns`` in which a thread computed in each function of
         the program's own compiled code, by the line of it with most samples; empty where it was not sampled."""
-        first, last = -(-max(begin_ns, self._began.get(thread, end_ns)) // _SECOND_NS), end_ns // _SECOND_NS
+        first, last = -(-max(begin_ns, self._began.get(thread, end_ns)) // self._bin_ns), end_ns // self._bin_ns
         counts: Counter[StackFrame] = Counter()
-        for second in range(first, last):
-            for address, count in self._counts.get((thread, second), {}).items():
+        for number in range(first, last):
+            for address, count in self._counts.get((thread, number), {}).items():
                 place = self.places.get(address)
                 if place is not None and place.is_users and not place.is_installed and place.function:
                     counts[_place_of(place)] += count
         functions: dict[StackFrame, Counter[StackFrame]] = {}
         for place, count in counts.items():
             functions.setdefault(place.changed(line=None), Counter())[place] += count
-        whole_ns = (last - first) * _SECOND_NS
+        whole_ns = (last - first) * self._bin_ns
         return {
             lines.most_common(1)[0][0]: min(lines.total() * PERIOD_NS / whole_ns, 1.0) for lines in functions.values()
         }
+
+    def _merge(self) -> None:
+        """Make one bin of two."""
+        merged: dict[tuple[int, int], Counter[int]] = {}
+        for (thread, number), counts in self._counts.items():
+            merged.setdefault((thread, number // 2), Counter()).update(counts)
+        self._counts = merged
+        self._bin_ns *= 2
 
     def close(self) -> None:
         """End the samples; what was sampled stays."""
