@@ -17,7 +17,7 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.gpu_clocks import GpuClocks
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.gpu_sharers import LEAST_SWITCHES, GpuSharers
-from stallprobes.watch.lines.computing import with_computing
+from stallprobes.watch.lines.computing import with_computing, with_libraries
 from stallprobes.watch.lines.result import ProgramSequence
 from stallprobes.watch.process_inspector import ProcessInspector
 from stallprobes.watch.rank_findings import RankFindings
@@ -25,6 +25,7 @@ from stallprobes.watch.ranks.book import RankBook
 from stallprobes.watch.ranks.series import ProcessKey
 from stallprobes.watch.reading.call_stack import StackFrame
 from stallprobes.watch.reading.code_samples import PERIOD_NS, CodeSamples
+from stallprobes.watch.reading.compilers import DeviceCompiler
 from stallprobes.watch.reading.cpu_supply import CpuSupplyReader
 from stallprobes.watch.reading.folder import ProcessLife, life_of
 from stallprobes.watch.reading.kernel_names import present_parser
@@ -227,7 +228,7 @@ class FolderAnalysis:
             # Of Python code, frames are known.
             if not ended and not process.interpreter[1]:
                 unknown = reading.code.look(_most_calls(source, process))
-                reading.code.note(reading.stacks.frames_at(file, unknown))
+                reading.code.note(reading.stacks.frames_at(file, unknown), place)
         if ended:
             reading.code.close()
         now_ns = time.monotonic_ns()
@@ -297,9 +298,13 @@ def _with_computing(reading: _ReadFile, process: WatchedProcess, sequence: Progr
     if sequence.phases:
         begin_ns, end_ns = (origin_ns + ns for ns in sequence.phases[0].times[-1])
     shares: dict[StackFrame, float] = {}
+    compilers: dict[DeviceCompiler, float] = {}
     for thread in sequence.threads:
         for place, share in reading.code.shares(thread, begin_ns, end_ns).items():
             shares[place] = shares.get(place, 0.0) + share
+        for compiler, share in reading.code.compiling(thread, begin_ns, end_ns).items():
+            compilers[compiler] = compilers.get(compiler, 0.0) + share
+    sequence = with_libraries(sequence, compilers)
     return with_computing(sequence, shares, (end_ns - begin_ns) / 1e9, PERIOD_NS)
 
 

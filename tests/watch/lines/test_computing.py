@@ -7,10 +7,12 @@ import pytest
 from factories.watch_moments import findings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
+from stallprobes.watch.division_text import verdict_text
 from stallprobes.watch.line_text import line_text, remedy_text
-from stallprobes.watch.lines.computing import with_computing
+from stallprobes.watch.lines.computing import with_computing, with_libraries
 from stallprobes.watch.lines.result import LineTime, ProgramLine, ProgramSequence
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 
 PERIOD_NS = 10_000_000
 
@@ -51,6 +53,19 @@ def test_the_time_before_a_call_is_at_the_line_that_computes_then() -> None:
         "solver.cu:12 in check costs up to 35 % (31 to 39): computing between calls."
     )
     assert remedy_text(first, process, found).startswith("Do this work of the host once")
+
+
+def test_the_time_in_a_librarys_compiler_is_of_the_line_before_whose_calls_it_passes() -> None:
+    waits = SEQUENCE.changed(verdict=Bound.WAIT, price=Figure(0.3, 0.3, 0.3), gpu=Figure(0.3, 0.3, 0.3))
+    found = with_libraries(waits, {DeviceCompiler.NVRTC: 0.5})
+    assert (found.verdict, found.second) == (Bound.HOST, Bound.WAIT)
+    assert [line.compiler for line in found.lines] == [DeviceCompiler.NVRTC, DeviceCompiler.NVRTC]
+    assert found.compiles == pytest.approx(0.5)
+    process = findings(8).processes[0].changed(sequences=(found,))
+    assert "is host-bound: NVRTC compiles while the GPU waits." in verdict_text(found, process)
+    assert remedy_text(found.lines[0], process, found).startswith("NVRTC compiles here again and again")
+    assert with_libraries(waits, {DeviceCompiler.NVRTC: 0.02}) == waits
+    assert with_libraries(waits, {}) == waits
 
 
 def test_more_than_the_time_between_calls_is_not_moved() -> None:

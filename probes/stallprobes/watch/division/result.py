@@ -447,7 +447,8 @@ def bounds_of(
         (Bound.GPU, gpu - communicates, GPU_LIMIT),
         (Bound.GPU, queue_full if gains[Bound.GPU] >= gains[Bound.HOST] else 0.0, CAUSE_LIMIT),
         (Bound.IDLE, gains[Bound.IDLE], ASLEEP_LIMIT),
-        (Bound.ASLEEP, asleep, ASLEEP_LIMIT),
+        # Of sleep for a reason that is not known and of waits, the one without which the program gains more.
+        (Bound.ASLEEP, asleep, min(ASLEEP_LIMIT, max(gains[Bound.WAIT], CAUSE_LIMIT))),
         (Bound.CPUS, min(between * ready_low, host - gpu), CAUSE_LIMIT),
         (Bound.WAIT, gains[Bound.WAIT], CAUSE_LIMIT),
     )

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stallprobes.watch.division.binned_sums import Figure
+from stallprobes.watch.lines.lines import with_compilers
 from stallprobes.watch.lines.places import order
 from stallprobes.watch.lines.result import LineTime, ProgramLine, ProgramSequence
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler
 
+# Smallest share of a line's time before its calls that a compiler of device code takes there.
+_LEAST_COMPILING = 0.05
 # Smallest share of the time at which a line that computes is listed.
 _LEAST_SHARE = 0.02
 # Largest number of lines of a sequence.
@@ -37,6 +41,22 @@ def with_computing(
     lines += [_line(place, scale * share, seconds, period_ns, thread) for place, share in known.items()]
     lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
     return sequence.changed(lines=tuple(lines[:_MOST_LINES]))
+
+
+def with_libraries(sequence: ProgramSequence, shares: Mapping[DeviceCompiler, float]) -> ProgramSequence:
+    """A sequence whose compiled lines have their parts of the ``shares`` of the time in which its threads were in
+    libraries that compile device code, and whose verdict goes by them."""
+    before = [line for line in sequence.lines if _computes_before(line)]
+    most, total = sum(line.between.share for line in before), sum(shares.values())
+    if not most or total < _LEAST_COMPILING * most:
+        return sequence
+    compiler = max(shares, key=lambda each: shares[each])
+    part = min(total / most, 1.0)
+    lines = tuple(
+        line.changed(compiles=part * line.between.share, compiler=compiler) if line in before else line
+        for line in sequence.lines
+    )
+    return with_compilers(sequence, lines).changed(lines=lines)
 
 
 def _computes_before(line: ProgramLine) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stallprobes.files.codec import attributes
 from stallprobes.watch.division.binned_sums import Figure, Times
@@ -87,6 +87,7 @@ class _LineSum:
         self.price += price
 
 
+_Division = TypeVar("_Division", bound=SequenceDivision)
 # A line of the program, and the compiler of device code in which its thread is there; None if it is in none.
 _CallersPlace = tuple[StackFrame, DeviceCompiler | None]
 # Time (ns) at lines of the program by thread and function.
@@ -294,7 +295,7 @@ class _Read:
         lines = [_line(place, line, whole, functions, stacks) for place, line in places.items()]
         lines.sort(key=lambda line: (-line.cost.share, -line.share.share, order(line.place)))
         return ProgramSequence(
-            **attributes(_compiling(division, lines), SequenceDivision),
+            **attributes(with_compilers(division, lines), SequenceDivision),
             samples=whole.samples,
             ns=whole.ns,
             loads_per_second=sum(map(self._loads.__getitem__, threads)) / self._seconds if self._seconds else 0.0,
@@ -412,7 +413,7 @@ def _waits_for_python(division: SequenceDivision) -> bool:
     return division.interpreter >= _LEAST_WAITING or division.verdict is Bound.THREAD
 
 
-def _compiling(division: SequenceDivision, lines: Iterable[ProgramLine]) -> SequenceDivision:
+def with_compilers(division: _Division, lines: Iterable[ProgramLine]) -> _Division:
     """A division that is host-bound where compilers of device code take most of the host's time at its ``lines``.
 
     Sleep in a compiler, for its processes or threads, is no sleep for data.

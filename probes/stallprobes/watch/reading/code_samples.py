@@ -19,14 +19,20 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
+from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
+from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 from stallprobes.watch.reading.kernel_names import short_name
 
 # Numbers of the system call perf_event_open.
 _SYSTEM_CALL = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
 # What compilers append to the name of a function that they have copied or divided.
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|clone)(?:\.\d+)*)+$")
+# Line of code in /proc/PID/maps: its begin, its end and its file; and the largest number of bytes that are read there.
+_MAPPED = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/.*)")
+_MOST_MAPS_BYTES = 1 << 22
 # Time on a CPU (ns) from one sample of a thread to the next. It is no multiple of the kernel's clock tick.
 PERIOD_NS = 10_100_000
 # Largest number of threads of a process that are sampled: those with most calls.
@@ -123,28 +129,43 @@ class CodeSamples:
             self._merge()
         return self._addresses - self.places.keys()
 
-    def note(self, frames: Mapping[int, tuple[StackFrame, ...]]) -> None:
-        """Note the frames at addresses, those of inlined functions first."""
+    def note(self, frames: Mapping[int, tuple[StackFrame, ...]], process: Path | None = None) -> None:
+        """Note the frames at addresses, those of inlined functions first.
+
+        Code of libraries that no call stack went through is of the files that ``process``, its folder in /proc, maps.
+        """
+        unknown = [address for address, native in frames.items() if not native[0].file]
+        files = _mapped_files(process, unknown) if unknown and process is not None else {}
         for address, native in frames.items():
-            self.places[address] = CallStack(native=native).place or native[0]
+            place = CallStack(native=native).place or native[0]
+            self.places[address] = place.changed(file=files[address]) if address in files else place
 
     def shares(self, thread: int, begin_ns: int, end_ns: int) -> Mapping[StackFrame, float]:
         """The share (0 to 1) of the time from ``begin_ns`` to ``end_ns`` in which a thread computed in each function of
         the program's own compiled code, by the line of it with most samples; empty where it was not sampled."""
+        functions: dict[StackFrame, dict[StackFrame, float]] = {}
+        for place, share in self._shares(thread, begin_ns, end_ns):
+            if place.is_users and not place.is_installed and place.function:
+                line = _place_of(place)
+                lines = functions.setdefault(line.changed(line=None), {})
+                lines[line] = lines.get(line, 0.0) + share
+        return {max(lines, key=lambda line: lines[line]): min(sum(lines.values()), 1.0) for lines in functions.values()}
+
+    def compiling(self, thread: int, begin_ns: int, end_ns: int) -> Mapping[DeviceCompiler, float]:
+        """The share (0 to 1) of the time in which a thread was in a library that compiles device code, likewise."""
+        compilers: dict[DeviceCompiler, float] = {}
+        for place, share in self._shares(thread, begin_ns, end_ns):
+            if (compiler := compiler_of([(place.file, place.function)])) is not None:
+                compilers[compiler] = compilers.get(compiler, 0.0) + share
+        return compilers
+
+    def _shares(self, thread: int, begin_ns: int, end_ns: int) -> Iterator[tuple[StackFrame, float]]:
+        """The places of a thread's samples in whole bins between two times, each with its share of the time."""
         first, last = -(-max(begin_ns, self._began.get(thread, end_ns)) // self._bin_ns), end_ns // self._bin_ns
-        counts: Counter[StackFrame] = Counter()
         for number in range(first, last):
             for address, count in self._counts.get((thread, number), {}).items():
-                place = self.places.get(address)
-                if place is not None and place.is_users and not place.is_installed and place.function:
-                    counts[_place_of(place)] += count
-        functions: dict[StackFrame, Counter[StackFrame]] = {}
-        for place, count in counts.items():
-            functions.setdefault(place.changed(line=None), Counter())[place] += count
-        whole_ns = (last - first) * self._bin_ns
-        return {
-            lines.most_common(1)[0][0]: min(lines.total() * PERIOD_NS / whole_ns, 1.0) for lines in functions.values()
-        }
+                if (place := self.places.get(address)) is not None:
+                    yield place, count * PERIOD_NS / ((last - first) * self._bin_ns)
 
     def _merge(self) -> None:
         """Make one bin of two."""
@@ -165,6 +186,22 @@ class CodeSamples:
 def _place_of(frame: StackFrame) -> StackFrame:
     """A frame of compiled code without its offset, and with the short name of its function."""
     return frame.changed(function=short_name(_CLONE.sub("", frame.function)), offset=None)
+
+
+def _mapped_files(process: Path, addresses: Iterable[int]) -> Mapping[int, str]:
+    """The paths of the files that a process maps at addresses, without those that are not known."""
+    try:
+        with (process / "maps").open("rb") as file:
+            lines = file.read(_MOST_MAPS_BYTES).splitlines()
+    except OSError:
+        return {}
+    ranges = [match for line in lines if (match := _MAPPED.fullmatch(line))]
+    found = {}
+    for address in addresses:
+        for match in ranges:
+            if int(match[1], 16) <= address < int(match[2], 16):
+                found[address] = printable(os.fsdecode(match[3]))
+    return found
 
 
 def _open_event(thread: int, more_flags: int) -> int:
