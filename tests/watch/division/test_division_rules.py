@@ -89,7 +89,10 @@ def test_who_sleeps_most_of_the_time_by_samples_is_asleep_where_its_time_on_a_cp
     parts = {Part.HOST: 75, Part.KERNELS: 25}
     gains = {**NO_GAINS, Bound.WAIT: 0.2}
     assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.6) == (Bound.ASLEEP, Bound.WAIT)
-    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.4)[0] is Bound.WAIT
+    # Of sleep and waits, what gains more; of sleep and host work, what takes half of the time.
+    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.3) == (Bound.ASLEEP, Bound.WAIT)
+    assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, slept=0.19)[0] is Bound.WAIT
+    assert bounds_of(parts, NO_GAINS, 0.8, 0.25, 0.0, 0.0, slept=0.3)[0] is Bound.HOST
     awake = Figure(0.0, 0.0, 0.0)
     assert bounds_of(parts, gains, 0.8, 0.25, 0.0, 0.0, off_cpu=awake, ready=awake, slept=0.6)[0] is Bound.WAIT
 

@@ -438,6 +438,7 @@ def bounds_of(
     ready_low, ready_high = (0.0, 0.0) if ready is None else (ready.low, ready.high)
     between = _share(parts, (Part.HOST,))
     asleep = min(slept, between) if off_cpu is None else between * max(off_cpu.low - ready_high, 0.0)
+    waits = gains[Bound.WAIT]
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
         *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:9]),
@@ -448,9 +449,9 @@ def bounds_of(
         (Bound.GPU, queue_full if gains[Bound.GPU] >= gains[Bound.HOST] else 0.0, CAUSE_LIMIT),
         (Bound.IDLE, gains[Bound.IDLE], ASLEEP_LIMIT),
         # Of sleep for a reason that is not known and of waits, the one without which the program gains more.
-        (Bound.ASLEEP, asleep, min(ASLEEP_LIMIT, max(gains[Bound.WAIT], CAUSE_LIMIT))),
+        (Bound.ASLEEP, asleep, waits if CAUSE_LIMIT <= waits < ASLEEP_LIMIT else ASLEEP_LIMIT),
         (Bound.CPUS, min(between * ready_low, host - gpu), CAUSE_LIMIT),
-        (Bound.WAIT, gains[Bound.WAIT], CAUSE_LIMIT),
+        (Bound.WAIT, waits, CAUSE_LIMIT),
     )
     of_host = Bound.ASLEEP if asleep > host / 2 else Bound.HOST
     of_gpu = Bound.COMMUNICATION if communicates > gpu / 2 else Bound.GPU
