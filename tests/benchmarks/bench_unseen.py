@@ -5,10 +5,11 @@ verdict and the first line of its main sequence, how much of the time of its slo
 and how much has a wrong one; then the sums. Exits 1 if a cause is wrong, if less than 95 % of the slow time has one, or
 if the verdict or the first line is right in fewer than nine of ten.
 
-python tests/benchmarks/bench_unseen.py [PROGRAM ...] [--cost PERCENT] [--keep FOLDER] [--read FOLDER]
+python tests/benchmarks/bench_unseen.py [PROGRAM ...] [--reasons] [--cost PERCENT] [--keep FOLDER] [--read FOLDER]
 
-With --keep the JSON documents stay in a folder, which --read judges again without running anything. The programs need
-the libraries that their README names; free_launch.cu needs nvcc.
+With --reasons they are those of unseen/reasons, each slow for one reason of the host, which the verdict or the first
+lines must name (--cost 5 unless it says otherwise). With --keep the JSON documents stay in a folder, which --read
+judges again without running anything. The programs need the libraries that their README names; those in CUDA need nvcc.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def command_of(program: Path, place: Path) -> list[str]:
     if program.suffix == ".py":
         return [sys.executable, str(program)]
     compiled = place / program.stem
-    subprocess.run(["nvcc", "-O2", "-g", "-std=c++17", "-o", str(compiled), str(program)], check=True)
+    first = program.read_text().partition("\n")[0]
+    flags = first.partition("// flags: ")[2].split()
+    subprocess.run(["nvcc", "-O2", "-g", "-std=c++17", "-o", str(compiled), str(program), *flags], check=True)
     return [str(compiled)]
 
 
@@ -104,6 +107,8 @@ def judge(truth: dict[str, Any], document: dict[str, Any]) -> Judged:
                 or first["sentence"].startswith(tuple(truth.get("threads", ())))
             )
             found.sentences += [line["sentence"] for line in group["lines"][:3]]
+            said = " ".join([*found.sentences, *(line["remedy"] for line in group["lines"][:3])])
+            found.verdict_right &= truth.get("says", "") in said
     steady_ns = 0 if division is None else process["began_ns"] + division["start_up_ns"]
     for call in process["slow_calls"]:
         if call["begin_ns"] < steady_ns or call["nested"]:
@@ -117,7 +122,7 @@ def _add(found: Judged, truth: dict[str, Any], call: dict[str, Any], of_main: bo
     found.slow_ns += ns
     expected = [
         one
-        for one in truth["slow"]
+        for one in truth.get("slow", ())
         if function.startswith(one["function"]) and of_main == (one.get("thread") != "second")
     ]
     words = {word for one in expected for word in WORDS.get(one["cause"], {one["cause"]})}
@@ -157,11 +162,13 @@ def main() -> int:
     """Run the programs, or read what was kept of them; the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
-    parser.add_argument("--cost", type=float, default=100.0)
+    parser.add_argument("--reasons", action="store_true")
+    parser.add_argument("--cost", type=float)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--read", type=Path)
     options = parser.parse_args()
-    truths = tomllib.loads((PROGRAMS / "truths.toml").read_text())["program"]
+    folder, cost = (PROGRAMS / "reasons", 5.0) if options.reasons else (PROGRAMS, 100.0)
+    truths = tomllib.loads((folder / "truths.toml").read_text())["program"]
     chosen = [one for one in truths if not options.programs or one["file"] in options.programs]
     found, failed = [], []
     with tempfile.TemporaryDirectory() as temporary:
@@ -172,7 +179,7 @@ def main() -> int:
             if options.read:
                 document = json.loads(kept.read_text()) if kept.exists() else None
             else:
-                document = document_of(PROGRAMS / truth["file"], place, options.cost)
+                document = document_of(folder / truth["file"], place, options.cost or cost)
             if document is None:
                 failed.append(truth["file"])
                 print(f"{truth['file']:22} FAILED", flush=True)
