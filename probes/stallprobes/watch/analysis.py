@@ -38,6 +38,7 @@ from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.causes.other_threads import calls_in_flight
 from stallprobes.watch.cost import cost_of
 from stallprobes.watch.division.collectives import CollectiveBatch
+from stallprobes.watch.division.cpu_time import NO_SAMPLES
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.recorded_times import EngineTenures, EngineUse, unfollowed
 from stallprobes.watch.division.result import ProcessDivision, SequenceDivision
@@ -111,6 +112,7 @@ class ProcessAnalysis:
         self._now_ns = 0
         self._ended = False
         self._run_delays: dict[int, Int64s] = {}
+        self._preempted: Mapping[int, Int64s] = {}
         self._names: dict[int, str] = {}
         self._stacks: dict[int, CallStack] = {}
         self._outside = NOTHING_READ
@@ -138,10 +140,12 @@ class ProcessAnalysis:
         calls: CallBatch | None = None,
         ended: bool = False,
         samples: SampleBatch | None = None,
+        preempted: Mapping[int, Int64s] = NO_SAMPLES,
     ) -> None:
         """Add a reading at ``now_ns`` (CLOCK_MONOTONIC).
 
-        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them; ``stacks`` are the
+        ``run_delays`` has, by thread id, the samples since the start as ``Recorded`` describes them, and so has
+        ``preempted`` the latest times without a CPU; ``stacks`` are the
         call stacks by their number in the file. Without ``calls``, those of the log since the reading before, the
         process's time is not divided; ``ended``: nothing follows this reading. Without ``samples``, those since the
         reading before, it has no lines.
@@ -150,7 +154,7 @@ class ProcessAnalysis:
             process = self._settler.feed(process, records, calls)
         self._process, self._now_ns, self._ended = process, now_ns, ended
         self._readings += 1
-        self._run_delays = dict(run_delays or {})
+        self._run_delays, self._preempted = dict(run_delays or {}), preempted
         self._stacks.update(stacks or {})
         self._outside = outside
         self._store.realtime_ns = process.clocks.realtime_ns - process.clocks.monotonic_ns
@@ -342,6 +346,7 @@ class ProcessAnalysis:
             names=self._store.names,
             tenures=self._store.tenures(self._ended),
             run_delays=self._run_delays,
+            preempted=self._preempted,
             thread_names=dict(self._names),
             stacks=self._stacks,
             first_launches=self._store.first_launches,

@@ -32,6 +32,7 @@ from stallprobes.watch.reading.kernel_names import present_parser
 from stallprobes.watch.reading.map_reader import CallPosition, IncompleteFile
 from stallprobes.watch.reading.numa_nodes import NumaNodes
 from stallprobes.watch.reading.parser_messages import ParserRequest
+from stallprobes.watch.reading.preemptions import Preemptions
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess, WatchedThread
 from stallprobes.watch.reading.process_rank import Rank, rank_of
 from stallprobes.watch.reading.source import FolderSource, WatchSource
@@ -66,6 +67,7 @@ class _ReadFile:
     cpus: CpuSupplyReader = field(default_factory=CpuSupplyReader)
     nodes: NumaNodes = field(default_factory=NumaNodes)
     code: CodeSamples = field(default_factory=CodeSamples)
+    preemptions: Preemptions = field(default_factory=Preemptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     rank: Rank | None = None
 
@@ -231,6 +233,9 @@ class FolderAnalysis:
                 reading.code.note(reading.stacks.frames_at(file, unknown), place)
         if ended:
             reading.code.close()
+            reading.preemptions.close()
+        else:
+            reading.preemptions.look(_most_calls(source, process))
         now_ns = time.monotonic_ns()
         if not ended:
             filled = max(
@@ -256,6 +261,7 @@ class FolderAnalysis:
             calls,
             ended,
             samples,
+            reading.preemptions.times(),
         )
         analysis = reading.analysis
         origin_ns = process.started.monotonic_ns

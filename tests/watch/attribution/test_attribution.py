@@ -514,6 +514,14 @@ def test_a_thread_without_a_cpu() -> None:
     assert (found.cause, found.certainty, found.explained_ns) == (WaitCause.NO_CPU, Certainty.PROVEN, 8800 * US)
 
 
+def test_a_thread_whose_cpu_was_given_to_others_in_a_call() -> None:
+    times = np.array([(-500, 100), (200, 9200), (9900, 12_000), (13_000, 14_000)], dtype=np.int64) * US + at_ns(0)
+    found = first([slow(LAUNCH, 0, 10_000)], preempted={MAIN: times})
+    assert (found.cause, found.certainty, found.explained_ns) == (WaitCause.NO_CPU, Certainty.PROVEN, 9200 * US)
+    for other in ({MAIN: times[[0, 2, 3]]}, {OTHER: times}, {MAIN: times[:0]}):
+        assert first([slow(LAUNCH, 0, 10_000)], preempted=other).cause is WaitCause.UNATTRIBUTED
+
+
 @pytest.mark.parametrize(
     "samples",
     [

@@ -13,10 +13,11 @@ import pytest
 
 from factories.stand_in import COMPILER
 from factories.waiting import wait_until
-from stallprobes.watch.reading import code_samples
+from stallprobes.watch.reading import code_samples, perf_events
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.code_samples import PERIOD_NS, CodeSamples
 from stallprobes.watch.reading.compilers import DeviceCompiler
+from stallprobes.watch.reading.perf_events import CodeEvents
 
 SECOND = 1_000_000_000
 BUSY = "volatile unsigned long count; int main(void) { for (;;) count++; }"
@@ -32,8 +33,8 @@ class FakeEvents:
 
     found: ClassVar[list[tuple[int, int]]] = []
 
-    def __init__(self, thread: int) -> None:
-        assert thread == 77
+    def __init__(self, thread: int, period_ns: int, pages: int) -> None:
+        assert (thread, period_ns) == (77, PERIOD_NS)
 
     def read(self) -> list[tuple[int, int]]:
         found, FakeEvents.found = self.found, []
@@ -45,7 +46,7 @@ class FakeEvents:
 def sampled(monkeypatch: pytest.MonkeyPatch, addresses: list[int]) -> CodeSamples:
     """Samples of the thread 7, all in one second."""
     FakeEvents.found = [(10 * SECOND + at, address) for at, address in enumerate(addresses)]
-    monkeypatch.setattr(code_samples, "_ThreadEvents", FakeEvents)
+    monkeypatch.setattr(code_samples, "CodeEvents", FakeEvents)
     monkeypatch.setattr(time, "monotonic_ns", lambda: 9 * SECOND + 1)
     samples = CodeSamples()
     assert samples.look([(7, 77)]) == set(addresses)
@@ -66,7 +67,7 @@ def busy(tmp_path: Path) -> Iterator[int]:
 def test_the_addresses_of_a_program_that_computes_are_sampled(busy: int) -> None:
     samples = CodeSamples()
     try:
-        code_samples._ThreadEvents(busy).close()
+        CodeEvents(busy, PERIOD_NS, 1).close()
     except OSError as error:
         pytest.skip(f"the kernel refuses perf_event_open: {error.strerror}")
     wait_until(lambda: len(samples.look([(1, busy)])) > 0, "samples")
@@ -104,7 +105,7 @@ def test_code_of_a_library_that_no_stack_went_through_is_of_the_file_that_is_map
 
 
 def test_a_kernel_that_refuses_leaves_the_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_samples, "_SYSTEM_CALL", None)
+    monkeypatch.setattr(perf_events, "_SYSTEM_CALL", None)
     samples = CodeSamples()
     assert samples.look([(1, os.getpid())]) == set()
     assert samples.shares(1, 0, time.monotonic_ns()) == {}

@@ -81,6 +81,8 @@ class Recorded:
     - ``tenures``: by device.
     - ``run_delays``: for each thread's id int64[n][3], ascending: a time (ns), for how long until then the thread was
       ready to run and had no CPU, and for how long it had one (ns).
+    - ``preempted``: for each thread's id int64[n][2], ascending: begins and ends (ns) of times in which the kernel had
+      given its CPU to others.
     - ``thread_names``: by id.
     - ``stacks``: by their number in the file.
     - ``first_launches``: those of each kernel.
@@ -108,6 +110,7 @@ class Recorded:
     alike: AlikeCalls = NO_CALLS
     others: OthersWork = nobody
     noted: Sequence[bool] = ()
+    preempted: Mapping[int, Int64s] = field(default_factory=dict)
 
 
 class Facts:
@@ -196,7 +199,8 @@ class Facts:
     @cached_property
     def delays(self) -> Int64s:
         """Least time (ns) in each call for which its thread was ready to run without a CPU."""
-        return run_delays(self.calls, self.recorded.run_delays)
+        known = preempted_ns(self.calls, self.recorded.preempted)
+        return np.maximum(run_delays(self.calls, self.recorded.run_delays), known)
 
     @cached_property
     def without_cpu(self) -> Flags:
@@ -338,6 +342,25 @@ def run_delays(calls: CallTable, samples: Mapping[int, Int64s]) -> Int64s:
         delays = np.clip(times[after, 1] - times[before, 1] - outside, 0, ends - begins)
         least[places] = np.where(between, delays, 0)
     return least
+
+
+def preempted_ns(calls: CallTable, times: Mapping[int, Int64s]) -> Int64s:
+    """Time (ns) in each call for which its thread had no CPU, by the ``times`` of threads as ``Recorded`` describes
+    them: int64[calls]."""
+    found = np.zeros(len(calls), dtype=np.int64)
+    for thread in np.unique(calls.threads).tolist():
+        spans = times.get(thread)
+        if spans is None or not len(spans):
+            continue
+        places = np.flatnonzero(calls.threads == thread)
+        before = np.append(0, np.cumsum(spans[:, 1] - spans[:, 0]))
+        until = []
+        for at in (calls.begins[places], calls.ends[places]):
+            last = np.searchsorted(spans[:, 0], at, "right")
+            later = np.maximum(spans[np.maximum(last - 1, 0), 1] - at, 0)
+            until.append(before[last] - np.where(last > 0, later, 0))
+        found[places] = until[1] - until[0]
+    return found
 
 
 def _around(calls: CallTable, threads: Int64s, starts: Int64s) -> Int64s:

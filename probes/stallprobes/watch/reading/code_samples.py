@@ -1,21 +1,13 @@
-"""Samples of the code that threads of a watched process run, taken by the kernel (perf_event_open) from outside.
+"""Samples of the code that threads of a watched process run, every 10 ms in which they have a CPU.
 
-A call of the driver shows where a compiled program was when it called, not where it computed before. The kernel notes
-the address of the code every 10 ms in which a thread has a CPU; that needs no rights beyond those to trace the process,
-as far as the kernel's setting perf_event_paranoid allows it (2 or less), which some containers forbid. A sample takes
-the thread some microseconds. Time that the kernel itself takes, as for page faults, has samples for root only, or with
-perf_event_paranoid 1 or less.
+A call of the driver shows where a compiled program was when it called, not where it computed before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
 import os
-import platform
 import re
-import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,9 +17,8 @@ from stallprobes.foreign_text import printable
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 from stallprobes.watch.reading.kernel_names import short_name
+from stallprobes.watch.reading.perf_events import CodeEvents
 
-# Numbers of the system call perf_event_open.
-_SYSTEM_CALL = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
 # What compilers append to the name of a function that they have copied or divided.
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|clone)(?:\.\d+)*)+$")
 # Line of code in /proc/PID/maps: its begin, its end and its file; and the largest number of bytes that are read there.
@@ -42,66 +33,15 @@ _SECOND_NS = 1_000_000_000
 _MOST_BINS = 256
 # Number of pages of memory for the samples of a thread. They have room for about seven seconds on a CPU.
 _PAGES = 8
-_PAGE = mmap.PAGESIZE
 # Largest number of addresses whose code is looked up, and whose samples are counted.
 _MOST_ADDRESSES = 4096
-# struct perf_event_attr: its size (PERF_ATTR_SIZE_VER5), and the layout of the members that are set.
-_ATTRIBUTES = struct.Struct("<IIQQQQQ")
-_ATTRIBUTES_BYTES, _CLOCK_AT, _DEPTH_AT = 112, 92, 108
-# PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK; the address, the time and the callers of each sample; CLOCK_MONOTONIC.
-_SOFTWARE, _TASK_CLOCK, _SAMPLED, _MONOTONIC = 1, 1, 1 | 4 | 32, 1
-# Flags of an event: exclude_kernel, exclude_hv, exclude_callchain_kernel and use_clockid.
-_NO_KERNEL, _FLAGS = 1 << 5, 1 << 6 | 1 << 21 | 1 << 25
-# PERF_FLAG_FD_CLOEXEC, and the records PERF_RECORD_SAMPLE.
-_CLOSE_ON_EXEC, _SAMPLE = 8, 9
-# Places of the end and of the begin of what is to be read, in the first page.
-_HEAD_AT, _TAIL_AT = 1024, 1032
-# PERF_CONTEXT_MAX: larger numbers among the callers are marks in front of addresses, this one of those of the program.
-_MARKS, _USER_MARK = 2**64 - 4095, 2**64 - 512
-
-
-class _ThreadEvents:
-    """The samples of one thread, until ``close``. Raises OSError where the kernel refuses them."""
-
-    def __init__(self, thread: int) -> None:
-        try:
-            self._descriptor = _open_event(thread, 0)
-        except OSError:
-            self._descriptor = _open_event(thread, _NO_KERNEL)
-        try:
-            self._memory = mmap.mmap(self._descriptor, (1 + _PAGES) * _PAGE)
-        except OSError:
-            os.close(self._descriptor)
-            raise
-
-    def read(self) -> Iterator[tuple[int, int]]:
-        """Time (ns on CLOCK_MONOTONIC) and address of the samples since the last reading."""
-        (head,), (tail,) = (struct.unpack_from("<Q", self._memory, at) for at in (_HEAD_AT, _TAIL_AT))
-        size = _PAGES * _PAGE
-        data = bytes(self._memory[_PAGE:])
-        first = tail % size
-        part = (data[first:] + data[:first])[: min(head - tail, size)]
-        struct.pack_into("<Q", self._memory, _TAIL_AT, head)
-        at = 0
-        while at + 8 <= len(part):
-            kind, _, length = struct.unpack_from("<IHH", part, at)
-            if length < 8:
-                return
-            if kind == _SAMPLE and at + length <= len(part):
-                yield from _sample(part[at + 8 : at + length])
-            at += length
-
-    def close(self) -> None:
-        """End the samples."""
-        self._memory.close()
-        os.close(self._descriptor)
 
 
 class CodeSamples:
     """The samples of the threads of one process with most calls, since they were looked at first."""
 
     def __init__(self) -> None:
-        self._events: dict[int, _ThreadEvents | None] = {}
+        self._events: dict[int, CodeEvents | None] = {}
         # The samples at each address, by thread and by bin of time (on CLOCK_MONOTONIC, of so many nanoseconds).
         self._counts: dict[tuple[int, int], Counter[int]] = {}
         self._bin_ns = _SECOND_NS
@@ -119,7 +59,7 @@ class CodeSamples:
                 self._events[own] = None
                 self._began[own] = time.monotonic_ns()
                 with contextlib.suppress(OSError):
-                    self._events[own] = _ThreadEvents(here)
+                    self._events[own] = CodeEvents(here, PERIOD_NS, _PAGES)
         for thread, events in self._events.items():
             for at_ns, address in () if events is None else events.read():
                 if address in self._addresses or len(self._addresses) < _MOST_ADDRESSES:
@@ -202,30 +142,3 @@ def _mapped_files(process: Path, addresses: Iterable[int]) -> Mapping[int, str]:
             if int(match[1], 16) <= address < int(match[2], 16):
                 found[address] = printable(os.fsdecode(match[3]))
     return found
-
-
-def _open_event(thread: int, more_flags: int) -> int:
-    """The descriptor of an event that samples a thread. Raises OSError."""
-    if _SYSTEM_CALL is None:
-        raise OSError("the number of the system call is not known")
-    attributes = bytearray(_ATTRIBUTES_BYTES)
-    flags = _FLAGS | more_flags
-    _ATTRIBUTES.pack_into(attributes, 0, _SOFTWARE, _ATTRIBUTES_BYTES, _TASK_CLOCK, PERIOD_NS, _SAMPLED, 0, flags)
-    struct.pack_into("<i", attributes, _CLOCK_AT, _MONOTONIC)
-    struct.pack_into("<H", attributes, _DEPTH_AT, 1)
-    libc = ctypes.CDLL(None, use_errno=True)
-    memory = (ctypes.c_char * len(attributes)).from_buffer(attributes)
-    descriptor: int = libc.syscall(_SYSTEM_CALL, memory, thread, -1, -1, _CLOSE_ON_EXEC)
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "perf_event_open")
-    return descriptor
-
-
-def _sample(body: bytes) -> Iterator[tuple[int, int]]:
-    """Time and address of a sample: of code of the program, also while the kernel worked for it; none without."""
-    address, at_ns, callers = struct.unpack_from("<QQQ", body)
-    numbers = struct.unpack_from(f"<{min(callers, len(body) // 8 - 3)}Q", body, 24)
-    if _USER_MARK in numbers[:-1]:
-        yield at_ns, numbers[numbers.index(_USER_MARK) + 1]
-    elif address < _MARKS and not numbers:
-        yield at_ns, address
