@@ -103,12 +103,15 @@ class CodeEvents(ThreadEvents):
 
 
 class SwitchEvents(ThreadEvents):
-    """The times at which a thread loses its CPU while it is ready to run, and gets one again. Raises OSError."""
+    """The times at which a thread loses its CPU while it is ready to run, and gets one again. Raises OSError.
+
+    ``switches`` counts all that were read, also where it sleeps.
+    """
 
     def __init__(self, thread: int, pages: int) -> None:
         flags = _WITH_CLOCK | _HIDDEN | _NO_KERNEL | _SWITCHES | _WITH_TIME
         super().__init__(thread, _NOTHING, _TIME_ALONE, flags, 0, pages)
-        self._since_ns = 0
+        self.switches = self._since_ns = 0
 
     def read(self) -> Iterator[tuple[int, int]]:
         """Begins and ends (ns on CLOCK_MONOTONIC) of the times without a CPU that have ended since the last reading."""
@@ -118,6 +121,7 @@ class SwitchEvents(ThreadEvents):
             if kind != _Record.SWITCH or len(body) < 8:
                 continue
             (at_ns,) = struct.unpack_from("<Q", body)
+            self.switches += 1
             if self._since_ns and not flags & _OUT:
                 yield self._since_ns, at_ns
             self._since_ns = at_ns if flags & _OUT and flags & _PREEMPTED else 0
