@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
@@ -54,7 +55,7 @@ class CodeSamples:
 
         Returns the addresses that have no place yet.
         """
-        for own, here in list(threads)[:_MOST_THREADS]:
+        for own, here in islice(threads, _MOST_THREADS):
             if own not in self._events and len(self._events) < _MOST_THREADS:
                 self._events[own] = None
                 self._began[own] = time.monotonic_ns()
