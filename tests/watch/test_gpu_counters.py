@@ -15,7 +15,7 @@ from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound
-from stallprobes.watch.division.result import ProcessDivision
+from stallprobes.watch.division.result import PhaseDivision, ProcessDivision
 from stallprobes.watch.gpu_counters import GpuCounters
 from stallprobes.watch.limit_text import limit_label, limit_text
 from stallprobes.watch.lines.result import ProgramSequence
@@ -85,6 +85,18 @@ def test_a_sequence_has_the_limit_of_its_gpus_steady_state(counters: GpuCounters
         "20 %; NVML's counters of the whole GPU, 14 s). Kernels that are fused, or numbers of fewer bits, move less "
         "data."
     )
+
+
+def test_a_sequence_with_phases_has_the_limit_of_the_first_of_them(counters: GpuCounters) -> None:
+    made = process()
+    times = ((5 * SECOND, 8 * SECOND), (10 * SECOND, 12 * SECOND))
+    phases = (PhaseDivision(verdict=Bound.GPU, gpu=ALL, times=times),) * 2
+    made = made.changed(sequences=(made.sequences[0].changed(phases=phases),))
+    (found,) = counters.noted([made])
+    limit = found.sequences[0].limit
+    # Of the seconds that are in one of its times as a whole.
+    assert limit is not None
+    assert limit.samples == 5
 
 
 def test_kernels_of_others_have_no_limit(counters: GpuCounters) -> None:

@@ -80,9 +80,15 @@ class GpuCounters:
         if not sequence.divided or device is None or device >= len(process.gpus):
             return sequence
         uuid = process.gpus[device]
-        begin_ns = process.began_ns + (process.division.start_up_ns if process.division else 0) + _PERIOD_S * 1e9
-        end_ns = process.began_ns + process.duration_ns
-        samples = [each.values for each in self._samples.get(uuid, ()) if begin_ns <= each.at_ns <= end_ns]
+        start_up_ns = process.division.start_up_ns if process.division else 0
+        times = sequence.phases[0].times if sequence.phases else ((start_up_ns, process.duration_ns),)
+        # A sample is of the second before it.
+        spans = [(process.began_ns + begin + _PERIOD_S * 1e9, process.began_ns + end) for begin, end in times]
+        samples = [
+            each.values
+            for each in self._samples.get(uuid, ())
+            if any(begin <= each.at_ns <= end for begin, end in spans)
+        ]
         copies, works = sequence.share(Part.COPIES), max(sequence.gpu.share, 1e-9)
         beside = any(share_a_gpu(process, other) for other in every if other is not process)
         limit = limit_of(
