@@ -19,7 +19,7 @@ _UNITS = {
 # What helps against some limits.
 _HELPS = {
     Limit.DRAM: "Kernels that are fused, or numbers of fewer bits, move less data.",
-    Limit.FP32: "Products of matrices would use the tensor cores in TF32 or 16-bit numbers, if their precision suffices.",
+    Limit.FP32: "Products of matrices would use the tensor cores in TF32 or in 16-bit numbers.",
     Limit.FEW_BLOCKS: "Larger batches, or kernels of several streams at once, would fill it.",
     Limit.LATENCY: "More threads, or more independent work in each, would hide that.",
 }

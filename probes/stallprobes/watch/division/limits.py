@@ -121,7 +121,7 @@ def limit_of(
     if graphics < _LEAST_GRAPHICS and not is_copying:
         return None
     shares = {
-        name: min(means[name] / means[GRAPHICS], 1.0) if means[GRAPHICS] else 0.0
+        name: min(means[name] / means[GRAPHICS], 1.0) if graphics >= _LEAST_GRAPHICS else 0.0
         for name in PERCENTAGES
         if name != GRAPHICS
     }
