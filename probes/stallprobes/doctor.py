@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files.codec import Document, about
-from stallprobes.machine import fingerprint, gpm, gpus, nvml
+from stallprobes.machine import fingerprint, gpm, gpus, nvml, perf_events
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.native.library import REMEDY
 from stallprobes.native.library import problem as native_problem
@@ -298,6 +298,19 @@ def _settings(report: DriverReport, environment: Mapping[str, str]) -> Iterator[
             yield Finding(Level.WARN, name, f"{environment[name]}: {effect}", f"unset {name}, unless it is intended")
 
 
+def _events(refusal: Callable[[], str] = perf_events.refusal) -> Finding:
+    """Finding on the kernel's events of threads, which ``watch`` has for lines that compute, and for lost CPUs."""
+    subject, why = "perf events", refusal()
+    if not why:
+        return Finding(Level.OK, subject, "allowed: watch says where compiled programs compute, and who lost a CPU")
+    return Finding(
+        Level.WARN,
+        subject,
+        f"refused ({why}): watch does not say where compiled programs compute",
+        "sysctl kernel.perf_event_paranoid=2, and let a container's seccomp profile allow perf_event_open",
+    )
+
+
 def _host() -> Iterator[Finding]:
     machine = platform.machine()
     if platform.system() != "Linux" or machine not in ("x86_64", "aarch64"):
@@ -331,3 +344,4 @@ def _host() -> Iterator[Finding]:
         yield Finding(Level.WARN, "clock", text, "boot with clocksource=tsc if the CPU has an invariant TSC")
     else:
         yield Finding(Level.OK, "clock", source or "n/a")
+    yield _events()

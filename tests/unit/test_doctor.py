@@ -12,7 +12,7 @@ from stallprobes import doctor
 from stallprobes.doctor import Finding, Level
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import codec, schemas
-from stallprobes.machine import fingerprint, gpm, nvml
+from stallprobes.machine import fingerprint, gpm, nvml, perf_events
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.records.libcupti import LibraryFile, ask_version
@@ -220,3 +220,13 @@ def test_a_library_that_crashes_its_process_gives_no_version(tmp_path: Path) -> 
     path = tmp_path / "libcupti.so.13"
     path.write_bytes(b"no ELF file")
     assert ask_version(str(path)) is None
+
+
+def test_events_that_the_kernel_refuses_are_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_events, "_SYSTEM_CALL", None)
+    assert perf_events.refusal() == "the number of the system call is not known"
+    refused = doctor._events(lambda: "Permission denied")
+    assert (refused.level, refused.subject) == (Level.WARN, "perf events")
+    assert refused.found.startswith("refused (Permission denied)")
+    assert "perf_event_paranoid=2" in refused.do
+    assert doctor._events(lambda: "").level is Level.OK

@@ -13,11 +13,12 @@ import pytest
 
 from factories.stand_in import COMPILER
 from factories.waiting import wait_until
-from stallprobes.watch.reading import code_samples, perf_events
+from stallprobes.machine import perf_events
+from stallprobes.machine.perf_events import CodeEvents
+from stallprobes.watch.reading import code_samples
 from stallprobes.watch.reading.call_stack import FrameKind, StackFrame
 from stallprobes.watch.reading.code_samples import PERIOD_NS, CodeSamples
 from stallprobes.watch.reading.compilers import DeviceCompiler
-from stallprobes.watch.reading.perf_events import CodeEvents
 
 SECOND = 1_000_000_000
 BUSY = "volatile unsigned long count; int main(void) { for (;;) count++; }"

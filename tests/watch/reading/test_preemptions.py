@@ -11,8 +11,9 @@ import time
 import pytest
 
 from factories.waiting import wait_until
-from stallprobes.watch.reading import perf_events, preemptions
-from stallprobes.watch.reading.perf_events import SwitchEvents
+from stallprobes.machine import perf_events
+from stallprobes.machine.perf_events import SwitchEvents
+from stallprobes.watch.reading import preemptions
 from stallprobes.watch.reading.preemptions import Preemptions
 
 BUSY = "while True: sum(range(1000))"

@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 
 from stallprobes.foreign_text import printable
+from stallprobes.machine.perf_events import CodeEvents
 from stallprobes.watch.reading.call_stack import CallStack, StackFrame
 from stallprobes.watch.reading.compilers import DeviceCompiler, compiler_of
 from stallprobes.watch.reading.kernel_names import short_name
-from stallprobes.watch.reading.perf_events import CodeEvents
 
 # What compilers append to the name of a function that they have copied or divided.
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|lto_priv|clone)(?:\.\d+)*)+$")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from stallprobes.watch.reading.perf_events import SwitchEvents
+from stallprobes.machine.perf_events import SwitchEvents
 
 # Largest number of threads of a process whose CPU is followed: those with most calls.
 _MOST_THREADS = 8

@@ -127,6 +127,15 @@ class SwitchEvents(ThreadEvents):
             self._since_ns = at_ns if flags & _OUT and flags & _PREEMPTED else 0
 
 
+def refusal() -> str:
+    """Why the kernel refuses events of this thread; "" if it does not."""
+    try:
+        SwitchEvents(0, 1).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def _open_event(thread: int, event: int, sampled: int, flags: int, period: int) -> int:
     """The descriptor of an event of a thread. Raises OSError."""
     if _SYSTEM_CALL is None:
@@ -139,5 +148,6 @@ def _open_event(thread: int, event: int, sampled: int, flags: int, period: int) 
     memory = (ctypes.c_char * len(attributes)).from_buffer(attributes)
     descriptor: int = libc.syscall(_SYSTEM_CALL, memory, thread, -1, -1, _CLOSE_ON_EXEC)
     if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "perf_event_open")
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
     return descriptor
