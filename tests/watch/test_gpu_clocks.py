@@ -9,7 +9,7 @@ import pytest
 
 from factories.watch_moments import findings
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
-from stallprobes.watch import gpu_clocks
+from stallprobes.watch import gpu_notes
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.parts import Bound
@@ -49,7 +49,7 @@ class FakeTelemetry:
 @pytest.fixture(autouse=True)
 def _telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeTelemetry.running = []
-    monkeypatch.setattr(gpu_clocks, "Telemetry", FakeTelemetry)
+    monkeypatch.setattr(gpu_notes, "Telemetry", FakeTelemetry)
 
 
 def process() -> ProcessFindings:
@@ -95,6 +95,6 @@ def test_long_runs_keep_a_limited_number_of_readings() -> None:
     clocks = GpuClocks()
     for FakeTelemetry.now_s in range(20_000):
         clocks.look(["b"])
-    (kept,) = clocks._clocks.values()
+    kept = clocks._notes.of("b")
     assert 2048 <= len(kept) <= 4096
     assert kept[-1].at_ns >= 19_990 * SECOND

@@ -10,7 +10,7 @@ import pytest
 from factories.watch_moments import findings
 from stallprobes.machine import gpm
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
-from stallprobes.watch import gpu_counters
+from stallprobes.watch import gpu_notes
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Figure
 from stallprobes.watch.division.limits import Limit
@@ -56,7 +56,7 @@ class FakeTelemetry:
 def counters(monkeypatch: pytest.MonkeyPatch) -> GpuCounters:
     """Counters of 20 s."""
     FakeTelemetry.running = []
-    monkeypatch.setattr(gpu_counters, "Telemetry", FakeTelemetry)
+    monkeypatch.setattr(gpu_notes, "Telemetry", FakeTelemetry)
     made = GpuCounters()
     for FakeTelemetry.now_s in range(20):
         made.look(["b"])

@@ -1,0 +1,65 @@
+"""Values of NVML of the GPUs of watched processes, noted while these run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from stallprobes.machine.telemetry import Telemetry, TelemetryField, TelemetryReading
+
+_Value = TypeVar("_Value")
+# Time (s) between two readings of a GPU.
+PERIOD_S = 1.0
+# Largest number of notes of a GPU that are kept. If there are more, every second note is dropped. The distance between
+# later notes that are kept doubles, too.
+_MOST_NOTES = 4096
+
+
+class Note(NamedTuple, Generic[_Value]):
+    """A value at a time (ns, CLOCK_MONOTONIC)."""
+
+    at_ns: int
+    value: _Value
+
+
+class GpuNotes(Generic[_Value]):
+    """Notes of GPUs by their UUIDs (without GPU-). NVML is read in threads, since its calls can hang.
+
+    ``fields`` makes the fields that are read, ``note`` the note of their readings (None: there is no value).
+    """
+
+    def __init__(
+        self,
+        fields: Callable[[], tuple[TelemetryField, ...]],
+        note: Callable[[Mapping[str, TelemetryReading]], Note[_Value] | None],
+    ) -> None:
+        self._fields, self._note_of = fields, note
+        self._telemetry: dict[str, Telemetry] = {}
+        self._notes: dict[str, list[Note[_Value]]] = {}
+        self._step_ns: dict[str, int] = {}
+
+    def look(self, uuids: Iterable[str]) -> None:
+        """Note the values of the GPUs with these UUIDs; others are not read any more."""
+        wanted = set(uuids)
+        for uuid in self._telemetry.keys() - wanted:
+            self._telemetry.pop(uuid).stop()
+        for uuid in wanted - self._telemetry.keys():
+            self._telemetry[uuid] = Telemetry(f"GPU-{uuid}", fields=self._fields())
+            self._telemetry[uuid].start()
+        for uuid, telemetry in self._telemetry.items():
+            note = self._note_of(telemetry.snapshot().readings)
+            if note is not None:
+                self._add(uuid, note)
+
+    def of(self, uuid: str) -> list[Note[_Value]]:
+        """The notes of a GPU, the oldest first."""
+        return self._notes.get(uuid, [])
+
+    def _add(self, uuid: str, note: Note[_Value]) -> None:
+        notes = self._notes.setdefault(uuid, [])
+        if notes and note.at_ns - notes[-1].at_ns < self._step_ns.get(uuid, 1):
+            return
+        notes.append(note)
+        if len(notes) > _MOST_NOTES:
+            self._notes[uuid] = notes[::2]
+            self._step_ns[uuid] = 2 * max(self._step_ns.get(uuid, 0), round(PERIOD_S * 1e9 * 0.9))
