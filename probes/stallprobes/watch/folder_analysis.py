@@ -229,8 +229,11 @@ class FolderAnalysis:
             reading.stacks.read(file, process, samples)
             # Of Python code, frames are known.
             if not ended and not process.interpreter[1]:
-                unknown = reading.code.look(_most_calls(source, process))
-                reading.code.note(reading.stacks.frames_at(file, unknown), place)
+                unknown, begun_s = reading.code.look(_most_calls(source, process)), time.monotonic()
+                frames = reading.stacks.frames_at(file, unknown)
+                reading.code.note(frames, place, time.monotonic() - begun_s)
+            elif ended:
+                reading.code.note(reading.stacks.frames_at(file, reading.code.unknown))
         if ended:
             reading.code.close()
             reading.preemptions.close()

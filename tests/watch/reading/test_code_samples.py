@@ -82,6 +82,19 @@ def test_the_addresses_of_a_program_that_computes_are_sampled(busy: int) -> None
     samples.close()
 
 
+def test_places_are_looked_up_more_rarely_where_that_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples, now = sampled(monkeypatch, [1]), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for took_s, pause_s, address in ((0.0, 1, 2), (0.5, 10, 3)):
+        samples.note({each: (frame("f"),) for each in samples.unknown}, took_s=took_s)
+        FakeEvents.found = [(10 * SECOND, address)]
+        now[0] += pause_s - 0.1
+        assert samples.look([]) == set()
+        assert samples.unknown == {address}
+        now[0] += 0.2
+        assert samples.look([]) == {address}
+
+
 def test_code_of_a_library_that_no_stack_went_through_is_of_the_file_that_is_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

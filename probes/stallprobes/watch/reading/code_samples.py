@@ -34,6 +34,8 @@ _SECOND_NS = 1_000_000_000
 _MOST_BINS = 256
 # Number of pages of memory for the samples of a thread. They have room for about seven seconds on a CPU.
 _PAGES = 8
+# Shortest time (s) from one look for places to the next, and as a multiple of the time that the last one took.
+_LEAST_PAUSE_S, _PAUSE_FACTOR = 1.0, 20
 # Largest number of addresses whose code is looked up, and whose samples are counted.
 _MOST_ADDRESSES = 4096
 
@@ -48,12 +50,14 @@ class CodeSamples:
         self._bin_ns = _SECOND_NS
         self._addresses: set[int] = set()
         self._began: dict[int, int] = {}
+        self._due_s = 0.0
         self.places: dict[int, StackFrame] = {}
 
     def look(self, threads: Iterable[tuple[int, int]]) -> set[int]:
         """Read the samples of threads, each known to its process by the first number and here by the second.
 
-        Returns the addresses that have no place yet.
+        Returns the addresses that have no place yet, unless places were just looked up: a large program's file takes
+        seconds to read.
         """
         for own, here in islice(threads, _MOST_THREADS):
             if own not in self._events and len(self._events) < _MOST_THREADS:
@@ -68,13 +72,22 @@ class CodeSamples:
                     self._counts.setdefault((thread, at_ns // self._bin_ns), Counter())[address] += 1
         if len(self._counts) > _MOST_BINS * max(len(self._events), 1):
             self._merge()
+        return set() if time.monotonic() < self._due_s else self.unknown
+
+    @property
+    def unknown(self) -> set[int]:
+        """The addresses that have no place yet."""
         return self._addresses - self.places.keys()
 
-    def note(self, frames: Mapping[int, tuple[StackFrame, ...]], process: Path | None = None) -> None:
-        """Note the frames at addresses, those of inlined functions first.
+    def note(
+        self, frames: Mapping[int, tuple[StackFrame, ...]], process: Path | None = None, took_s: float = 0.0
+    ) -> None:
+        """Note the frames at addresses, those of inlined functions first; to find them ``took_s`` seconds.
 
         Code of libraries that no call stack went through is of the files that ``process``, its folder in /proc, maps.
         """
+        if frames:
+            self._due_s = time.monotonic() + max(_LEAST_PAUSE_S, _PAUSE_FACTOR * took_s)
         unknown = [address for address, native in frames.items() if not native[0].file]
         files = _mapped_files(process, unknown) if unknown and process is not None else {}
         for address, native in frames.items():
