@@ -93,6 +93,10 @@ class RunningProgram:
         assert (state, count.partition(" ")[2]) == ("same", "launches"), answer
         return int(count.split()[0])
 
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself. Raises TimeoutExpired if it does not."""
+        return self._process.wait(timeout=120)
+
     def end(self) -> tuple[int, str, str]:
         """End its input; exit code, further output and errors."""
         output, errors = self._process.communicate()

@@ -229,9 +229,9 @@ class FolderAnalysis:
             reading.stacks.read(file, process, samples)
             # Of Python code, frames are known.
             if not ended and not process.interpreter[1]:
-                unknown, begun_s = reading.code.look(_most_calls(source, process)), time.monotonic()
+                unknown, begun_ns = reading.code.look(_most_calls(source, process)), time.monotonic_ns()
                 frames = reading.stacks.frames_at(file, unknown)
-                reading.code.note(frames, place, time.monotonic() - begun_s)
+                reading.code.note(frames, place, (time.monotonic_ns() - begun_ns) / 1e9)
             elif ended:
                 reading.code.note(reading.stacks.frames_at(file, reading.code.unknown))
         if ended:

@@ -284,7 +284,7 @@ def test_a_tracer_that_is_killed_while_a_signal_is_delivered_loses_no_signal(sta
     settings = {"STALLSCOPE_ATTACH_SIGNAL": str(int(signal.SIGTERM)), "STALLSCOPE_ATTACH_STEPS": "3"}
     with RunningProgram(stand_in, "epoll") as program:
         assert run_attacher(stand_in, program.pid, settings=settings).returncode == -signal.SIGKILL
-        assert program.end()[0] == -signal.SIGTERM
+        assert program.wait() == -signal.SIGTERM
 
 
 def test_a_tracer_that_is_killed_inside_dlopen_does_not_keep_the_thread(stand_in: StandIn, tmp_path: Path) -> None:
