@@ -21,7 +21,7 @@ from typing import Any
 
 SOURCE, SIZE, STREAM = ctypes.c_uint64(0x7F0000000000), ctypes.c_size_t(4), ctypes.c_void_p(0x11)
 CALL_NS = 2_000_000
-REST_S = 0.2
+REST_S = 0.4
 DEEP, LONG, NAME = 250, 2000, "f" * 600
 
 
