@@ -57,6 +57,8 @@ class Instant(NamedTuple):
     awaited_copies: bool
     apart: bool
     beside: bool
+    elsewhere: bool
+    ordered: bool
 
 
 FLAGS = Instant._fields[1:]
@@ -105,7 +107,10 @@ def instant(times: SequenceTimes, at: int) -> Instant | None:
     apart = only and any(one.stream not in kernels for one in running)
     beside = not only and any(one.kind == COPY for one in running)
     allocating = counts and bool(allocates), bool(frees), bool(before_waits)
-    flags = *allocating, copying, copying and only, waiting and only, apart, beside
+    elsewhere = counts and _in(times.elsewhere[0], at)
+    later = min((one for one in _operations(times) if one.start > at), key=lambda one: one.start, default=None)
+    ordered = part is Part.OTHER_GPU and later is not None and 0 <= later.returned <= at
+    flags = *allocating, copying, copying and only, waiting and only, apart, beside, elsewhere, ordered
     return Instant(part, waiting, submits, waiting and bool(full), *flags)
 
 
@@ -139,6 +144,16 @@ def _of_running(running: list[Operation], away: bool) -> Part:
 
 
 def _of_gap(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call], away: bool) -> Part:
+    kernels, work = times.elsewhere
+    part = _without_others(times, at, recorded_until, calls, away)
+    waits = (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_UP, Part.OTHER_WORK)
+    if part not in waits or not _in(work, at):
+        return part
+    return Part.OTHER_GPU if _in(kernels, at) else Part.COPIES
+
+
+def _without_others(times: SequenceTimes, at: int, recorded_until: int, calls: list[Call], away: bool) -> Part:
+    """The part of a gap where no other GPU works for the sequence."""
     if _in(times.lost, at):
         return Part.UNKNOWN
     later = [one for one in _operations(times) if one.start > at]

@@ -145,6 +145,12 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
     return f"{short}{beside}. Before, {texts[0]}", f"{short}{beside}.", f"{short}."
 
 
+def _other_gpus(sequence: ProgramSequence, process: ProcessFindings) -> str:
+    """The other GPUs of a sequence's first thread: ``GPU 1``; "" where none is listed."""
+    devices = {one.device for one in process.sequences if one.threads[:1] == sequence.threads[:1] and one.divided}
+    return " or ".join(f"GPU {device}" for device in sorted(devices - {sequence.device, None}))
+
+
 def _about(ns: int) -> str:
     """A time in tens of seconds, or in minutes: ``40 s``."""
     seconds = -(-ns // 10_000_000_000) * 10
@@ -186,6 +192,9 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
         clause = f"{compiler} compiles while the GPU waits"
     if sequence.verdict is Bound.GPU:
         clause = _gpu_clause(sequence)
+    if sequence.verdict is Bound.TURNS:
+        busy = _other_gpus(sequence, process)
+        clause = f"it waits while {busy} works" if busy else clause
     if sequence.verdict is Bound.WAIT and 2 * sum(each.share for each in sequence.awaited) >= 1 - sequence.host.share:
         clause = "the host waits for the GPU, which works for other threads"
     reasons = (

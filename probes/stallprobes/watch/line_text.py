@@ -103,6 +103,8 @@ _OF_CALLS = (*_OF_OTHERS, *OTHER_THREAD)
 _COMMUNICATION_REMEDY = "The GPU communicates meanwhile: communicate less, or beside other kernels."
 # Remedy for lines of a sequence whose GPU mostly goes from one small kernel to the next.
 _GAPS_REMEDY = "The GPU has work meanwhile: fewer and larger kernels make the program faster, as by fusion."
+# Remedy for lines of a sequence whose GPUs wait for each other.
+_TURNS_REMEDY = "Have its GPUs work at the same time: a pipeline of small batches, or a batch for each GPU."
 # Functions that wait for all work of the context.
 _DEVICE_WAITS = ("cuCtxSynchronize", "cuCtxSynchronize_v2")
 # Remedy for calls of _DEVICE_WAITS that also wait for work of other threads.
@@ -229,6 +231,8 @@ def remedy_text(line: ProgramLine, process: ProcessFindings, sequence: ProgramSe
             return f"It waits for {_holder(holding, process)}. {_of_call(holding.function)}"
     if sequence.verdict is Bound.STREAMS and line.waits.share > max(line.between.share, line.calls.share):
         return _STREAMS_REMEDY
+    if sequence.verdict is Bound.TURNS:
+        return _TURNS_REMEDY
     if sequence.verdict is Bound.GAPS:
         return _GAPS_REMEDY
     if sequence.verdict is Bound.GPU:

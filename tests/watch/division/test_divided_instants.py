@@ -26,6 +26,7 @@ from stallprobes.watch.division.instants import (
     ThreadCalls,
     instants_of,
     sums_of,
+    united,
 )
 from stallprobes.watch.division.parts import NUMBERS, ORDER, Part
 from stallprobes.watch.intervals import int64s
@@ -97,12 +98,14 @@ def sequences(draw: st.DrawFn) -> SequenceTimes:
     """Streams of several threads and streams, with graphs, other contexts, windows without records and lost records."""
     threads = {number: draw(thread_calls()) for number in range(draw(st.integers(1, 3)))}
     recorded = draw(st.one_of(st.just(Spans(int64s([0]), int64s([FOREVER]))), disjoint()))
+    kernels = draw(st.one_of(st.just(NO_SPANS), disjoint()))
     return SequenceTimes(
         threads=threads,
         work=draw(operations(threads)),
         recorded=recorded,
         other_work=draw(disjoint()),
         holding=draw(holding()),
+        elsewhere=(kernels, united((kernels, draw(disjoint())))),
         away=draw(disjoint()),
         lost=draw(st.one_of(st.just(NO_SPANS), disjoint(2))),
         last_end=LastEnd(draw(st.integers(-5, 5)), draw(st.integers(-1, 1))),

@@ -366,6 +366,12 @@ def test_a_thread_that_waits_for_the_work_of_others_has_a_line_which_says_so() -
     assert verdict_texts(tracker, found)[0].endswith(": the host waits for the GPU, which works for other threads.")
 
 
+def test_gpus_in_turn_are_named() -> None:
+    one, other = (sequence(device=device, verdict=Bound.TURNS) for device in (0, 3))
+    found = process_of(one, other)
+    assert verdict_texts(one, found)[0].endswith("on GPU 0 is bound by GPUs in turn: it waits while GPU 3 works.")
+
+
 @pytest.mark.parametrize("width", [1, 7, 20, 80, 160])
 def test_a_bar_has_its_width_and_each_part_its_share(width: int) -> None:
     one = sequence()

@@ -34,6 +34,9 @@ TRUTHS = {
     "copy_in_default_stream": {"orders": Bound.WAIT},
     "graph_with_branches": {"orders": Bound.WAIT},
     "through_default_stream": {"orders": Bound.WAIT},
+    # Of tests/programs/ranks/shapes.py.
+    "gpus_in_turn": {"MainThread": Bound.TURNS},
+    "peer_copies": {"MainThread": Bound.COPY},
     # Of tests/truth.
     "spin_on_memory": {"program": Bound.HOST},
     "small_graph": {"program": Bound.GPU},
@@ -109,6 +112,20 @@ def test_the_verdicts_are_those_that_are_known(name: str) -> None:
     sequences = reversed(process.sequences)
     verdicts = {names[thread]: one.verdict for one in sequences for thread in one.threads if thread in names}
     assert {thread: verdicts[thread] for thread in TRUTHS[name]} == TRUTHS[name]
+
+
+def test_gpus_in_turn_have_the_same_price_on_each_and_waits_cost_nothing_behind_events() -> None:
+    first, second = found("gpus_in_turn").sequences
+    for one in (first, second):
+        assert one.share(Part.OTHER_GPU) == pytest.approx(0.46, abs=0.03)
+        assert one.share(Part.OTHER_GPU) + one.gpu.share == pytest.approx(0.95, abs=0.04)
+    # The second GPU's work is submitted, and waits for an event of the first.
+    assert first.price.share == pytest.approx(first.share(Part.OTHER_GPU), abs=0.02)
+    assert second.price.share < 0.1
+
+
+def test_a_gpu_that_waits_for_a_copy_of_another_one_copies() -> None:
+    assert [one.share(Part.COPIES) for one in found("peer_copies").sequences] == [pytest.approx(0.9, abs=0.02)] * 2
 
 
 @pytest.mark.parametrize("name", CAUSES)

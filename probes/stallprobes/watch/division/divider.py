@@ -20,6 +20,7 @@ from stallprobes.watch.division.collectives import CollectiveBatch
 from stallprobes.watch.division.cpu_time import NO_SAMPLES, CpuSamples
 from stallprobes.watch.division.divided_time import MOST_EVENTS, SECOND_NS, DividedTime
 from stallprobes.watch.division.instants import (
+    COPY,
     LIMITS,
     NO_CALLS,
     NO_HOLDING,
@@ -118,12 +119,13 @@ _DISPLACING_FACTOR = 1.25
 
 class _Beside(NamedTuple):
     """Work and calls of the other threads of the process: when the work runs on the GPU, in the order of its starts,
-    and the thread that submitted it."""
+    and the thread that submitted it. ``elsewhere``: when kernels, and all work, of its threads run on other GPUs."""
 
     starts: Int64s
     ends: Int64s
     owners: Int64s
     threads: Sequence[ThreadCalls]
+    elsewhere: tuple[Spans, Spans]
 
     def work(self, begin_ns: int, end_ns: int) -> Spans:
         """Times of the work between two times."""
@@ -141,6 +143,11 @@ class _Beside(NamedTuple):
         before = int(self.starts.searchsorted(end_ns, "left"))
         kept = self.ends[:before] > begin_ns
         return self.starts[:before][kept], self.ends[:before][kept], self.owners[:before][kept]
+
+    def own(self, begin_ns: int, end_ns: int) -> tuple[Spans, Spans]:
+        """``elsewhere`` between two times."""
+        kernels, work = self.elsewhere
+        return kernels.within(begin_ns, end_ns), work.within(begin_ns, end_ns)
 
     def holding(self, begin_ns: int, end_ns: int) -> Holding:
         """Calls between two times for which other threads may wait."""
@@ -423,6 +430,8 @@ class ProcessDivider:
         for leader, device in self._keys(leaders, devices):
             mine, on_device = (leaders == leader) & (devices == device), devices == device
             others = on_device & ~mine
+            apart = (leaders == leader) & ~on_device
+            kernels = apart & (begun["kind"] != COPY)
             own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
             self._add(
                 self._sequence(leader, device, own, begin),
@@ -436,6 +445,7 @@ class ProcessDivider:
                     ends[others],
                     column(begun, "thread")[others],
                     [made for thread, made in threads.items() if thread not in own],
+                    (Spans.united(starts[kernels], ends[kernels]), Spans.united(starts[apart], ends[apart])),
                 ),
             )
         begun["seen"] = True
@@ -590,6 +600,7 @@ class ProcessDivider:
                 other_work=beside.work(first, last),
                 others=partial(beside.by_thread, first, last),
                 holding=beside.holding(first, last),
+                elsewhere=beside.own(first, last),
                 away=elsewhere.within(first, last),
                 lost=self._lost,
                 last_end=last_end,

@@ -155,10 +155,15 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
     allocates = np.where(host < _NEVER_WAITS, alone + frees, share(instants.ALLOCATES) - late)
     # A copy that blocks takes time of the host and of the GPU.
     copying, own, apart = share(instants.COPYING), share(instants.OWN_COPIES), share(instants.APART)
+    # The busiest GPU remains where none waits for another one.
+    other, elsewhere = share(NUMBERS[Part.OTHER_GPU]), share(instants.ELSEWHERE)
+    turns = np.minimum(other, np.maximum(1 - np.maximum.reduce((host, gpu, elsewhere)), 0))
     copies = np.where(gpu < _NEVER_WAITS, own + share(instants.AWAITED_COPIES), share(_COPIES))
     # Copies that could run beside kernels take their own time if the host does not wait for them.
     beside = np.maximum(gpu - apart, share(*_EVERY_COPY))
-    waits = 1 - np.maximum(host + share(instants.QUEUE_FULL), beside)
+    without = np.maximum(beside + share(instants.ORDERED), elsewhere)
+    waits = 1 - np.maximum(host + share(instants.QUEUE_FULL), without)
+    waits = np.where(turns >= waits / 2, np.minimum(waits, turns), waits)
     # If the program frees memory before each wait, the host cannot run ahead of the GPU by more than one step.
     waits = np.where(late < _LEAST_FREES, waits, np.minimum(waits, 1 - share(instants.LONGER)))
     gains = {
@@ -174,7 +179,9 @@ def _gains(sums: NDArray[Any], whole: NDArray[Any]) -> dict[Bound, NDArray[np.fl
         Bound.GAPS: np.minimum(between, gpu - host),
         # A full queue remains. Without the waits, frees would wait longer.
         Bound.WAIT: np.minimum(waits, 1 - share(instants.WITHOUT_WAITS)),
+        Bound.TURNS: turns,
         Bound.GPU: 1 - host + frees + late,
-        Bound.HOST: 1 - gpu,
+        # GPUs that wait for each other are one side.
+        Bound.HOST: 1 - gpu - other,
     }
     return {cause: np.maximum(gain, 0.0) for cause, gain in gains.items()}

@@ -40,19 +40,23 @@ _PARTS = len(ORDER)
 # APART: time in which the GPU only copies, in streams without kernels. Kernels could run at the same time if the host
 # did not wait.
 # BESIDE: time in which the GPU runs copies and kernels at the same time.
-WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE = (
-    range(_PARTS, _PARTS + 11)
-)
+# ELSEWHERE: time in which other GPUs run kernels of the sequence.
+# ORDERED: time in which the GPU waits for these kernels, and its next operation is submitted: no wait of the host ends
+# it.
+(
+    WAITING, SUBMITS, QUEUE_FULL, ALLOCATES, FREE_WAITS, LATE_FREES, COPYING, OWN_COPIES, AWAITED_COPIES, APART, BESIDE,
+    ELSEWHERE, ORDERED,
+) = range(_PARTS, _PARTS + 13)  # fmt: skip
 # Four more columns of the sums: times in ns.
 # LEAST_GAPS: time that the GPU itself needs between operations, in gaps that the host causes by late submissions.
 # LONGER: the longer of host time and GPU time in each group of eight waits, summed over the groups.
 # WITHOUT_WAITS: time that the sequence would take without waits, if its frees and loads still waited for the GPU. The
 # column is 0 for a sequence with few of these calls.
 # SAVED_FREES: time that the sequence would save without calls that allocate or free, if its waits remained.
-LEAST_GAPS, LONGER, WITHOUT_WAITS, SAVED_FREES = range(_PARTS + 11, _PARTS + 15)
-# Number of columns of a sequence's sums: a column for each part of the time, the eleven columns from WAITING to BESIDE,
-# and the four from LEAST_GAPS to SAVED_FREES.
-COLUMNS = _PARTS + 15
+LEAST_GAPS, LONGER, WITHOUT_WAITS, SAVED_FREES = range(_PARTS + 13, _PARTS + 17)
+# Number of columns of a sequence's sums: a column for each part of the time, the thirteen columns from WAITING to
+# ORDERED, and the four from LEAST_GAPS to SAVED_FREES.
+COLUMNS = _PARTS + 17
 
 # Part of the time for each kind of GPU work. If work of several kinds runs at once, the first kind in this table
 # decides.
@@ -81,6 +85,8 @@ _PART_OF_KIND = np.array(
     dtype=np.int8,
 )
 
+# Flags by number of the part of a gap: the part is a wait for another GPU while work of the sequence runs there.
+_TURNS = np.array([part in (Part.QUEUED, Part.BETWEEN, Part.BLOCKED, Part.WAKE_UP, Part.OTHER_WORK) for part in ORDER])
 # Largest time from a call that allocates or frees to the thread's next wait for the GPU at which the call is a late
 # free (LATE_FREES), as a share of the call's duration. If no launches lie in between, the limit is the whole duration.
 # Reason: without the late free, the wait would be longer by the duration of the late free.
@@ -314,6 +320,7 @@ class SequenceTimes:
     - ``recorded``: all work is recorded.
     - ``other_work``: the times in which the GPU works for other threads of the process; ``others`` says by thread.
     - ``holding``: the calls of other threads that may hold a lock.
+    - ``elsewhere``: the times in which its work runs on other GPUs: kernels, and all work.
     - ``away``: none of the sequence's contexts has the graphics engine.
     - ``lost``: records or calls are missing.
     - ``last_end``: the latest end of work before the first operation.
@@ -326,6 +333,7 @@ class SequenceTimes:
     other_work: Spans = NO_SPANS
     others: Callable[[], Mapping[int, Spans]] = dict
     holding: Holding = NO_HOLDING
+    elsewhere: tuple[Spans, Spans] = (NO_SPANS, NO_SPANS)
     away: Spans = NO_SPANS
     lost: Spans = NO_SPANS
     last_end: LastEnd = NO_END
@@ -474,9 +482,24 @@ def instants_of(times: SequenceTimes, begin_ns: int, end_ns: int, borders: Int64
     only_copies = parts == NUMBERS[Part.COPIES]
     beside = only_copies & apart.contain_ascending(begins) if only_copies.any() else only_copies
     submitting = submits.any(axis=0) & ~waiting & counts
-    overlapping = dict(unions)[Part.COPIES].contain_ascending(begins) & ~only_copies if copies.any() else only_copies
+    overlapping = dict(unions)[Part.COPIES].contain_ascending(begins) & ~only_copies
     of_copies = copying, copying & only_copies, waiting & only_copies, beside, overlapping
-    flags = (waiting, submitting, full.any(axis=0) & waiting, allocates, free_waits, late_frees, *of_copies)
+    elsewhere = times.elsewhere[0].contain_ascending(begins) & counts
+    ordered = parts == NUMBERS[Part.OTHER_GPU]
+    if ordered.any():
+        returned = np.append(work.returned, _NEVER)[count_until(work.starts, begins)]
+        ordered &= (returned >= 0) & (returned <= begins)
+    flags = (
+        waiting,
+        submitting,
+        full.any(axis=0) & waiting,
+        allocates,
+        free_waits,
+        late_frees,
+        *of_copies,
+        elsewhere,
+        ordered,
+    )
     return Instants(begins, ends, parts, flags)
 
 
@@ -521,7 +544,7 @@ def _elementary(
     blocking = calls.spans((calls.kinds == int(CallKind.WAITS)) | (calls.kinds == int(CallKind.COPIES)))
     edges = [borders, returned, *whole, int64s([begin_ns, end_ns, times.last_end.at_ns + limits.wake_up_ns])]
     edges += [side for union in (*(working if len(working) > 1 else ()), *of_copies) for side in union]
-    edges += [side for span in (times.recorded, times.away, times.lost) for side in span]
+    edges += [side for span in (times.recorded, times.away, times.lost, *times.elsewhere) for side in span]
     edges += [side for thread in times.threads.values() for side in thread.spans]
     edges += [blocking.inside(whole.ends + limits.wake_up_ns), calls.started[calls.kinds == int(CallKind.COPIES)]]
     edges += [waits.inside(side) for side in times.other_work]
@@ -589,6 +612,11 @@ def _gaps(
     parts[ready] = NUMBERS[Part.BETWEEN]
     if away.any():
         parts[queued & away & np.append(work.engine, False)[following]] = NUMBERS[Part.SHARED]
+    if len(times.elsewhere[1].begins):
+        # Whatever the host waits in is a wait for the other GPU.
+        turns = _TURNS[parts] & times.elsewhere[1].contain_ascending(at)
+        parts[turns] = NUMBERS[Part.COPIES]
+        parts[turns & times.elsewhere[0].contain_ascending(at)] = NUMBERS[Part.OTHER_GPU]
     parts[~open_ & (returned < 0)] = NUMBERS[Part.UNKNOWN]
     parts[ended] = NUMBERS[Part.END]
     if len(times.lost.begins):

@@ -10,7 +10,7 @@ class Part(StrEnum):
     """Part of a sequence's wall time on a GPU; each instant belongs to one part. The values are those of JSON.
 
     ``KERNELS`` to ``COPIES``: the GPU works. ``RANK_WAIT``: kernels that communicate wait for a rank that is late.
-    ``BETWEEN``, ``QUEUED`` and all parts after ``QUEUED`` except ``END`` are parts of gaps. A gap ends with the next
+    ``BETWEEN``, ``OTHER_GPU`` and all parts after it except ``END`` are parts of gaps. A gap ends with the next
     operation of the sequence on the GPU.
     """
 
@@ -20,6 +20,7 @@ class Part(StrEnum):
     COPIES = "copies"
     BETWEEN = "between-kernels"
     SHARED = "shared"
+    OTHER_GPU = "other-gpu"
     QUEUED = "queued"
     SUBMITTING = "submitting"
     HOST = "host"
@@ -69,6 +70,7 @@ PARTS = {
         "between kernels", "the GPU goes from an operation of a stream to the next one, which is submitted", "good", "="
     ),
     Part.SHARED: Traits("others' time-slices", "another context or process has the GPU", "bad", "x"),
+    Part.OTHER_GPU: Traits("another GPU", "another GPU works for it meanwhile, and this one waits", "bad", "g"),
     Part.QUEUED: Traits("queued", "the next operation is submitted, and has not started", "dim", "~"),
     Part.SUBMITTING: Traits("submitting", "inside driver calls that do not block", "warn", "/"),
     Part.HOST: Traits("host", "between driver calls, computing or off the CPU", "warn", "░"),
@@ -108,6 +110,7 @@ class Bound(StrEnum):
     LOCK = "lock"
     COPY = "copy"
     COMMUNICATION = "communication"
+    TURNS = "turns"
     GAPS = "gaps"
     GPU = "gpu"
     OWN_SLEEP = "own-sleep"
@@ -142,6 +145,7 @@ BOUNDS = {
     Bound.LOCK: Traits("lock-bound", "its calls wait for a lock that another thread's call holds", "bad"),
     Bound.COPY: Traits("copy-bound", "it waits for copies", "warn"),
     Bound.COMMUNICATION: Traits("communication-bound", "kernels that communicate take the time", "warn"),
+    Bound.TURNS: Traits("bound by GPUs in turn", "while one of its GPUs works, the others wait", "warn"),
     Bound.GAPS: Traits("bound by small kernels", "the GPU spends much of its time between them", "warn"),
     Bound.GPU: Traits("GPU-bound", "the GPU works nearly all the time", "good"),
     Bound.WAIT: Traits("wait-bound", "the host waits for the GPU and then the GPU for the host", "warn"),

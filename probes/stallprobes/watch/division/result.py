@@ -61,7 +61,7 @@ PRICE_ERROR = 0.02
 # verdict that holds is in this list, the verdict with the largest gain replaces the first verdict.
 _COMPARED = (
     Bound.LOADING, Bound.ALLOCATION, Bound.LOCK, Bound.COPY, Bound.OWN_SLEEP, Bound.CHILD, Bound.INPUT, Bound.THREAD,
-    Bound.STREAMS, Bound.GAPS, Bound.WAIT,
+    Bound.STREAMS, Bound.TURNS, Bound.GAPS, Bound.WAIT,
 )  # fmt: skip
 
 # Verdicts that state what a sequence sleeps for, or that the sequence lacks CPUs. After one of these verdicts, "asleep"
@@ -83,8 +83,9 @@ _BOUND = about(
     "loading, allocation, lock, copy: without it the program would take 15 % less time at most, by the longer of the "
     "host's and the GPU's time that remains. own-sleep, child, input, thread: so without its sleep for a time that it "
     "sets, for the end of a child process, for data while a child process is busy for half of that, or for another "
-    "thread of its process. streams: so where kernels of few blocks did not wait for those of other streams. Of "
-    "these, gaps and wait, it is the one that gains most. communication: kernels that communicate take 30 %. gaps: "
+    "thread of its process. streams: so where kernels of few blocks did not wait for those of other streams. turns: "
+    "so where its GPUs did not wait for each other. Of these, gaps and wait, it is the one that gains most. "
+    "communication: kernels that communicate take 30 %. gaps: "
     "the time between kernels takes 15 %, and the GPU that much longer than the host. gpu: the GPU works 90 % beside "
     "them, or launches find the queue full 15 %. idle: the sequence sleeps half of the time or more for data from "
     "outside its process. asleep: the GPU waits for the host half of the time or more while the host sleeps, and is "
@@ -442,7 +443,7 @@ def bounds_of(
     waits = gains[Bound.WAIT]
     rules = (
         (Bound.SHARED, _share(parts, (Part.SHARED,)), CAUSE_LIMIT),
-        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:9]),
+        *((cause, gains[cause], CAUSE_LIMIT) for cause in _COMPARED[:10]),
         # While it communicates it does not compute; and what waits in front of a full queue then waits for that.
         (Bound.COMMUNICATION, communicates, COMMUNICATION_LIMIT),
         (Bound.GAPS, gains[Bound.GAPS], CAUSE_LIMIT),
@@ -467,6 +468,8 @@ def bounds_of(
         # Threads that share too few CPUs wait for each other.
         return Bound.CPUS, Bound.THREAD
     known = (verdict, Bound.ASLEEP) if verdict in _SLEEPS else (verdict,)
+    # Its waits cost what its GPUs in turn cost.
+    known = (*known, Bound.WAIT) if verdict is Bound.TURNS else known
     close = [bound for bound, share, limit in rules if share >= limit - CLOSE and bound not in known]
     close.sort(key=lambda bound: -gains[bound] if bound in _COMPARED else 0)
     # A verdict that barely holds names the one that holds without it.

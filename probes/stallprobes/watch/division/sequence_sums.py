@@ -29,6 +29,7 @@ from stallprobes.watch.division.instants import (
     LEAST_GAPS,
     LONGER,
     NO_END,
+    ORDERED,
     QUEUE_FULL,
     SAVED_FREES,
     SUBMITS,
@@ -209,7 +210,9 @@ class SequenceSums:
         gains, of_bins = gains_of(sums, sum(wait.calls for wait in waits))
         sleeps, use = self.cpu.sleeps(times), self._streams.use(times)
         spins, asleep = (ns / max(int(whole.sum()), 1) if whole.any() else 0.0 for ns in possible_ns(times))
-        gains = with_sleeps(gains, sleeps, host.share, gpu.share, between, asleep)
+        # While another of its GPUs works, a shorter sleep would not help.
+        works_share = gpu.share + parts.get(Part.OTHER_GPU, 0) / max(int(whole.sum()), 1)
+        gains = with_sleeps(gains, sleeps, host.share, works_share, between, asleep)
         # If frees did not wait for the GPU, a wait outside calls would instead.
         alone_ns = sum(parts.get(part, 0) for part in ALLOCATION_PARTS)
         certain = max(gains[Bound.ALLOCATION] - asleep, alone_ns / max(int(whole.sum()), 1))
@@ -222,7 +225,7 @@ class SequenceSums:
             # Without waits, copies that block still stage their data, and a thread that they wake still wakes up.
             least -= copying + parts.get(Part.WAKE_UP, 0) / max(int(whole.sum()), 1)
         # A copy that blocks may wait for the GPU outside its work too, and a free for less than waits do.
-        copies, others = sums[:, [NUMBERS[Part.COPIES], BESIDE]].sum(axis=1), works - sums[:, APART]
+        copies, others = sums[:, [NUMBERS[Part.COPIES], BESIDE]].sum(axis=1), works - sums[:, APART] + sums[:, ORDERED]
         beside = figure(copies if copies.sum() > others.sum() else others, whole, recorded, error)
         most = 0.0 if gains[Bound.INPUT] else 1 - max(host.share, beside.share) + copying
         # Without waits, streams whose kernels leave room work beside each other, unless they wait for each other.
