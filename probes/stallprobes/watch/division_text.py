@@ -147,8 +147,9 @@ def verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple[
 
 def _other_gpus(sequence: ProgramSequence, process: ProcessFindings) -> str:
     """The other GPUs of a sequence's first thread: ``GPU 1``; "" where none is listed."""
-    devices = {one.device for one in process.sequences if one.threads[:1] == sequence.threads[:1] and one.divided}
-    return " or ".join(f"GPU {device}" for device in sorted(devices - {sequence.device, None}))
+    every = (one.device for one in process.sequences if one.threads[:1] == sequence.threads[:1])
+    devices = {device for device in every if device is not None and device != sequence.device}
+    return " or ".join(f"GPU {device}" for device in sorted(devices))
 
 
 def _about(ns: int) -> str:

@@ -196,7 +196,11 @@ class FolderAnalysis:
             if file.process is not None
         }
         ranks = {file.key: file.rank for file in files if file.process is not None and file.rank is not None}
-        return self._rank_findings.of(processes, ranks, begins)
+        made = self._rank_findings.of(processes, ranks, begins)
+        return tuple(
+            each.changed(rank=ranks.get((each.pid, each.image))) if each.standstill and each.rank is None else each
+            for each in made
+        )
 
     def _kernels_beside(self, reading: _ReadFile) -> Iterable[OtherWork]:
         """The kernels of the other processes."""
@@ -283,6 +287,9 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
         used = {sequence.device for sequence in findings.sequences}
         gpus = {number: uuid for number, uuid in enumerate(findings.gpus) if number in used}
         settings += tuple(reading.nodes.sentences(name or f"Thread {busiest.id}", busiest.id, gpus))
+    still = None if reading.ended else reading.inspector.standstill(process, reading.last_ns)
+    if still is not None:
+        findings = findings.changed(standstill=still)
     sequences = tuple(_with_computing(reading, process, sequence) for sequence in findings.sequences)
     findings = findings.changed(
         sequences=sequences, cpus=cpus, settings=settings, children=samples.children(), others=samples.others()

@@ -1,9 +1,12 @@
-"""Inspector of a watched process from outside: where calls in flight wait, and the names of its threads."""
+"""Inspector of a watched process from outside: where its calls wait, where it stands still, its threads' names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stallprobes.watch.attribution.findings import Standstill
+from stallprobes.watch.division.collectives import is_nccl
+from stallprobes.watch.division.recorded_times import unfollowed
 from stallprobes.watch.reading.call_stack import CallStack
 from stallprobes.watch.reading.kernel_wait import kernel_wait
 from stallprobes.watch.reading.process import (
@@ -14,12 +17,18 @@ from stallprobes.watch.reading.process import (
 )
 from stallprobes.watch.reading.py_spy import PySpyRun, PythonThreads
 from stallprobes.watch.reading.source import WatchSource
+from stallprobes.watch.reading.words import ProcessState
 from stallprobes.watch.thread_names import ThreadNames
 
 # Smallest duration (ns) at which a call in flight is inspected from outside its process.
 LOOK_AFTER_NS = 50_000_000
 # Shortest time (ns) between two runs of py-spy on a process.
 PAUSE_NS = 1_000_000_000
+# Time (ns) without any call from which on a process stands still. Reason: where ranks hang, the report names the rank
+# within ten seconds.
+STILL_AFTER_NS = 5_000_000_000
+# Shortest time (ns) between two runs of py-spy on a process that stands still.
+_STILL_PAUSE_NS = 4_000_000_000
 
 
 class ProcessInspector:
@@ -38,6 +47,9 @@ class ProcessInspector:
         self._begun_ns: int | None = None
         self._problem = ""
         self._wanted = False
+        # What shows that calls are made, and since when that has not changed; the stack of the first thread.
+        self._moved: tuple[object, int] | None = None
+        self._first: CallStack | None = None
 
     def look(self, process: WatchedProcess, now_ns: int) -> None:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
@@ -57,7 +69,38 @@ class ProcessInspector:
             del self._stacks[key]
         self._in_flight = set(old)
         self._looked_at &= self._in_flight
+        moves = process.calls, process.state, {call.key for thread in process.threads for call in thread.in_flight}
+        if self._moved is None or self._moved[0] != moves:
+            self._moved, self._first = (moves, now_ns), None
         self._begin(process, old, now_ns)
+
+    def standstill(self, process: WatchedProcess, now_ns: int) -> Standstill | None:
+        """Where a process is that stands still at ``now_ns``; None for one that does not, or if that is not known."""
+        ns = self._still_ns(process, now_ns)
+        if ns < STILL_AFTER_NS:
+            return None
+        calls = [call for thread in process.threads for call in thread.in_flight[:1]]
+        oldest = min(calls, key=lambda call: call.begin_ns, default=None)
+        thread = process.pid if oldest is None else oldest.thread
+        stack = self._first if oldest is None else self._stacks.get(oldest.key)
+        collectives = [
+            (int(each.begins[-1]), each.name) for each in process.ranges if is_nccl(each.name) and len(each.begins)
+        ]
+        return Standstill(
+            ns=ns,
+            begun=process.state is not ProcessState.STARTING,
+            function="" if oldest is None else oldest.function,
+            thread=next((each.name for each in process.threads if each.id == thread), ""),
+            place=None if stack is None else stack.place,
+            kernel_wait=kernel_wait(self._source.thread(process.pid, thread)),
+            collective=max(collectives, default=(0, ""))[1],
+        )
+
+    def _still_ns(self, process: WatchedProcess, now_ns: int) -> int:
+        """How long (ns) no call has begun or returned; 0 if calls are not followed."""
+        followed = not len(unfollowed(process).within(now_ns - STILL_AFTER_NS, now_ns).begins)
+        recorded = process.state in (ProcessState.STARTING, ProcessState.RECORDING)
+        return now_ns - self._moved[1] if self._moved is not None and followed and recorded else 0
 
     def wait(self, seconds: float) -> None:
         """Wait for a run of py-spy, at most so long; the next look has what it found."""
@@ -83,7 +126,10 @@ class ProcessInspector:
         threads = {thread.id for thread in self.names.nameless(process)}
         new_threads = threads - self._named - {process.pid}
         new_calls = old.keys() - self._looked_at
-        if not process.python or not (new_calls or new_threads):
+        still = self._still_ns(process, now_ns) >= STILL_AFTER_NS
+        still &= self._begun_ns is None or now_ns - self._begun_ns >= _STILL_PAUSE_NS
+        python = process.python or (still and process.state is ProcessState.STARTING)
+        if not python or not (new_calls or new_threads or still):
             return
         self._wanted = True
         paused = self._begun_ns is not None and now_ns - self._begun_ns < PAUSE_NS
@@ -101,6 +147,7 @@ class ProcessInspector:
         result, self._run = self._run.found, None
         self._problem = result.problem
         self.names.python.update(result.names)
+        self._first = result.stacks.get(process.pid)
         for key, stack in _stacks_of_calls(process, result):
             self._stacks[key] = stack
             self._in_flight.add(key)

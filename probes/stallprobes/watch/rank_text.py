@@ -10,6 +10,7 @@ from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.ranks.result import Partners, RankDelay, RankWait, SequenceRanks
 from stallprobes.watch.reading.process import ProcessHead
 from stallprobes.watch.sentences import frame_text
+from stallprobes.watch.standstill_text import standstill_text
 
 # Smallest share of communication in the time of a sequence (threads that call by turns) at which the text report and
 # the screen say that the other ranks are not known, or not all watched.
@@ -77,13 +78,15 @@ def partners_text(ranks: SequenceRanks | None, process: ProcessFindings) -> str:
 
 def ranks_texts(processes: Iterable[ProcessFindings]) -> list[str]:
     """Sentences about the ranks that are waited for, the longest wait first: ``rank 0 and rank 2 wait in NCCL for rank
-    1, which is host-bound before train.py:31 in step.``"""
+    1, which is host-bound before train.py:31 in step.`` Where all stand still, the first says where each is."""
+    processes = tuple(processes)
     by_rank: dict[tuple[str, bool], list[tuple[ProcessFindings, RankWait]]] = {}
     for process in processes:
         for sequence in process.sequences:
             if (blamed := sequence.blamed) is not None:
                 by_rank.setdefault((blamed.name, blamed.sure), []).append((process, blamed))
-    texts = []
+    still = standstill_text(processes, {process.pid: rank_name(process) for process in processes})
+    texts = [still] if still else []
     for waits in sorted(by_rank.values(), key=lambda waits: -sum(wait.share.share for _, wait in waits)):
         waits.sort(key=lambda item: (item[0].rank is None, 0 if item[0].rank is None else item[0].rank.number))
         names = list(dict.fromkeys(printable(rank_name(process)) for process, _ in waits))

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from factories.stand_in import SOURCES, StandIn
 from factories.waiting import wait_until
 from factories.watch_calls import LAUNCH, MAIN, OTHER, SYNC, at_ns, call, process, slow, thread
+from stallprobes.native.dtypes import dtype_of
+from stallprobes.native.layouts.watch_file import Window
 from stallprobes.watch.attribution.findings import CallInFlight
 from stallprobes.watch.folder_analysis import FolderAnalysis
 from stallprobes.watch.process_inspector import LOOK_AFTER_NS, ProcessInspector
@@ -22,7 +25,9 @@ from stallprobes.watch.reading.call_stack import CallStack, FrameKind, StackFram
 from stallprobes.watch.reading.kernel_wait import RUNNING, kernel_wait
 from stallprobes.watch.reading.process import NOTHING_READ, WatchedProcess, WatchedThread
 from stallprobes.watch.reading.py_spy import MOST_FRAMES, PySpyRun, parsed, started_here
+from stallprobes.watch.reading.record_windows import RecordWindows
 from stallprobes.watch.reading.source import FolderSource
+from stallprobes.watch.reading.words import ProcessState
 from stallprobes.watch.sentences import in_flight_text
 
 PROGRAM = SOURCES.parent / "slow_steps.py"
@@ -254,3 +259,39 @@ def test_a_call_in_flight_shows_where_it_waits_while_it_waits(
     assert (found.function, found.stack.place) == ("cuMemcpyDtoHAsync_v2", frame("load"))
     assert (found.thread_name, bool(found.kernel_wait)) == ("loader", True)
     assert "it was called from train.py:42 in load; its thread " in in_flight_text(found)
+
+
+def test_a_process_stands_still_once_no_call_was_made_for_seconds(tmp_path: Path) -> None:
+    inspector = inspector_with(answering(tmp_path, spied(MAIN)))
+    read = python_process(thread(MAIN, name="MainThread", fast_us={SYNC: [6.0]}))
+    still = read.changed(pid=MAIN)
+    inspector.look(still, at_ns(0))
+    assert inspector.standstill(still, at_ns(4e6)) is None
+    looked(inspector, still, 7e6)
+    found = inspector.standstill(still, at_ns(7e6))
+    assert found is not None
+    assert (found.ns, found.begun, found.function, found.place) == (7_000_000_000, True, "", frame("load"))
+    # A call has returned.
+    again = still.changed(threads=(thread(MAIN, name="MainThread", fast_us={SYNC: [6.0, 6.0]}),))
+    inspector.look(again, at_ns(8e6))
+    assert inspector.standstill(again, at_ns(9e6)) is None
+
+
+def test_a_process_whose_calls_are_not_followed_does_not_stand_still(tmp_path: Path) -> None:
+    inspector = inspector_with(answering(tmp_path))
+    quiet = np.zeros(1, dtype_of(Window))
+    quiet["began_ns"], quiet["quiet"] = at_ns(1e6), 1
+    read = python_process(waiting_thread()).changed(windows=RecordWindows.of(quiet))
+    inspector.look(read, at_ns(0))
+    inspector.look(read, at_ns(20e6))
+    assert inspector.standstill(read, at_ns(20e6)) is None
+
+
+def test_a_process_in_which_cupti_cannot_begin_stands_still_at_its_first_line(tmp_path: Path) -> None:
+    inspector = inspector_with(answering(tmp_path, spied(MAIN)))
+    read = python_process().changed(pid=MAIN, python="", state=ProcessState.STARTING)
+    inspector.look(read, at_ns(0))
+    looked(inspector, read, 6e6)
+    found = inspector.standstill(read, at_ns(6e6))
+    assert found is not None
+    assert (found.begun, found.place) == (False, frame("load"))

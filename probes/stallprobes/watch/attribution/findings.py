@@ -190,6 +190,22 @@ class CallInFlight(DriverCall, kw_only=True):
     sentence: Sentence = UNSET
 
 
+class Standstill(Document, kw_only=True):
+    """A process of which no call has begun or returned for seconds, and where its first thread is."""
+
+    ns: Annotated[Unsigned, about("How long, at least.")]
+    begun: Annotated[
+        bool, about("Whether its recording has begun; if not, CUPTI waits in it, as for a kernel that does not end.")
+    ]
+    function: Annotated[String, about("The function of its oldest call in flight; empty without one.")] = ""
+    thread: Annotated[String, about("The name of the thread of that call, else of the process's first thread.")] = ""
+    place: Annotated[
+        StackFrame | None, about("The line of the program at which that thread is; null if not known.")
+    ] = None
+    kernel_wait: Annotated[String, about("What it waits for in the kernel, as of a call in flight.")] = ""
+    collective: Annotated[String, about("Its last NVTX range of NCCL; empty without one.")] = ""
+
+
 class CallSite(Document, kw_only=True):
     """Slow calls of one function and size that the same frames of the program's own code made."""
 
@@ -342,7 +358,12 @@ class ProcessFindings(ProcessHead, kw_only=True, eq=False):
         tuple[String, ...],
         about("Sentences on variables of its environment, at its start, and on the NUMA nodes of its CPUs and GPUs."),
     ] = ()
-    rank: Annotated[Rank | None, about("Of a process that communicates; null where it is not known.")] = None
+    standstill: Annotated[Standstill | None, about("Null while it makes calls, or if not all of them are known.")] = (
+        None
+    )
+    rank: Annotated[
+        Rank | None, about("Of a process that communicates or stands still; null where it is not known.")
+    ] = None
     lost_ns: Annotated[Natural, about("Of all threads.")] = 0
     unattributed_ns: Annotated[Natural, about("The part of it without a cause.")] = 0
     lost: tuple[TimeLost, ...]
