@@ -182,7 +182,8 @@ def _verdict_texts(sequence: ProgramSequence, process: ProcessFindings) -> tuple
     short = f"{when}{who} is {sequence.verdict.word}"
     blamed = sequence.blamed if sequence.verdict is Bound.COMMUNICATION else None
     clause = sequence.verdict.traits.clause
-    if 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS) > 0:
+    of_ranks = 2 * sequence.share(Part.RANK_WAIT) >= sequence.share(*COMMUNICATION_PARTS)
+    if sequence.verdict is Bound.COMMUNICATION and of_ranks:
         clause = "it waits in NCCL for ranks that are late in turn"
     if sequence.verdict is Bound.THREAD and 2 * sequence.interpreter >= 1 - sequence.gpu.share:
         clause = "it waits for Python's global lock"

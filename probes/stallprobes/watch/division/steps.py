@@ -32,8 +32,8 @@ LEAST_NEAR = 0.75
 LEAST_NS = 100_000
 # Smallest number of steps at which the 99th percentile of the step durations is known.
 _LEAST_OF_SLOW = 500
-# Beginning of the names of NVTX ranges of a compiler's passes (XLA), which are no steps of the program.
-_OF_COMPILERS = "XlaPass:"
+# Beginnings of the names of NVTX ranges of XLA's passes and of NCCL's functions, which are no steps of the program.
+_OF_LIBRARIES = ("XlaPass:", "nccl")
 # Smallest time inside the regular NVTX ranges of one name at which the ranges can be the steps. The value is a share of
 # the longest time inside the regular ranges of any name.
 LEAST_INSIDE = 0.9
@@ -158,7 +158,7 @@ class StepBook:
             self._before = {key: row.begins for rows in (self._calls, self._ranges) for key, row in rows.items()}
             self._calls, self._ranges = {}, {}
         for named in ranges:
-            if named.name.startswith(_OF_COMPILERS):
+            if named.name.startswith(_OF_LIBRARIES):
                 continue
             key = _RangeKey(named.thread, named.place)
             if key not in self._ranges:
