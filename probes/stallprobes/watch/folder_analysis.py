@@ -239,6 +239,7 @@ class FolderAnalysis:
             elif ended:
                 reading.code.note(reading.stacks.frames_at(file, reading.code.unknown))
         if ended:
+            reading.inspector.look_back(process)
             reading.code.close()
             reading.preemptions.close()
         else:
@@ -287,9 +288,7 @@ def _findings(reading: _ReadFile, process: WatchedProcess) -> ProcessFindings:
         used = {sequence.device for sequence in findings.sequences}
         gpus = {number: uuid for number, uuid in enumerate(findings.gpus) if number in used}
         settings += tuple(reading.nodes.sentences(name or f"Thread {busiest.id}", busiest.id, gpus))
-    still = None if reading.ended else reading.inspector.standstill(process, reading.last_ns)
-    if still is not None:
-        findings = findings.changed(standstill=still)
+    findings = findings.changed(standstill=reading.inspector.standstill)
     sequences = tuple(_with_computing(reading, process, sequence) for sequence in findings.sequences)
     findings = findings.changed(
         sequences=sequences, cpus=cpus, settings=settings, children=samples.children(), others=samples.others()

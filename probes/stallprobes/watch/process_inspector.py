@@ -48,8 +48,10 @@ class ProcessInspector:
         self._problem = ""
         self._wanted = False
         # What shows that calls are made, and since when that has not changed; the stack of the first thread.
-        self._moved: tuple[object, int] | None = None
+        self._moved: tuple[tuple[int, ProcessState, set[CallKey]], int] | None = None
         self._first: CallStack | None = None
+        # Where the process stood still at the last look; None if it did not.
+        self.standstill: Standstill | None = None
 
     def look(self, process: WatchedProcess, now_ns: int) -> None:
         """Look at ``process``, which runs, at ``now_ns`` (CLOCK_MONOTONIC)."""
@@ -73,9 +75,14 @@ class ProcessInspector:
         if self._moved is None or self._moved[0] != moves:
             self._moved, self._first = (moves, now_ns), None
         self._begin(process, old, now_ns)
+        self.standstill = self._standstill(process, now_ns)
 
-    def standstill(self, process: WatchedProcess, now_ns: int) -> Standstill | None:
-        """Where a process is that stands still at ``now_ns``; None for one that does not, or if that is not known."""
+    def look_back(self, process: WatchedProcess) -> None:
+        """Look at ``process`` once it has ended: it stood still until its end only if no call has returned since."""
+        if self._moved is not None and self._moved[0][0] != process.calls:
+            self.standstill = None
+
+    def _standstill(self, process: WatchedProcess, now_ns: int) -> Standstill | None:
         ns = self._still_ns(process, now_ns)
         if ns < STILL_AFTER_NS:
             return None

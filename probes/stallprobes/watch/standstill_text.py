@@ -16,12 +16,13 @@ def standstill_text(processes: Iterable[ProcessFindings], names: Mapping[int, st
 
     ``names`` are those of processes by their numbers, as in a sentence: ``rank 0``.
     """
-    every = [process for process in processes if not process.ended]
+    every = list(processes)
     ranks = [process for process in every if process.rank is not None]
-    if len(ranks) > 1 and all(process.standstill is not None for process in ranks):
+    ended = [process for process in ranks if process.ended and process.standstill is None]
+    if len(ranks) > 1 and all(process.standstill is not None for process in ranks if process not in ended):
         every = sorted(ranks, key=lambda process: 0 if process.rank is None else process.rank.number)
     else:
-        every = [process for process in every if process.standstill is not None and not process.standstill.begun]
+        every, ended = [one for one in every if one.standstill is not None and not one.standstill.begun], []
     still = [(printable(names[process.pid]), process.standstill) for process in every if process.standstill is not None]
     # Without a call in flight, nothing shows that a process waits for another one.
     if not any(one.function or not one.begun for _, one in still):
@@ -30,7 +31,13 @@ def standstill_text(processes: Iterable[ProcessFindings], names: Mapping[int, st
     for name, one in still:
         where.setdefault(_where(one), []).append(name)
     clauses = [f"{_joined(names)} {'is' if len(names) == 1 else 'are'} {text}" for text, names in where.items()]
-    return f"For {duration_ns(min(one.ns for _, one in still))} no call has returned: {'; '.join(clauses)}."
+    if ended:
+        clauses.append(
+            f"{_joined([printable(names[one.pid]) for one in ended])} {'has' if len(ended) == 1 else 'have'} ended"
+        )
+    over = all(process.ended for process in every)
+    no_call = "no call had returned at the end" if over else "no call has returned"
+    return f"For {duration_ns(min(one.ns for _, one in still))} {no_call}: {'; '.join(clauses)}."
 
 
 def _where(one: Standstill) -> str:

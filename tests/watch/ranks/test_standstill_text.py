@@ -50,6 +50,13 @@ def test_ranks_in_which_cupti_cannot_begin_say_so() -> None:
     )
 
 
+def test_a_rank_that_has_ended_is_named_beside_those_that_wait_for_it() -> None:
+    (text,) = ranks_texts([rank(1, None).changed(ended=True), rank(0, WAITS)])
+    assert text.endswith("train.py:42 in step, behind ncclAllReduce; rank 1 has ended.")
+    ended = [each.changed(ended=True) for each in (rank(0, WAITS), rank(1, SLEEPS))]
+    assert ranks_texts(ended)[0].startswith("For 12.0 s no call had returned at the end: rank 0 is in")
+
+
 def test_ranks_of_which_one_works_or_that_only_sleep_do_not_hang() -> None:
     assert ranks_texts([rank(0, WAITS), rank(1, None)]) == []
     assert ranks_texts([rank(0, SLEEPS), rank(1, SLEEPS)]) == []

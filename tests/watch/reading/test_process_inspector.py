@@ -266,15 +266,21 @@ def test_a_process_stands_still_once_no_call_was_made_for_seconds(tmp_path: Path
     read = python_process(thread(MAIN, name="MainThread", fast_us={SYNC: [6.0]}))
     still = read.changed(pid=MAIN)
     inspector.look(still, at_ns(0))
-    assert inspector.standstill(still, at_ns(4e6)) is None
+    assert inspector.standstill is None
     looked(inspector, still, 7e6)
-    found = inspector.standstill(still, at_ns(7e6))
+    found = inspector.standstill
     assert found is not None
     assert (found.ns, found.begun, found.function, found.place) == (7_000_000_000, True, "", frame("load"))
+    inspector.look_back(still)
+    assert inspector.standstill is found
     # A call has returned.
     again = still.changed(threads=(thread(MAIN, name="MainThread", fast_us={SYNC: [6.0, 6.0]}),))
+    inspector.look_back(again)
+    assert inspector.standstill is None
+    inspector.look(still, at_ns(8e6))
+    assert inspector.standstill is not None
     inspector.look(again, at_ns(8e6))
-    assert inspector.standstill(again, at_ns(9e6)) is None
+    assert inspector.standstill is None
 
 
 def test_a_process_whose_calls_are_not_followed_does_not_stand_still(tmp_path: Path) -> None:
@@ -284,7 +290,7 @@ def test_a_process_whose_calls_are_not_followed_does_not_stand_still(tmp_path: P
     read = python_process(waiting_thread()).changed(windows=RecordWindows.of(quiet))
     inspector.look(read, at_ns(0))
     inspector.look(read, at_ns(20e6))
-    assert inspector.standstill(read, at_ns(20e6)) is None
+    assert inspector.standstill is None
 
 
 def test_a_process_in_which_cupti_cannot_begin_stands_still_at_its_first_line(tmp_path: Path) -> None:
@@ -292,6 +298,6 @@ def test_a_process_in_which_cupti_cannot_begin_stands_still_at_its_first_line(tm
     read = python_process().changed(pid=MAIN, python="", state=ProcessState.STARTING)
     inspector.look(read, at_ns(0))
     looked(inspector, read, 6e6)
-    found = inspector.standstill(read, at_ns(6e6))
+    found = inspector.standstill
     assert found is not None
     assert (found.begun, found.place) == (False, frame("load"))
