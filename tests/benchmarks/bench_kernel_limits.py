@@ -1,8 +1,8 @@
 """What limits kernels of known kind, by NVML's counters: what ``watch`` says beside the truth, on a GPU.
 
 Each kernel runs for --seconds in this process while the counters are read twice a second; the limit follows as in
-``watch``. Prints the counters and the limit of each, then the largest use of each unit, which gpu_reach.json has of a
-model. Exits 1 if a limit is wrong, or not known for more than three.
+``watch``, with this GPU's calibration where there is one. Prints the counters and the limit of each, then the largest
+use of each unit, which gpu_reach.json has of a model. Exits 1 if a limit is wrong, or not known for more than three.
 
 python tests/benchmarks/bench_kernel_limits.py [KERNEL ...] [--seconds S]
 
@@ -23,7 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from stallprobes.machine import gpm, nvml
-from stallprobes.watch.division.limits import PCIE, UNITS, Limit, limit_of
+from stallprobes.machine.gpu_reach import PCIE, UNITS, known
+from stallprobes.watch.division.limits import Limit, limit_of
 
 SOURCE = r"""
 template <typename T> __device__ void multiply(T *out, int count, T scale, T add)
@@ -229,9 +230,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     module = nvml.load()
-    handle = module.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-    model = str(module.nvmlDeviceGetName(handle))
-    print(f"{model}, driver {module.nvmlSystemGetDriverVersion()}, PyTorch {torch.__version__}")
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    handle = module.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    model, driver = str(module.nvmlDeviceGetName(handle)), str(module.nvmlSystemGetDriverVersion())
+    print(f"{model}, driver {driver}, PyTorch {torch.__version__}")
+    reach = known(uuid, model, driver)
+    print(", ".join(f"{name} {value:g} ({basis})" for name, (value, basis) in reach.items()) or "nothing is known")
     reached = dict.fromkeys((*UNITS, *PCIE), 0.0)
     wrong: list[str] = []
     unknown: list[str] = []
@@ -240,7 +244,7 @@ def main() -> int:
             continue
         run, limits, copies = make()
         samples = samples_of(run, options.seconds, module, handle)
-        found = limit_of(samples, model, copies=copies)
+        found = limit_of(samples, reach, copies=copies)
         del run, make
         torch.cuda.empty_cache()
         if found is None:

@@ -123,6 +123,7 @@ def test_help_names_every_command(stallscope_command: Command) -> None:
         "settings",
         "check",
         "compare",
+        "calibrate",
         "merge",
         "show",
         "fleet",
@@ -378,6 +379,12 @@ def test_an_unknown_gpu_is_named_and_exits_3(stallscope_command: Command) -> Non
     done = stallscope_command("run", "secondary-context-d2d", "--gpu", "7", mode="fine")
     assert done.returncode == 3
     assert "there is no GPU 7" in done.stderr
+
+
+def test_calibrate_needs_a_gpu(stallscope_command: Command) -> None:
+    done = stallscope_command("calibrate", env=NO_GPU)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "stallscope doctor" in done.stderr
 
 
 def test_doctor_without_a_usable_gpu_finds_the_problem_and_exits_3(stallscope_command: Command) -> None:

@@ -36,7 +36,7 @@ class FakeTelemetry:
 
     def __init__(self, uuid: str, fields: Any) -> None:
         self.uuid = uuid
-        assert {name for each in fields for name in each.names or (each.name,)} == {*gpm.LIMITS, "model"}
+        assert {name for each in fields for name in each.names or (each.name,)} == {*gpm.LIMITS, "model", "driver"}
 
     def start(self) -> None:
         self.running.append(self.uuid)
@@ -49,6 +49,7 @@ class FakeTelemetry:
         values = COUNTERS if self.now_s >= 6 else dict.fromkeys(COUNTERS, 0.0)
         readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
         readings["model"] = TelemetryReading("NVIDIA H200", now_ns, None)
+        readings["driver"] = TelemetryReading("580.159.04", now_ns, None)
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
 
 
@@ -82,8 +83,8 @@ def test_a_sequence_has_the_limit_of_its_gpus_steady_state(counters: GpuCounters
     assert limit_label(sequence) == "limited by memory, 83 % in use"
     assert limit_text(sequence) == (
         "Its kernels are limited by the bandwidth of the GPU's memory (in use while they run: memory 83 %, integers "
-        "20 %; NVML's counters of the whole GPU, 14 s). Kernels that are fused, or numbers of fewer bits, move less "
-        "data."
+        "20 %; NVML's counters of the whole GPU, 14 s, beside what GPUs of this model reach). Kernels that are fused, "
+        "or numbers of fewer bits, move less data."
     )
 
 
@@ -108,6 +109,21 @@ def test_kernels_of_others_have_no_limit(counters: GpuCounters) -> None:
         assert sequence.limit.limit is Limit.SHARED
         assert limit_label(sequence) == "limit not known: the GPU is shared"
         assert limit_text(sequence).startswith("What limits its kernels is not known: others use the GPU too")
+
+
+@pytest.mark.parametrize(("own", "limit"), [(0.08, Limit.DRAM), (0.06, Limit.UNKNOWN), (0.0, Limit.UNKNOWN)])
+def test_counters_of_little_work_are_its_own_or_not_known(
+    counters: GpuCounters, monkeypatch: pytest.MonkeyPatch, own: float, limit: Limit
+) -> None:
+    """Kernels run for 9.8 % of the time: NVML counts gaps between short kernels, and perhaps kernels of others."""
+    for name in gpm.LIMITS:
+        monkeypatch.setitem(COUNTERS, name, COUNTERS[name] / 10)
+    made = GpuCounters()
+    for FakeTelemetry.now_s in range(20):
+        made.look(["b"])
+    (found,) = made.noted([process(Figure(own, own, own))])
+    assert found.sequences[0].limit is not None
+    assert found.sequences[0].limit.limit is limit
 
 
 def test_a_gpu_without_counters_says_nothing() -> None:

@@ -62,6 +62,7 @@ SECTIONS = {
     "Check": (
         CommandEntry("check", "Measure which call stalls with which aggressor."),
         CommandEntry("compare", "Compare two saved checks."),
+        CommandEntry("calibrate", "Measure what this GPU reaches, for the limits of watch."),
         CommandEntry("show", "Show a saved check as a table, HTML page or JSON."),
     ),
     "Fleet": (

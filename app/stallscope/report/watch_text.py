@@ -20,6 +20,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.causes.order import cause_of
+from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division_text import (
     awaited_text,
@@ -114,6 +115,8 @@ _ROW_COLUMNS = (
 
 # Smallest share of the time in kernels, and between them, of a sequence whose kernels the report lists.
 _LEAST_KERNELS = 0.3
+# The same of a sequence of which the report says what limits its kernels, where that is known.
+_LEAST_LIMITED = 0.05
 # Verdicts that make a sequence's kernels the most important part of its time.
 _BOUND_BY_KERNELS = (Bound.GPU, Bound.GAPS, Bound.STREAMS, Bound.SHARED, Bound.COMMUNICATION)
 # Largest number of kernels that the report lists of a sequence. _MOST_KERNELS: with a verdict of _BOUND_BY_KERNELS.
@@ -231,12 +234,16 @@ def _divisions(out: TextWriter, processes: Sequence[ProcessFindings], several: b
 
 
 def _kernels(out: TextWriter, sequence: ProgramSequence, full: bool) -> None:
-    """The kernels of a sequence with most of its GPU time, where they take enough; ``full``: by their whole names."""
-    if sequence.share(Part.KERNELS, Part.BETWEEN, Part.COMMUNICATION) < _LEAST_KERNELS and not full:
+    """What limits the kernels of a sequence, and those with most of its GPU time, where they take enough; ``full``: by
+    their whole names."""
+    kernels = sequence.share(Part.KERNELS, Part.BETWEEN, Part.COMMUNICATION)
+    known = sequence.limit is not None and sequence.limit.limit not in (Limit.UNKNOWN, Limit.SHARED)
+    least = _LEAST_LIMITED if known else _LEAST_KERNELS
+    if (kernels >= least or full) and (limit := limit_text(sequence)):
+        out.paragraph(limit, indent="  ", first="")
+    if kernels < _LEAST_KERNELS and not full:
         return
     bound = sequence.verdict in _BOUND_BY_KERNELS
-    if limit := limit_text(sequence):
-        out.paragraph(limit, indent="  ", first="")
     shown = sequence.kernels[: _MOST_KERNELS_IN_FULL if full else _MOST_KERNELS if bound else _FEW_KERNELS]
     if shown:
         out.paragraph("Kernels with most of its GPU time:", style="strong")

@@ -148,7 +148,7 @@ class EngineProcess:
                 # Once this process has ended, the kernel sends SIGHUP and SIGCONT to a group in its session of which a
                 # process is stopped: an engine that was stopped before it asked for a signal of its own ends too.
                 process_group=None if of_engine else 0,
-                env=_environment(),
+                env=environment(),
             )
         except BaseException:
             ours.close()
@@ -331,7 +331,7 @@ def _command(board_fd: int, control_fd: int) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's environment, with PYTHONPATH set so that the engine imports the same package."""
     environment = dict(os.environ)
     # A profiler that the user injects into CUDA programs would take CUPTI's only subscription, and slow the calls down.

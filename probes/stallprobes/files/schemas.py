@@ -13,6 +13,7 @@ _TYPES = {
     "stallscope.compare/3": "stallprobes.matrix.comparing.comparison:CompareDocument",
     "stallscope.reference/2": "stallprobes.matrix.reference:Reference",
     "stallscope.doctor/1": "stallprobes.doctor:Diagnosis",
+    "stallscope.calibration/1": "stallprobes.machine.gpu_reach:Calibration",
     "stallscope.watch/3": "stallprobes.watch.attribution.findings:WatchFindings",
     "stallscope.processes/2": "stallprobes.machine.gpu_processes:ProcessesDocument",
 }

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from stallprobes.machine import gpm
+from stallprobes.machine import gpm, gpu_reach, nvml
 from stallprobes.machine.telemetry import TelemetryField, TelemetryReading
 from stallprobes.watch.attribution.findings import ProcessFindings
-from stallprobes.watch.division.limits import limit_of
+from stallprobes.watch.division.limits import Limit, limit_of
 from stallprobes.watch.division.parts import Part
 from stallprobes.watch.gpu_notes import PERIOD_S, GpuNotes, Note
 from stallprobes.watch.gpu_sharers import is_shared, share_a_gpu
 from stallprobes.watch.lines.result import ProgramSequence
 
-# Largest share of the time in which kernels run beyond that in which the process's own work does, for the counters to
-# be of its kernels alone.
-_MOST_OF_OTHERS = 0.1
-# Name of the reading with the model of a GPU, and the time (s) between two of them.
-_MODEL, _MODEL_S = "model", 600.0
+# Largest share of the time in which kernels run beyond that in which the process's own work does, if nobody else
+# computes, and the same as a part of its own work. NVML's time has the gaps between short kernels, too. Between the two
+# the counters may be those of others, and the limit is not known.
+_MOST_OF_OTHERS, _MOST_PART = 0.1, 0.5
+# Names of the readings with the model of a GPU and with the version of the driver, and the time (s) between two.
+_MODEL, _DRIVER, _NAMES_S = "model", "driver", 600.0
 
 
 class _Sample(NamedTuple):
-    """Values of the counters (percentages, and MiB/s) of the second before, and the model of the GPU."""
+    """Values of the counters (percentages, and MiB/s) of the second before, the model of the GPU, and the driver."""
 
     values: Mapping[str, float | None]
     model: str
+    driver: str
 
 
 class GpuCounters:
@@ -59,12 +61,16 @@ class GpuCounters:
         spans = [(process.began_ns + begin + PERIOD_S * 1e9, process.began_ns + end) for begin, end in times]
         notes = self._notes.of(uuid)
         samples = [each.value.values for each in notes if any(begin <= each.at_ns <= end for begin, end in spans)]
-        model = notes[-1].value.model if notes else ""
+        reach = gpu_reach.known(uuid, notes[-1].value.model, notes[-1].value.driver) if notes else {}
         copies, works = sequence.share(Part.COPIES), max(sequence.gpu.share, 1e-9)
         beside = any(share_a_gpu(process, other) for other in every if other is not process)
-        limit = limit_of(samples, model, copies=copies / works, is_alone=not beside and not is_shared(process))
-        if limit is not None and limit.graphics > self._own_work(process, device) + _MOST_OF_OTHERS:
-            limit = limit_of(samples, model, copies=copies / works, is_alone=False)
+        limit = limit_of(samples, reach, copies=copies / works, is_alone=not beside and not is_shared(process))
+        own = self._own_work(process, device)
+        if limit is not None and limit.limit is not Limit.SHARED:
+            if limit.graphics > own + _MOST_OF_OTHERS:
+                limit = limit.changed(limit=Limit.SHARED)
+            elif limit.graphics > own * (1 + _MOST_PART):
+                limit = limit.changed(limit=Limit.UNKNOWN)
         return sequence.changed(limit=limit)
 
     @staticmethod
@@ -77,7 +83,8 @@ def _fields() -> tuple[TelemetryField, ...]:
     counters = gpm.GpmCounters(gpm.LIMITS)
     return (
         TelemetryField("gpm", PERIOD_S, counters.read, slow=True, names=tuple(gpm.LIMITS)),
-        TelemetryField(_MODEL, _MODEL_S, lambda module, handle: str(module.nvmlDeviceGetName(handle)), slow=True),
+        TelemetryField(_MODEL, _NAMES_S, lambda m, handle: nvml.text(m.nvmlDeviceGetName(handle)), slow=True),
+        TelemetryField(_DRIVER, _NAMES_S, lambda m, _: nvml.text(m.nvmlSystemGetDriverVersion()), slow=True),
     )
 
 
@@ -85,4 +92,5 @@ def _sample(readings: Mapping[str, TelemetryReading]) -> Note[_Sample] | None:
     values = {name: readings[name].value for name in gpm.LIMITS}
     if all(value is None for value in values.values()):
         return None
-    return Note(max(readings[name].at_ns for name in gpm.LIMITS), _Sample(values, readings[_MODEL].value or ""))
+    model, driver = (readings[name].value or "" for name in (_MODEL, _DRIVER))
+    return Note(max(readings[name].at_ns for name in gpm.LIMITS), _Sample(values, model, driver))

@@ -1,36 +1,33 @@
-"""What limits the kernels of a GPU, by NVML's counters of the whole GPU, and by what this model of GPU reaches."""
+"""What limits the kernels of a GPU, by NVML's counters of the whole GPU, and by what this GPU reaches."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any
+from math import sqrt
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
 from stallprobes.files.codec import Document, Rounded, Share, Unsigned, about
+from stallprobes.latency.statistics import student_t_two_sided
+from stallprobes.machine.gpu_reach import PCIE, UNITS, Basis, Known
 
-# File with the values of the counters that a copy, products and loops of arithmetic reach, by model of GPU, as
-# tests/benchmarks/bench_kernel_limits.py measured them. Of two
-# measurements of memory (81 and 88 %), the lower is there.
-FILE = Path(__file__).with_name("gpu_reach.json")
-# Names of the counters with which a unit of the GPU is busy: a share of the time, or of its bandwidth.
-UNITS = ("dram", "tensor", "fp32", "fp64", "fp16", "integer")
 # Names of all counters that NVML gives as percentages. GRAPHICS is the time in which any kernel runs.
 GRAPHICS = "graphics"
 PERCENTAGES = (GRAPHICS, "sm_active", "occupancy", *UNITS)
-# Names of the counters for the traffic over PCIe (MiB/s).
-PCIE = ("pcie_to_gpu", "pcie_from_gpu")
-# Smallest number of samples of the counters that suffices for a limit.
+# Smallest number of samples with kernels that suffices for a limit.
 _LEAST_SAMPLES = 3
-# Smallest share of the time in which kernels run that suffices for a limit.
-_LEAST_GRAPHICS = 0.05
-# Smallest use of a unit that makes it the limit, as a share of the largest use that kernels reach on this model of GPU.
+# Smallest share of the time in which kernels run that suffices for a limit. With less, the error of the counters
+# themselves is more than 10 points of a use.
+_LEAST_GRAPHICS = 0.005
+# Largest error of a counter's mean, as a share of the time: counters of idle units read up to 0.05 %.
+_COUNTER_ERROR = 0.0005
+# Largest probability that a use which varies between samples is on the other side of a threshold.
+_DOUBT = 0.01
+# Smallest use of a unit that makes it the limit, as a share of the largest use that kernels reach on this GPU.
 _BUSY = 0.6
-# The same for a model whose largest use is not known, as a share of the peak. Kernels hardly reach more on any GPU.
+# The same for a unit whose largest use is not known, as a share of the peak. Kernels hardly reach more on any GPU.
 _BUSY_OF_PEAK = 0.75
 # Largest use of every unit, as a share of what is reached, at which kernels wait for themselves (latency).
 _IDLE = 0.4
@@ -72,6 +69,7 @@ class KernelLimit(Document, kw_only=True):
     """
 
     limit: Limit
+    basis: Annotated[Basis, about("What the use of the most used unit, or of PCIe, is compared with.")] = Basis.PEAK
     samples: Annotated[Unsigned, about("Number of samples, each of a second.")]
     graphics: Annotated[Share, about("Share of the time in which a kernel runs.")]
     sm_active: Annotated[Share, about("Share of the SMs with work.")]
@@ -91,58 +89,95 @@ class KernelLimit(Document, kw_only=True):
         return tuple(sorted(UNITS, key=lambda unit: -getattr(self, unit)))
 
 
-@cache
-def _measured() -> Mapping[str, Any]:
-    measured: Mapping[str, Any] = json.loads(FILE.read_bytes())["models"]
-    return measured
+class _Use(NamedTuple):
+    """A use as a share, its standard error between samples, its degrees of freedom, and the error of the counters."""
 
+    value: float
+    error: float
+    freedom: int
+    margin: float
 
-def reached_by(model: str) -> Mapping[str, float]:
-    """The largest use of each unit (0 to 1), and the most traffic over PCIe (MiB/s), of a model of GPU; none if it was
-    not measured."""
-    return next((reached for name, reached in _measured().items() if name in model), {})
+    def is_above(self, threshold: float) -> bool:
+        """True if the use is at least ``threshold``, whatever its errors."""
+        return self._is_beyond(self.value - self.margin - threshold)
+
+    def is_below(self, threshold: float) -> bool:
+        """True if the use is at most ``threshold``, whatever its errors."""
+        return self._is_beyond(threshold - self.value - self.margin)
+
+    def of(self, reached: float) -> _Use:
+        """The use as a share of what is reached."""
+        return _Use(self.value / reached, self.error / reached, self.freedom, self.margin / reached)
+
+    def _is_beyond(self, distance: float) -> bool:
+        if distance < 0 or self.error <= 0:
+            return distance >= 0
+        return student_t_two_sided(distance / self.error, self.freedom) <= _DOUBT
 
 
 def limit_of(
-    samples: Iterable[Mapping[str, float | None]], model: str, *, copies: float = 0.0, is_alone: bool = True
+    samples: Iterable[Mapping[str, float | None]],
+    reach: Mapping[str, Known],
+    *,
+    copies: float = 0.0,
+    is_alone: bool = True,
 ) -> KernelLimit | None:
-    """What limits the kernels of a GPU of some model, by samples of its counters (percentages, and MiB/s).
+    """What limits the kernels of a GPU by samples of its counters (percentages, and MiB/s).
 
-    ``copies`` is the part (0 to 1) of the GPU's work that copies take. None without enough samples or kernels.
+    ``reach`` is what is known of the GPU, and ``copies`` the part (0 to 1) of the GPU's work that copies take. None
+    without enough samples or kernels.
     """
     wanted = (*PERCENTAGES, *PCIE)
-    known = [sample for sample in samples if all(sample.get(name) is not None for name in wanted)]
+    known = [
+        {name: value for name in wanted if (value := sample.get(name)) is not None}
+        for sample in samples
+        if all(sample.get(name) is not None for name in wanted)
+    ]
     if len(known) < _LEAST_SAMPLES:
         return None
-    means = {name: sum(sample[name] or 0.0 for sample in known) / len(known) for name in wanted}
+    means = {name: sum(sample[name] for sample in known) / len(known) for name in wanted}
     graphics = means[GRAPHICS] / 100
-    reached = reached_by(model)
     traffic = {name: means[name] for name in PCIE}
-    is_copying = any(means[name] >= _BUSY * reached[name] for name in PCIE if name in reached) and copies > 1 / 2
-    if graphics < _LEAST_GRAPHICS and not is_copying:
+    full = [name for name in PCIE if name in reach and means[name] >= _BUSY * reach[name].value and copies > 1 / 2]
+    with_kernels = [sample for sample in known if sample[GRAPHICS] > 0]
+    has_kernels = graphics >= _LEAST_GRAPHICS and len(with_kernels) >= _LEAST_SAMPLES
+    if not has_kernels and not full:
         return None
-    shares = {
-        name: min(means[name] / means[GRAPHICS], 1.0) if graphics >= _LEAST_GRAPHICS else 0.0
-        for name in PERCENTAGES
-        if name != GRAPHICS
-    }
-    limit = _limit(shares, reached) if is_alone else Limit.SHARED
-    if is_alone and is_copying:
-        limit = Limit.PCIE
-    return KernelLimit(limit=limit, samples=len(known), graphics=min(graphics, 1.0), **shares, **traffic)
+    uses = {name: _use(with_kernels, name) for name in PERCENTAGES if name != GRAPHICS} if has_kernels else {}
+    limit, decisive = _limit(uses, reach) if uses else (Limit.UNKNOWN, "")
+    if full:
+        limit, decisive = Limit.PCIE, full[0]
+    return KernelLimit(
+        limit=limit if is_alone else Limit.SHARED,
+        basis=reach[decisive].basis if decisive in reach else Basis.PEAK,
+        samples=len(known),
+        graphics=min(graphics, 1.0),
+        **{name: min(uses[name].value, 1.0) if uses else 0.0 for name in PERCENTAGES if name != GRAPHICS},
+        **traffic,
+    )
 
 
-def _limit(shares: Mapping[str, float], reached: Mapping[str, float]) -> Limit:
-    uses = {unit: shares[unit] / reached.get(unit, _BUSY_OF_PEAK / _BUSY) for unit in UNITS}
-    first, second = sorted(UNITS, key=lambda unit: -uses[unit])[:2]
-    if uses[second] >= _BUSY:
-        return Limit.SEVERAL
-    if uses[first] >= _BUSY:
-        return Limit(first)
-    if uses[first] > _IDLE:
-        return Limit.UNKNOWN
-    if shares["sm_active"] <= _FEW_SMS:
-        return Limit.FEW_BLOCKS
-    if shares["sm_active"] >= _MOST_SMS and shares["occupancy"] <= _FEW_THREADS:
-        return Limit.LATENCY
-    return Limit.UNKNOWN
+def _use(samples: list[dict[str, float]], name: str) -> _Use:
+    """The use of a unit while kernels run: a ratio of two means, with the error of such a ratio."""
+    count, graphics = len(samples), sum(sample[GRAPHICS] for sample in samples)
+    ratio = sum(sample[name] for sample in samples) / graphics
+    squares = sum((sample[name] - ratio * sample[GRAPHICS]) ** 2 for sample in samples)
+    error = sqrt(squares * count / (count - 1)) / graphics
+    return _Use(ratio, error, count - 1, 100 * _COUNTER_ERROR * count / graphics)
+
+
+def _limit(uses: Mapping[str, _Use], reach: Mapping[str, Known]) -> tuple[Limit, str]:
+    """The limit, and the most used unit. A use that may lie on both sides of a threshold makes the limit unknown."""
+    unknown = _BUSY_OF_PEAK / _BUSY
+    shares = {unit: uses[unit].of(reach[unit].value if unit in reach else unknown) for unit in UNITS}
+    first, second = sorted(UNITS, key=lambda unit: -shares[unit].value)[:2]
+    if shares[second].is_above(_BUSY):
+        return Limit.SEVERAL, first
+    if shares[first].is_above(_BUSY) and all(shares[unit].is_below(_BUSY) for unit in UNITS if unit != first):
+        return Limit(first), first
+    if all(shares[unit].is_below(_IDLE) for unit in UNITS):
+        if uses["sm_active"].is_below(_FEW_SMS):
+            return Limit.FEW_BLOCKS, first
+        if uses["sm_active"].is_above(_MOST_SMS) and uses["occupancy"].is_below(_FEW_THREADS):
+            return Limit.LATENCY, first
+    return Limit.UNKNOWN, first
