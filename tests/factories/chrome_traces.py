@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-KNOWN = frozenset("MXisf")
+KNOWN = frozenset("MXisfC")
 METADATA = frozenset({"process_name", "process_sort_index", "thread_name", "thread_sort_index"})
 
 
@@ -42,6 +42,8 @@ class ReadTrace:
     arrows: tuple[Arrow, ...]
     instants: tuple[Mapping[str, Any], ...]
     about: Mapping[str, Any]
+    # The process, time (ns) and value of each value of a counter, by the counter's name.
+    counters: Mapping[str, Sequence[tuple[str, int, float]]]
 
     def of(self, category: str) -> list[Slice]:
         """The slices of a category."""
@@ -60,7 +62,9 @@ def read_chrome_trace(text: str) -> ReadTrace:
     names = _names(events)
     # A process or thread without a name is shown by a number that means nothing.
     for event in events:
-        if event["ph"] != "M":
+        if event["ph"] == "C":
+            assert (event["pid"], None) in names
+        elif event["ph"] != "M":
             assert {(event["pid"], None), (event["pid"], event["tid"])} <= names.keys()
     slices, by_place = _slices(events, names)
     for track in by_place.values():
@@ -70,7 +74,20 @@ def read_chrome_trace(text: str) -> ReadTrace:
         tuple(_arrows(events, by_place)),
         tuple(event for event in events if event["ph"] == "i"),
         document["otherData"],
+        _counters(events, names),
     )
+
+
+def _counters(
+    events: Sequence[Mapping[str, Any]], names: Mapping[tuple[int, int | None], str]
+) -> dict[str, list[tuple[str, int, float]]]:
+    found: dict[str, list[tuple[str, int, float]]] = {}
+    for event in events:
+        if event["ph"] == "C":
+            ((_, value),) = event["args"].items()
+            process = names[event["pid"], None]
+            found.setdefault(event["name"], []).append((process, _ns(event["ts"]), float(value)))
+    return found
 
 
 def _check_event(event: Mapping[str, Any]) -> None:
@@ -80,7 +97,7 @@ def _check_event(event: Mapping[str, Any]) -> None:
     members = list(event)
     for number in ("pid", "tid"):
         # A process has its names without a thread.
-        if number in event or phase != "M" or number == "pid":
+        if number in event or phase not in "MC" or number == "pid":
             assert type(event[number]) is int
             assert 0 < event[number] < 1 << 31
     assert type(event["name"]) is str
@@ -91,7 +108,8 @@ def _check_event(event: Mapping[str, Any]) -> None:
         (key, value) = next(iter(event["args"].items()))
         assert (key, type(value)) in (("name", str), ("sort_index", int))
         return
-    assert members[:4] == ["ph", "pid", "tid", "ts"]
+    # A counter belongs to a process.
+    assert members[:4] == ["ph", "pid", "tid", "ts"] or (phase == "C" and members[:3] == ["ph", "pid", "ts"])
     _ns(event["ts"])
     assert type(event["cat"]) is str
     match phase:

@@ -126,6 +126,15 @@ def test_counters_of_little_work_are_its_own_or_not_known(
     assert found.sequences[0].limit.limit is limit
 
 
+def test_traces_have_the_counters_of_each_second(counters: GpuCounters) -> None:
+    tracks = {track.name: track for track in counters.tracks(5 * SECOND, 8 * SECOND)}
+    assert tracks.keys() == {"SM active", "memory", "tensor cores", "PCIe to GPU", "PCIe from GPU"}
+    assert [(sample.end_ns // SECOND, sample.value) for sample in tracks["memory"].samples] == [
+        (6, 81.0), (7, 81.0), (8, 81.0),
+    ]  # fmt: skip
+    assert counters.tracks(30 * SECOND, 40 * SECOND) == ()
+
+
 def test_a_gpu_without_counters_says_nothing() -> None:
     (found,) = GpuCounters().noted([process()])
     (sequence,) = found.sequences

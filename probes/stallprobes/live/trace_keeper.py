@@ -68,6 +68,8 @@ class TraceKeeper:
     def feed(self, rows: TimelineRows, observation: Observation, analyzer: Analyzer) -> None:
         """Process the rows since ``position``, after ``analyzer`` has processed ``observation``."""
         self.history.feed(rows, observation.wall_s)
+        if observation.snapshot is not None:
+            self.history.feed_counters(observation.snapshot.at_ns, observation.telemetry)
         self._snapshot, self._others = observation.snapshot, observation.other_processes or self._others
         call = self._trigger.feed(self.history, analyzer.baselines, observation.snapshot)
         if call is not None:

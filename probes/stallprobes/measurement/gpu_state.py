@@ -9,7 +9,7 @@ from stallprobes.engine.session import Session
 from stallprobes.machine import fingerprint
 from stallprobes.machine.gpu_state import STATE_READINGS, GpuSamples, GpuState
 from stallprobes.machine.simulated_telemetry import SimulatedTelemetry
-from stallprobes.machine.telemetry import Telemetry, all_fields
+from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot, all_fields
 
 
 class GpuStateRecorder:
@@ -34,10 +34,13 @@ class GpuStateRecorder:
         if isinstance(self._source, Telemetry):
             self._source.stop()
 
-    def sample(self) -> None:
-        """Keep the last values. Never blocks."""
-        if self._source is not None:
-            self._samples.add(self._source.snapshot())
+    def sample(self) -> TelemetrySnapshot | None:
+        """Keep the last values, and return them; None if nothing is read. Never blocks."""
+        if self._source is None:
+            return None
+        telemetry = self._source.snapshot()
+        self._samples.add(telemetry)
+        return telemetry
 
     def take(self) -> GpuState | None:
         """The state over the samples since the last call; None if nothing is read."""

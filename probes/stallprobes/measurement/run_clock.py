@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stallprobes.engine.session import Session
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.measurement.plan import RunPlan
 from stallprobes.measurement.run_trace import RunTracer
 
@@ -41,7 +42,7 @@ class RunClock:
     """Progress of a run: lets time pass in steps, between which the run can be stopped.
 
     ``trace_s`` is the length of the traces, None for none, ``others`` the other processes on the GPU; ``tracer`` reads
-    the trace of the present variant. ``sample`` is called after each step, None for nothing.
+    the trace of the present variant. ``sample`` reads the GPU's values after each step, None for nothing.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class RunClock:
     ) -> None:
         self._trace_s, self._others = trace_s, others
         self.tracer: RunTracer | None = None
-        self.sample: Callable[[], None] | None = None
+        self.sample: Callable[[], TelemetrySnapshot | None] | None = None
         self.stopped = False
         rests_s = _START_S + WARM_S + 2 * SETTLE_S
         self._left = [
@@ -105,8 +106,9 @@ class RunClock:
             step = min(STEP_S, left)
             (session if self.tracer is None else self.tracer).run_for(step)
             left -= step
-            if self.sample is not None:
-                self.sample()
+            telemetry = None if self.sample is None else self.sample()
+            if self.tracer is not None:
+                self.tracer.add_counters(telemetry)
             # A wait for an aggressor or for a repetition is in no plan: the share done would go back after it.
             self._done = min(self._done + step, self._base + sum(self._left[0]))
             self._report(self._text)

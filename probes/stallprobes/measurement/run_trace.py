@@ -12,6 +12,7 @@ from stallprobes.engine.session import Session
 from stallprobes.latency.baseline import Baseline
 from stallprobes.machine import gpus
 from stallprobes.machine.nvml import version_of
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Role
 from stallprobes.traces import chrome
 from stallprobes.traces.chrome import TitledTrace
@@ -63,6 +64,10 @@ class RunTracer:
         # A session that was stopped has nothing more.
         with contextlib.suppress(RuntimeError):
             self._history.feed(self._session.timeline_rows(self._history.position), time.time())
+
+    def add_counters(self, telemetry: TelemetrySnapshot | None) -> None:
+        """Add the counters of the GPU, which were read now."""
+        self._history.feed_counters(self._history.at_ns, telemetry)
 
     def begin_window(self) -> None:
         """The window with the aggressors begins now."""

@@ -202,6 +202,7 @@ class _TraceEvents:
         unrecorded = self._thread(host, "GPU work not recorded") if self._trace.unrecorded else None
         parts = [rows for rows in _separated(self._trace.overheads) if len(rows)]
         overheads = [(self._thread(host, "driver overhead"), rows) for rows in parts]
+        counters = self._process("counters of the GPU") if self._trace.counters else 0
         yield from self._metadata
         if trigger is not None and self._trace.trigger is not None:
             yield self._trigger(trigger, self._trace.trigger)
@@ -220,9 +221,19 @@ class _TraceEvents:
         if unrecorded is not None:
             for begin, end in self._trace.unrecorded:
                 yield self._complete(unrecorded, begin, end, '"not recorded"', "unrecorded", "{}")
+        yield from self._counters(counters)
         for track, rows in overheads:
             for _, reason, start, end in self._trace.overheads[rows].tolist():
                 yield self._complete(track, start, end, json_text(labels.overhead_label(reason)), "overhead", "{}")
+
+    def _counters(self, process: int) -> Iterator[str]:
+        """The counters of the GPU: a value holds until the next one."""
+        for counter in self._trace.counters:
+            name = json_text(f"{counter.name} ({counter.unit})")
+            for begin, _, value in counter.samples:
+                ts = us_text(max(begin, self._begin_ns) - self._zero_ns)
+                args = json_text({counter.unit: round(value, 2)})
+                yield f'{{"ph":"C","pid":{process},"ts":{ts},"name":{name},"cat":"counter","args":{args}}}'
 
     # The names of processes and threads.
 

@@ -180,6 +180,12 @@ def _check(trace: Trace) -> None:
         raise ValueError(f"the trace has more than {MOST_ROWS} rows")
     opened: list[OpenCall | OpenWork] = [*trace.open_calls, *trace.open_work]
     trigger = trace.trigger
+    if sum(len(track.samples) for track in trace.counters) > MOST_ROWS:
+        raise ValueError(f"the trace has more than {MOST_ROWS} values of counters")
+    for track in trace.counters:
+        times = [at_ns for sample in track.samples for at_ns in (sample.begin_ns, sample.end_ns)]
+        if times != sorted(times) or any(at_ns > _LATEST_NS for at_ns in times):
+            raise ValueError("the values of a counter are not in the order of their times")
     parts = (trace.losses, *opened, *((trigger,) if trigger is not None else ()))
     if any(not -1 <= value <= _LATEST_NS for part in parts for value in astuple(part)):
         raise ValueError("the trace has a number below -1, or above 2**60")

@@ -13,11 +13,13 @@ import numpy as np
 from stallprobes.engine.board import GpuRecords, HostCalls
 from stallprobes.engine.snapshot import Snapshot
 from stallprobes.engine.timeline.reader import TimelineRows
+from stallprobes.machine.telemetry import TelemetrySnapshot
 from stallprobes.model import Probe
 from stallprobes.native.layouts.board import CALL_MEASURED, CALL_OP_MASK
 from stallprobes.native.layouts.cupti import GPU_WORK, RecordKind, SwitchOperation
 from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import OFF, TimelineLosses, TimelinePosition, TimelineStatus
+from stallprobes.traces.counters import CounterHistory
 from stallprobes.traces.open_work import UnrecordedCalls
 from stallprobes.traces.trace import (
     OPEN,
@@ -119,6 +121,7 @@ class TraceHistory:
         # The contexts that have the engine, and since when; and the time of the first switch.
         self._held: dict[int, int] = {}
         self._engine_since_ns = OPEN
+        self._counters = CounterHistory(self._keep_ns)
         self._overwritten = 0
         self._losses = TimelineLosses()
         self._wall_offset_s = 0.0
@@ -148,6 +151,10 @@ class TraceHistory:
         self._feed_switches(records[kinds == RecordKind.CONTEXT_SWITCH])
         for kept in self._tables.values():
             kept.drop(self.at_ns - self._keep_ns)
+
+    def feed_counters(self, at_ns: int, telemetry: TelemetrySnapshot | None) -> None:
+        """Add the counters of the GPU, which were read at the time ``at_ns`` of the board."""
+        self._counters.feed(at_ns, telemetry)
 
     def _lost_calls(self, rows: TimelineRows) -> int:
         """The number of host calls since ``position`` that were overwritten before they were read."""
@@ -236,6 +243,7 @@ class TraceHistory:
                 for work in self._unrecorded.open_work(self.collected_ns, self._failed(snapshot))
                 if work.since_ns < end_ns
             ),
+            counters=self._counters.tracks(begin_ns, end_ns),
         )
 
     def _failed(self, snapshot: Snapshot | None) -> tuple[int, ...]:

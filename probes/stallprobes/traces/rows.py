@@ -24,10 +24,11 @@ class RowGroup(StrEnum):
     CALLS = "host calls"
     WORK = "GPU work"
     ENGINE = "graphics engine"
+    COUNTERS = "counters of the GPU"
 
 
 class RowKind(StrEnum):
-    """Content of a row of the trace plot.
+    """Content of a row of the trace plot. ``COUNTER``: the values of a counter of the GPU.
 
     ``TENURES``: times in which one context has the graphics engine. ``FOREIGN``: times in which another process has the
     graphics engine.
@@ -38,6 +39,7 @@ class RowKind(StrEnum):
     WORK = "GPU work"
     TENURES = "graphics engine"
     FOREIGN = "another process"
+    COUNTER = "counter"
 
     @property
     def group(self) -> RowGroup:
@@ -52,12 +54,13 @@ _GROUPS = {
     RowKind.WORK: RowGroup.WORK,
     RowKind.TENURES: RowGroup.ENGINE,
     RowKind.FOREIGN: RowGroup.ENGINE,
+    RowKind.COUNTER: RowGroup.COUNTERS,
 }
 
 
 @dataclass(frozen=True, order=True)
 class RowKey:
-    """Identity of a row: its kind, and the number of its probe, or of its context and stream."""
+    """Identity of a row: its kind, and the number of its probe or counter, or of its context and stream."""
 
     kind: RowKind
     number: int = -1
@@ -185,6 +188,10 @@ def spans_of(trace: Trace, key: RowKey) -> RowSpans:
         case RowKind.OVERHEADS:
             rows = trace.overheads
             return RowSpans.solid(rows["start_ns"], rows["end_ns"], np.arange(len(rows)))
+        case RowKind.COUNTER:
+            # It has values in place of spans.
+            nothing = np.zeros(0, dtype=np.int64)
+            return RowSpans.solid(nothing, nothing, nothing)
 
 
 def _work(trace: Trace, key: RowKey) -> RowSpans:

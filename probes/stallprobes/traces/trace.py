@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec import field as struct_field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from stallprobes.files.codec import Int64, Nanoseconds, WallSeconds
+from stallprobes.files.codec import Figure, Int64, Nanoseconds, WallSeconds
 from stallprobes.model import Phase, Probe, Role, op_name
 from stallprobes.records.rows import CALL, OVERHEAD, TENURE, WORK, Rows
 from stallprobes.records.timeline import TimelineLosses
@@ -103,6 +103,28 @@ class TraceTrigger:
     returned_ns: int
 
 
+class CounterSample(NamedTuple):
+    """The mean of a counter from one time to another (ns)."""
+
+    begin_ns: Nanoseconds
+    end_ns: Nanoseconds
+    value: Figure
+
+
+@dataclass(frozen=True)
+class CounterTrack:
+    """A counter of the GPU, in ``unit``. Between its samples, which are in the order of their times, it is unknown."""
+
+    name: str
+    unit: str
+    samples: tuple[CounterSample, ...]
+
+    def between(self, begin_ns: int, end_ns: int) -> CounterTrack:
+        """The samples that overlap a span."""
+        chosen = (sample for sample in self.samples if sample.end_ns > begin_ns and sample.begin_ns < end_ns)
+        return CounterTrack(self.name, self.unit, tuple(chosen))
+
+
 @dataclass(frozen=True)
 class TraceNames:
     """Names of contexts by CUPTI's number, and of streams by context and stream number."""
@@ -126,7 +148,7 @@ class TraceHead(Struct, frozen=True, eq=False, kw_only=True, omit_defaults=True)
     none yet. ``wall_offset_s`` is the time since 1970 at 0 ns. Without ``context_switches`` nobody recorded who had the
     graphics engine; with them it is known from ``engine_since_ns`` on. ``others`` are the processes that NVML reported
     on the GPU, ``NAME (pid N)`` each. ``simulated``: the GPU was simulated. ``unrecorded`` are times (begin, end) in
-    which work of the GPU was not recorded.
+    which work of the GPU was not recorded. ``counters`` are NVML's counters of the whole GPU, or simulated ones.
     """
 
     begin_ns: Nanoseconds
@@ -143,6 +165,7 @@ class TraceHead(Struct, frozen=True, eq=False, kw_only=True, omit_defaults=True)
     trigger: TraceTrigger | None = None
     simulated: bool = False
     unrecorded: tuple[tuple[Nanoseconds, Nanoseconds], ...] = ()
+    counters: tuple[CounterTrack, ...] = ()
 
     def changed(self, **values: Any) -> Self:
         """The object with other ``values``."""
@@ -196,7 +219,9 @@ class Trace(TraceHead, frozen=True, eq=False, kw_only=True):
             name: overlapping(getattr(self, name), start, end, begin_ns, end_ns)
             for name, (_, start, end) in TABLES.items()
         }
-        return self.changed(begin_ns=first_ns, end_ns=max(min(end_ns, self.end_ns), first_ns), **tables)
+        last_ns = max(min(end_ns, self.end_ns), first_ns)
+        counters = tuple(track.between(first_ns, last_ns) for track in self.counters)
+        return self.changed(begin_ns=first_ns, end_ns=last_ns, counters=counters, **tables)
 
     def work_of(self, call: int) -> Rows:
         """The work that the call in row ``call`` submitted, in the order of its starts."""

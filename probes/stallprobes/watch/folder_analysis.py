@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from stallprobes.errors import WatchError
+from stallprobes.traces.trace import CounterTrack
 from stallprobes.watch.analysis import ProcessAnalysis, watch_findings
 from stallprobes.watch.attribution.findings import ProcessFindings, WatchFindings
 from stallprobes.watch.attribution.other_processes import OtherWork
@@ -166,6 +167,10 @@ class FolderAnalysis:
         self._clocks.look(gpus)
         self._counters.look(gpus)
         self._sharers.look([process.pid for process in shared if process is not None], time.monotonic_ns())
+
+    def counters(self, begin_ns: int, end_ns: int) -> tuple[CounterTrack, ...]:
+        """NVML's counters of the processes' GPUs in a span (ns, CLOCK_MONOTONIC)."""
+        return self._counters.tracks(begin_ns, end_ns)
 
     def finish_looking(self, seconds: float) -> None:
         """Wait, at most so long, for what is being read of the processes from outside; the next poll has it."""

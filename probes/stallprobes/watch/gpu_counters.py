@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from stallprobes.machine import gpm, gpu_reach, nvml
 from stallprobes.machine.telemetry import TelemetryField, TelemetryReading
+from stallprobes.traces.counters import LIMIT_COUNTERS
+from stallprobes.traces.trace import CounterSample, CounterTrack
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.limits import Limit, limit_of
 from stallprobes.watch.division.parts import Part
@@ -47,6 +49,26 @@ class GpuCounters:
             process.changed(sequences=tuple(self._with_limit(each, process, every) for each in process.sequences))
             for process in every
         )
+
+    def tracks(self, begin_ns: int, end_ns: int) -> tuple[CounterTrack, ...]:
+        """The counters of all GPUs in a span (ns, CLOCK_MONOTONIC), for a trace."""
+        uuids = self._notes.uuids
+        tracks = (
+            CounterTrack(f"GPU {number} {name}" if len(uuids) > 1 else name, unit, self._samples(uuid, counter))
+            for number, uuid in enumerate(uuids)
+            for counter, (name, unit) in LIMIT_COUNTERS.items()
+        )
+        return tuple(track for each in tracks if (track := each.between(begin_ns, end_ns)).samples)
+
+    def _samples(self, uuid: str, counter: str) -> tuple[CounterSample, ...]:
+        """The values of a counter, each of the time since the note before it, at most PERIOD_S."""
+        samples, last_ns = [], 0
+        for note in self._notes.of(uuid):
+            value, begin_ns = note.value.values[counter], max(note.at_ns - round(PERIOD_S * 1e9), last_ns, 0)
+            last_ns = note.at_ns
+            if value is not None:
+                samples.append(CounterSample(begin_ns, note.at_ns, value))
+        return tuple(samples)
 
     def _with_limit(
         self, sequence: ProgramSequence, process: ProcessFindings, every: tuple[ProcessFindings, ...]

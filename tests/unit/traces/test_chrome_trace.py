@@ -27,6 +27,8 @@ from stallprobes.traces.chrome import TitledTrace
 from stallprobes.traces.ranking import most_unusual_call
 from stallprobes.traces.trace import (
     OPEN,
+    CounterSample,
+    CounterTrack,
     Int64s,
     OpenCall,
     Trace,
@@ -263,6 +265,19 @@ def test_each_row_has_a_name_and_simulated_is_said(shown: ReadTrace) -> None:
     (about,) = shown.about["traces"]
     assert about["simulated"] is True
     assert about["begin"].startswith("2026-02-02T")
+
+
+def test_counters_are_events_of_their_own_process(report_1: Trace) -> None:
+    begin_ns = report_1.begin_ns
+    samples = tuple(CounterSample(begin_ns + at * MS, begin_ns + (at + 100) * MS, at / 2 + 0.25) for at in (-50, 50))
+    trace = report_1.changed(counters=(CounterTrack("SM active", "%", samples),))
+    (name, values) = next(iter(read(TitledTrace(trace)).counters.items()))
+    assert name == "SM active (%)"
+    assert {process for process, _, _ in values} == {"counters of the GPU (SIMULATED)"}
+    # A value that holds at the begin of the trace is there from then on.
+    (_, first_ns, first), (_, second_ns, second) = values
+    assert (first, second) == (-24.75, 25.25)
+    assert second_ns - first_ns <= 100 * MS
 
 
 def test_short_delays_have_no_cause(shown: ReadTrace) -> None:

@@ -17,7 +17,7 @@ from stallprobes.model import MS, SECONDARY
 from stallprobes.traces.codec import MOST_ROWS, StoredTrace, cut
 from stallprobes.traces.engine_gaps import foreign_gaps
 from stallprobes.traces.summary import summary
-from stallprobes.traces.trace import Trace, TraceTrigger
+from stallprobes.traces.trace import CounterSample, CounterTrack, Trace, TraceTrigger
 
 VICTIM, AGGRESSOR = entries()["d2d"].probe(Placement(context=SECONDARY)), entries()["spin"].probe()
 TABLES = ("calls", "work", "tenures", "overheads")
@@ -60,6 +60,18 @@ def test_a_trace_of_every_kind_of_row_comes_back() -> None:
     trace = handmade_trace(VICTIM, AGGRESSOR)
     assert all(len(getattr(trace, table)) for table in TABLES)
     assert_equal(trace, again(trace))
+
+
+def test_counters_come_back_in_the_order_of_their_times() -> None:
+    trace = handmade_trace(VICTIM, AGGRESSOR)
+    samples = tuple(CounterSample(trace.begin_ns + at * MS, trace.begin_ns + (at + 1) * MS, 2.5) for at in range(4))
+    counted = trace.changed(counters=(CounterTrack("SM active", "%", samples), CounterTrack("memory", "%", ())))
+    assert_equal(counted, again(counted))
+    part = counted.between(trace.begin_ns + 2 * MS, trace.end_ns)
+    assert [len(track.samples) for track in part.counters] == [2, 0]
+    for wrong in (samples[::-1], samples * 10_000):
+        with pytest.raises(ValueError, match="counter"):
+            again(trace.changed(counters=(CounterTrack("SM active", "%", wrong),)))
 
 
 def test_a_simulated_trace_comes_back(simulated: Trace) -> None:

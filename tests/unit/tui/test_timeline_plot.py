@@ -18,7 +18,7 @@ from factories.timeline_traces import (
 )
 from stallprobes.model import MS
 from stallprobes.traces.rows import RowKey, RowKind
-from stallprobes.traces.trace import Trace
+from stallprobes.traces.trace import CounterSample, CounterTrack, Trace
 from stallprobes.traces.trigger import TriggerLimits
 from stallscope.tui.common.lines import length, paragraph_lines
 from stallscope.tui.timeline.details import clock_text, detail_texts, offset_text
@@ -70,6 +70,24 @@ def test_work_of_the_gpu_is_unknown_where_it_was_not_recorded() -> None:
     # Work that was recorded stays.
     assert before[2] != " "
     assert after == before[:3] + 2 * BLOCK_GLYPHS.unknown + before[5:]
+
+
+def test_counters_have_the_level_of_each_cell_where_there_is_room() -> None:
+    trace = trace_of([(1, 0, 100, 150)], [(1, 0, 100, 150, 150, 300)])
+    samples = [(0, 300, 100.0), (300, 500, 50.0), (700, 900, 0.0)]
+    tracks = (
+        CounterTrack("SM active", "%", tuple(CounterSample(at * US, end * US, value) for at, end, value in samples)),
+        CounterTrack(
+            "PCIe to GPU", "MiB/s", (CounterSample(0, 500 * US, 4000.0), CounterSample(500 * US, US * 900, 500.0))
+        ),
+    )
+    view = view_of(trace.changed(counters=tracks))
+    lines = {line[1:NAMES].strip(): line[NAMES:] for line in drawn(view, height=16)}
+    assert lines["SM active"] == "███▄▄··  ·"
+    assert lines["PCIe to GPU"] == "█████▁▁▁▁·"
+    wide = "\n".join(drawn(view, width=100, height=16))
+    assert "a full row is 100 %, or the most in view (up to 4000 MiB/s)" in wide
+    assert not any("SM active" in line for line in drawn(view, height=7))
 
 
 def test_spans_are_steps_of_1_2_5_from_50_us_to_10_s() -> None:

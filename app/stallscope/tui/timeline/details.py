@@ -81,6 +81,8 @@ def _row_text(trace: Trace, key: RowKey, spans: RowIntervals | None) -> str:
     words = f"{count} in the trace; , and . select one" if count else "none in the trace"
     if spans is None:
         words = "t freezes on the next slow call; p, w or a click freezes now"
+    if key.kind is RowKind.COUNTER:
+        return "simulated" if trace.simulated else "NVML's counter of the whole GPU, with all its processes"
     if key.kind is RowKind.CALLS:
         return f"{', '.join(dict.fromkeys(trace.probes[key.number].ops))}; {words}"
     return "; ".join((f"{key.kind}: {words}", *_open_texts(trace, key)))
@@ -114,6 +116,8 @@ def _what(trace: Trace, selection: Selection, number: int, start: int, end: int)
         case RowKind.FOREIGN:
             by = f"; NVML names {', '.join(trace.others)}" if trace.others else ""
             return f"work waited, and no context of this program had the engine, for {took}{by}"
+        case RowKind.COUNTER:
+            return ""
         case RowKind.OVERHEADS:
             return f"{overhead_label(int(trace.overheads['subkind'][number]))} · {took}"
 

@@ -24,7 +24,7 @@ _HALF = 0.5
 # eighth would look like a line.
 _LEAST_EIGHTHS = 2
 # Palette names of the styles in which the timeline draws a character cell; the index is a CellStyle.
-STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim")
+STYLES = ("", "live", "dim", "hot", "heat", "baseline", "warn", "strong", "faint", "dim", "live")
 
 
 class CellStyle(IntEnum):
@@ -33,7 +33,7 @@ class CellStyle(IntEnum):
     ``NONE``: an empty cell. ``CALL``: driver calls. ``WAIT``: waits, and GPU work that has not ended. ``SLOW``: a slow
     call or wait. ``WORK``: GPU work. ``TENURE``: time of a context on the graphics engine. ``FOREIGN``: time of another
     process, or driver overhead. ``SELECTED``: the selected call or work. ``UNKNOWN``: time without records. ``NOTE``:
-    words in an empty row.
+    words in an empty row. ``COUNTER``: the level of a counter.
     """
 
     NONE = 0
@@ -46,6 +46,7 @@ class CellStyle(IntEnum):
     SELECTED = 7
     UNKNOWN = 8
     NOTE = 9
+    COUNTER = 10
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ def help_sections(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
         f"stream, with context, stream and probes; {wait} is work that waits or runs, since it has a record when it "
         f"has ended. Graphics engine: a row for each context of this program, {call} while it has the engine, "
         f"{unknown} where that is not known. another process: work waited, and none of these contexts had the engine. "
+        "Counters of the GPU: NVML's, of the whole GPU, by their height. "
         f"All rows have one time axis; {unknown} is a time that was not recorded."
     )
     cells = (

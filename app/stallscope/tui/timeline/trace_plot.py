@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from textual.reactive import var
 
 from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.rows import RowGroup, RowKey, RowKind
-from stallprobes.traces.trace import Int64s, Trace
+from stallprobes.traces.trace import CounterTrack, Int64s, Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, WheelWidget, cut, rule, runs_of_rows, shortened
 from stallscope.tui.timeline.glyphs import (
@@ -42,6 +43,7 @@ _USUAL = {
     RowKind.WORK: CellStyle.WORK,
     RowKind.TENURES: CellStyle.TENURE,
     RowKind.FOREIGN: CellStyle.FOREIGN,
+    RowKind.COUNTER: CellStyle.COUNTER,
 }
 # Entry, in the plan of a plot, for the line on which an arrow shows the delay of the selected GPU work. The plan has an
 # entry for each screen line: (row of the trace, title of a section).
@@ -65,7 +67,12 @@ class PlotLayout:
 
 
 def plot_layout(rows: Mapping[RowKey, str], selected: RowKey | None, width: int, height: int) -> PlotLayout:
-    """The layout in ``width`` columns and ``height`` lines; the selected row is always visible."""
+    """The layout in ``width`` columns and ``height`` lines; the selected row is always visible.
+
+    Counters are there only where they have room, or where one of them is selected.
+    """
+    if rows_height(rows) > height and (selected is None or selected.kind is not RowKind.COUNTER):
+        rows = {key: name for key, name in rows.items() if key.kind is not RowKind.COUNTER}
     longest = max(map(display_width, rows.values()), default=0) + 2
     names = max(_NAMES[0], min(longest, _NAMES[1], width // 4))
     sections = [(section, list(part)) for section, part in groupby(rows, key=lambda key: key.kind.group)]
@@ -118,6 +125,9 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
         delay = selected_delay(trace, spans, selection)
         index = None if selection is None else selected_index(spans, selection)
     text, style = cell_glyphs(cells, glyphs), cell_styles(cells, [_USUAL[key.kind] for key in shown])
+    for number, row in enumerate(shown):
+        if row.kind is RowKind.COUNTER:
+            text[number], style[number] = _levels(view, trace, view.rows[row], at.columns, glyphs)
     engine = [number for number, key in enumerate(shown) if key.kind is RowKind.TENURES]
     unknown = min(max(view.viewport.column(trace.engine_known_ns, at.columns), 0), at.columns)
     text[engine, :unknown], style[engine, :unknown] = glyphs.unknown, CellStyle.UNKNOWN
@@ -149,7 +159,7 @@ def plot_lines(view: TraceView, width: int, height: int, glyphs: Glyphs) -> list
         elif title == "":
             lines.append(_delay_line(view, trace, delay, at, glyphs))
         else:
-            lines.append(_title(title, trace, width) if title else [])
+            lines.append(_title(title, view, trace, width) if title else [])
     return lines
 
 
@@ -186,7 +196,34 @@ def _note_empty(view: TraceView, shown: Sequence[RowKey], cells: Raster, text: S
                 text[number, : len(note)], style[number, : len(note)] = list(note), CellStyle.NOTE
 
 
-def _title(title: str, trace: Trace, width: int) -> Line:
+def _levels(view: TraceView, trace: Trace, name: str, columns: int, glyphs: Glyphs) -> tuple[Strings, Styles]:
+    """The letters and styles of a counter's row: the level of the value at the middle of each cell."""
+    text, style = np.full(columns, glyphs.unknown, dtype="<U1"), np.full(columns, CellStyle.UNKNOWN, dtype=np.intp)
+    counter = next((counter for counter in trace.counters if counter.name == name), None)
+    if counter is None:
+        return text, style
+    full = _full(view, counter)
+    letters = np.array(list(f" {glyphs.density}"))
+    for begin_ns, end_ns, value in counter.samples:
+        first, last = (min(max(view.viewport.column(at_ns, columns), 0), columns) for at_ns in (begin_ns, end_ns))
+        level = min(math.ceil(value / full * len(glyphs.density)), len(glyphs.density)) if full else 0
+        text[first:last], style[first:last] = letters[level], CellStyle.COUNTER
+    return text, style
+
+
+def _full(view: TraceView, counter: CounterTrack) -> float:
+    """The value of a counter that fills its row: 100 %, or the largest one in view."""
+    if counter.unit == "%":
+        return 100.0
+    shown = counter.between(view.viewport.begin_ns, view.viewport.begin_ns + view.viewport.span_ns)
+    return max((sample.value for sample in shown.samples), default=0.0)
+
+
+def _title(title: str, view: TraceView, trace: Trace, width: int) -> Line:
+    if title == RowGroup.COUNTERS:
+        others = [(_full(view, counter), counter.unit) for counter in trace.counters if counter.unit != "%"]
+        most, unit = max(others, default=(0.0, ""))
+        return rule(title, width, f"a full row is 100 %, or the most in view (up to {most:.0f} {unit})" if unit else "")
     unknown = title == RowGroup.ENGINE and not trace.context_switches
     return rule(title, width, "who has it was not recorded" if unknown else "")
 

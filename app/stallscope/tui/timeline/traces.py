@@ -167,6 +167,8 @@ class LiveTrace:
         self._engine, self.report = seen.engine.state, report
         if history is None or not self._has(history.probes):
             return cursor, changed
+        if seen.snapshot is not None:
+            history.feed_counters(seen.snapshot.at_ns, seen.telemetry)
         probes, others, span_ns = seen.probe_set.probes, seen.other_processes, cursor.viewport.span_ns
         if self._capture.feed(history, probes, self.baselines, seen.snapshot, others, span_ns):
             self.record_frozen()

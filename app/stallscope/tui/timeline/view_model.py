@@ -23,7 +23,8 @@ from stallscope.tui.timeline.time_axis import USUAL_SPAN_NS, Viewport
 class RowBook:
     """The rows of the traces of one engine; a row stays when later traces have nothing in it.
 
-    ``streams`` are (context, stream, probe) of GPU work, ``single`` the kinds with one row. ``rows`` are the names of
+    ``streams`` are (context, stream, probe) of GPU work, ``single`` the kinds with one row, and ``counters`` the names
+    of the GPU's counters. ``rows`` are the names of
     all rows, in their order: the probe's, ``context · stream · probes``, or the context's.
     """
 
@@ -31,6 +32,7 @@ class RowBook:
     streams: frozenset[tuple[int, int, int]] = frozenset()
     contexts: frozenset[int] = frozenset()
     single: frozenset[RowKind] = frozenset()
+    counters: tuple[str, ...] = ()
     rows: Mapping[RowKey, str] = field(default_factory=dict)
 
     def with_trace(self, trace: Trace, foreign: bool | None = None) -> RowBook:
@@ -56,6 +58,7 @@ class RowBook:
             earlier.streams | streams,
             earlier.contexts | set(np.unique(trace.tenures["context"]).tolist()),
             earlier.single | single,
+            tuple(dict.fromkeys((*earlier.counters, *(counter.name for counter in trace.counters)))),
         )
         return replace(book, rows=dict(book._ordered(trace)))
 
@@ -76,6 +79,8 @@ class RowBook:
             yield RowKey(RowKind.TENURES, context), names.context(context)
         if RowKind.FOREIGN in self.single:
             yield RowKey(RowKind.FOREIGN), RowKind.FOREIGN
+        for number, name in enumerate(self.counters):
+            yield RowKey(RowKind.COUNTER, number), name
 
 
 def intervals(trace: Trace, key: RowKey, limits: TriggerLimits | None) -> Intervals:

@@ -124,7 +124,7 @@ class LiveProgram:
         before_ns = min(max(call.duration_ns, _BEFORE_NS), _LONGEST_BEFORE_NS)
         after_ns = min(max(call.duration_ns, _AFTER_NS), _LONGEST_AFTER_NS)
         with self._lock:
-            return self.history.trace(max(call.begin_ns - before_ns, 0), call.end_ns + after_ns, call)
+            return self._counted(self.history.trace(max(call.begin_ns - before_ns, 0), call.end_ns + after_ns, call))
 
     def present_trace(self) -> Trace:
         """The trace of the last PRESENT_NS; its trigger is the newest slow call in it."""
@@ -132,9 +132,15 @@ class LiveProgram:
             end_ns = self.history.last_ns
             begin_ns = max(end_ns - PRESENT_NS, 0)
             newest = next((call for call, _ in slow_calls(self._findings) if call.end_ns >= begin_ns), None)
-            return self.history.trace(begin_ns, end_ns, None if newest is None else TriggeringCall.of(newest))
+            return self._counted(
+                self.history.trace(begin_ns, end_ns, None if newest is None else TriggeringCall.of(newest))
+            )
 
     def whole_trace(self) -> Trace:
         """The trace of everything that is kept."""
         with self._lock:
-            return self.history.trace()
+            return self._counted(self.history.trace())
+
+    def _counted(self, trace: Trace) -> Trace:
+        """``trace`` with the counters of its GPUs."""
+        return trace.changed(counters=self._analysis.counters(trace.begin_ns, trace.end_ns))
