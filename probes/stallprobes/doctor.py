@@ -14,7 +14,8 @@ from typing import Annotated, Final, Literal
 
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files.codec import Document, about
-from stallprobes.machine import fingerprint, gpm, gpus, nvml, perf_events
+from stallprobes.machine import fingerprint, gpm, gpu_settings, gpus, nvml, perf_events
+from stallprobes.machine.gpu_settings import GpuSettings
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.native.library import REMEDY
 from stallprobes.native.library import problem as native_problem
@@ -35,6 +36,18 @@ SLOWING_ENVIRONMENT = {
     "CUDA_DISABLE_PTX_JIT": "the PTX of this package cannot be loaded",
 }
 
+
+# Remedies for low clocks, by a part of NVML's reason.
+_CLOCK_REMEDIES = {
+    "application": "nvidia-smi -rac, which needs root, if it is not intended",
+    "power": "raise the power limit (nvidia-smi -pl), or compare only with results under this limit",
+    "thermal": "check cooling and air flow",
+    "hardware": "check cooling and power supply",
+}
+# Smallest part of a maximum or default that counts as the whole.
+_FULL = 0.97
+# Smallest utilisation (percent) with which a GPU is under load.
+_BUSY_PERCENT = 50
 
 # Schema of the doctor's JSON document, with the number of its version.
 DOCTOR_SCHEMA: Final = "stallscope.doctor/1"
@@ -74,6 +87,7 @@ def examine(survey: gpus.Survey | None = None) -> Diagnosis:
         *_packages(survey.driver),
         *_native(),
         *(finding for gpu in survey.gpus for finding in _gpu(gpu)),
+        *_gpu_settings(survey),
         *_counters(survey),
         *_timeline(survey.driver),
         *_settings(survey.driver, os.environ),
@@ -176,6 +190,69 @@ def _gpu(gpu: gpus.Gpu) -> Iterator[Finding]:
     yield _mig(subject, gpu)
     yield _compute_mode(subject, gpu)
     yield _processes(subject, gpu)
+
+
+def _gpu_settings(
+    survey: gpus.Survey,
+    ask: Callable[[Sequence[str]], Sequence[GpuSettings | NvmlUnavailable]] = gpu_settings.ask,
+) -> Iterator[Finding]:
+    """Findings on clocks, power limit and link of each GPU; none without NVML."""
+    listed = survey.gpus if survey.nvml_problem is None else ()
+    for gpu, answer in zip(listed, ask([gpu.uuid for gpu in listed]) if listed else (), strict=True):
+        subject = f"GPU {gpu.index}"
+        if isinstance(answer, NvmlUnavailable):
+            yield Finding(Level.OK, f"{subject} clocks", f"n/a: {answer.reason}")
+            continue
+        yield _clocks(f"{subject} clocks", answer)
+        yield _power_limit(f"{subject} power limit", answer)
+        yield _link(f"{subject} PCIe", answer)
+
+
+def _clocks(subject: str, settings: GpuSettings) -> Finding:
+    clock, most, reasons = settings.sm_clock, settings.most_sm_clock, settings.clock_reasons
+    if clock is None or most is None:
+        return Finding(Level.OK, subject, "n/a")
+    text = f"SM clock {clock} MHz of at most {most} MHz"
+    limits = [reason for reason in reasons or () if reason != "idle"]
+    if limits:
+        does = (remedy for words, remedy in _CLOCK_REMEDIES.items() if any(words in reason for reason in limits))
+        do = next(does, "nvidia-smi -q -d PERFORMANCE says more")
+        return Finding(Level.WARN, subject, f"{text}, limited by {' and '.join(limits)}", do)
+    own, default = settings.application_clock, settings.default_application_clock
+    if own is not None and default is not None and own < default:
+        text = f"{text}; the applications clock is set to {own} MHz, and {default} MHz is the default"
+        return Finding(Level.WARN, subject, text, _CLOCK_REMEDIES["application"])
+    if reasons == () and clock < _FULL * most and (settings.utilisation or 0) >= _BUSY_PERCENT:
+        text = f"{text} under load, and NVML names no reason: they may be locked (nvidia-smi -lgc)"
+        return Finding(Level.WARN, subject, text, "nvidia-smi -rgc, which needs root, unlocks them")
+    return Finding(Level.OK, subject, f"{text}{', idle' if reasons else ''}")
+
+
+def _power_limit(subject: str, settings: GpuSettings) -> Finding:
+    limit, default = settings.power_limit, settings.default_power_limit
+    if limit is None or default is None:
+        return Finding(Level.OK, subject, "n/a" if limit is None else f"{limit:.0f} W")
+    if limit >= _FULL * default:
+        return Finding(Level.OK, subject, f"{limit:.0f} W, the default")
+    return Finding(
+        Level.WARN,
+        subject,
+        f"{limit:.0f} W, below the default of {default:.0f} W: clocks are lower under load",
+        f"nvidia-smi -pl {default:.0f}, which needs root, or compare only with results under this limit",
+    )
+
+
+def _link(subject: str, settings: GpuSettings) -> Finding:
+    link, most = settings.link, settings.most_link
+    if link is None or most is None:
+        return Finding(Level.OK, subject, "n/a")
+    if link.width < most.width:
+        text = f"{link}, but the GPU and its slot have {most}: copies take longer"
+        return Finding(Level.WARN, subject, text, "check the slot, risers and dmesg, and reboot to train the link anew")
+    if link.generation < most.generation and settings.performance_state == gpu_settings.HIGHEST_STATE:
+        text = f"{link}, but the GPU and its slot have {most}: copies may take longer"
+        return Finding(Level.WARN, subject, text, "look again while copies run, since links save power without work")
+    return Finding(Level.OK, subject, f"{link} of {most}")
 
 
 def _counters(

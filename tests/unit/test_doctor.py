@@ -13,6 +13,7 @@ from stallprobes.doctor import Finding, Level
 from stallprobes.errors import NvmlUnavailable
 from stallprobes.files import codec, schemas
 from stallprobes.machine import fingerprint, gpm, nvml, perf_events
+from stallprobes.machine.gpu_settings import GpuSettings, PcieLink, ask
 from stallprobes.machine.gpus import Gpu, GpuProcess, Survey
 from stallprobes.machine.libcuda_survey import DriverReport
 from stallprobes.records.libcupti import LibraryFile, ask_version
@@ -230,3 +231,78 @@ def test_events_that_the_kernel_refuses_are_said_with_what_to_do(monkeypatch: py
     assert refused.found.startswith("refused (Permission denied)")
     assert "perf_event_paranoid=2" in refused.do
     assert doctor._events(lambda: "").level is Level.OK
+
+
+FULL = GpuSettings(
+    performance_state=0, utilisation=100, sm_clock=1980, most_sm_clock=1980, application_clock=1980,
+    default_application_clock=1980, clock_reasons=(), power_limit=700.0, default_power_limit=700.0,
+    link=PcieLink(5, 16), most_link=PcieLink(5, 16),
+)  # fmt: skip
+
+
+def of_settings(settings: GpuSettings | NvmlUnavailable) -> dict[str, Finding]:
+    found = doctor._gpu_settings(FINE, lambda _: [settings])
+    return {finding.subject.removeprefix("GPU 0 "): finding for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "level", "words"),
+    [
+        ({}, "clocks", Level.OK, "SM clock 1980 MHz of at most 1980 MHz"),
+        ({"sm_clock": 345, "clock_reasons": ("idle",), "utilisation": 0}, "clocks", Level.OK, "idle"),
+        ({"sm_clock": 1200, "clock_reasons": ("power cap",)}, "clocks", Level.WARN, "limited by power cap"),
+        ({"clock_reasons": ("thermal (hardware)", "hardware slowdown")}, "clocks", Level.WARN, "hardware slowdown"),
+        ({"application_clock": 1410}, "clocks", Level.WARN, "the applications clock is set to 1410 MHz"),
+        ({"sm_clock": 1410}, "clocks", Level.WARN, "they may be locked"),
+        # Without load a low clock says nothing.
+        ({"sm_clock": 1410, "utilisation": 3}, "clocks", Level.OK, "SM clock 1410 MHz"),
+        ({"sm_clock": None}, "clocks", Level.OK, "n/a"),
+        ({}, "power limit", Level.OK, "700 W, the default"),
+        ({"power_limit": 400.0}, "power limit", Level.WARN, "400 W, below the default of 700 W"),
+        ({"default_power_limit": None}, "power limit", Level.OK, "700 W"),
+        ({}, "PCIe", Level.OK, "gen 5 ×16"),
+        ({"link": PcieLink(5, 8)}, "PCIe", Level.WARN, "gen 5 ×8, but the GPU and its slot have gen 5 ×16"),
+        ({"link": PcieLink(1, 16)}, "PCIe", Level.WARN, "gen 1 ×16"),
+        ({"link": PcieLink(1, 16), "performance_state": 8}, "PCIe", Level.OK, "gen 1 ×16 of gen 5 ×16"),
+        ({"link": None}, "PCIe", Level.OK, "n/a"),
+    ],
+)
+def test_what_makes_a_gpu_slower_is_named(changes: dict[str, object], subject: str, level: Level, words: str) -> None:
+    finding = of_settings(replace(FULL, **changes))[subject]  # type: ignore[arg-type]
+    assert finding.level is level
+    assert words in finding.found
+    assert bool(finding.do) is (level is Level.WARN)
+
+
+def test_without_nvml_nothing_is_said_of_clocks() -> None:
+    assert of_settings(GONE)["clocks"].found == "n/a: gone"
+    assert not list(doctor._gpu_settings(replace(FINE, nvml_problem=GONE)))
+
+
+class SettingsNvml:
+    """NVML that knows the clock, the link and the state alone."""
+
+    NVML_CLOCK_SM = 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != GPU.uuid:
+            raise ValueError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetClockInfo(self, _handle: str, kind: int) -> int:
+        return 1980 * kind
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, _handle: str) -> int:
+        return 4
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, _handle: str) -> int:
+        return 8
+
+    def nvmlDeviceGetPerformanceState(self, _handle: str) -> int:
+        raise RuntimeError("Not Supported")
+
+
+def test_a_setting_that_nvml_lacks_is_not_known() -> None:
+    found, other = ask([GPU.uuid, "GPU-0"], SettingsNvml)
+    assert found == GpuSettings(sm_clock=1980, link=PcieLink(4, 8))
+    assert isinstance(other, NvmlUnavailable)

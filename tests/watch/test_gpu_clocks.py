@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from factories.watch_moments import findings
+from stallprobes.machine.gpu_settings import PcieLink
 from stallprobes.machine.telemetry import TelemetryReading, TelemetrySnapshot
 from stallprobes.watch import gpu_notes
 from stallprobes.watch.attribution.findings import ProcessFindings
@@ -30,7 +31,7 @@ class FakeTelemetry:
 
     def __init__(self, uuid: str, fields: Any) -> None:
         self.uuid = uuid
-        assert {each.name for each in fields} == {"sm_clock_mhz", "clock_reasons"}
+        assert {each.name for each in fields} == {"sm_clock_mhz", "clock_reasons", "power_limit_w", "pcie_link"}
 
     def start(self) -> None:
         self.running.append(self.uuid)
@@ -41,7 +42,12 @@ class FakeTelemetry:
     def snapshot(self) -> TelemetrySnapshot:
         now_ns = self.now_s * SECOND
         high = self.now_s < 10
-        values = {"sm_clock_mhz": 1980 if high else 1410, "clock_reasons": ("idle",) if high else ("power cap", "idle")}
+        values: dict[str, object] = {
+            "sm_clock_mhz": 1980 if high else 1410,
+            "clock_reasons": ("idle",) if high else ("power cap", "idle"),
+            "power_limit_w": 700.0 if high else 400.0,
+            "pcie_link": PcieLink(5, 16 if high else 8),
+        }
         readings = {name: TelemetryReading(value, now_ns, None) for name, value in values.items()}
         return TelemetrySnapshot(self.uuid, now_ns, "live", None, MappingProxyType(readings))
 
@@ -75,8 +81,9 @@ def test_a_phase_has_the_clock_of_its_times() -> None:
         (1980, ()),
     ]
     assert verdict_text(sequence, found) == (
-        "Since 5.00 s (steps of 14.0 ms, SM clock 1410 MHz: power cap), MainThread is GPU-bound: the GPU works nearly "
-        "all the time. Until 5.00 s, it was GPU-bound (steps of 10.0 ms, SM clock 1980 MHz). "
+        "Since 5.00 s (steps of 14.0 ms, SM clock 1410 MHz: power cap, power limit 400 W, PCIe ×8), MainThread is "
+        "GPU-bound: the GPU works nearly all the time. Until 5.00 s, it was GPU-bound (steps of 10.0 ms, SM clock 1980 "
+        "MHz, power limit 700 W, PCIe ×16). "
         "Figures and lines are of the first of these times."
     )
     clocks.look([])

@@ -8,8 +8,6 @@ some are missing; a sample takes 0.25 ms, and its values 1 to 4 ms.
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -114,23 +112,12 @@ class GpmCounters:
         self._handle = handle
 
 
-def ask(uuids: Sequence[str], load: Callable[[], Any] = nvml.load, timeout_s: float = 10.0) -> list[GpmAnswer]:
+def ask(uuids: Sequence[str], load: Callable[[], Any] = nvml.load, timeout_s: float = 10.0) -> Sequence[GpmAnswer]:
     """The values of each GPU of ``uuids``, or why there are none. It waits at most ``timeout_s`` seconds for NVML."""
-    answers: queue.SimpleQueue[list[GpmAnswer]] = queue.SimpleQueue()
-    # A separate thread, abandoned if NVML hangs, because a call into the driver cannot be interrupted.
-    threading.Thread(target=lambda: answers.put(_ask(uuids, load)), name="nvml-gpm", daemon=True).start()
-    try:
-        return answers.get(timeout=timeout_s)
-    except queue.Empty:
-        silent = NvmlUnavailable(f"NVML did not answer within {timeout_s:g} s", "check dmesg for Xid errors")
-        return [silent for _ in uuids]
+    return nvml.answers(uuids, lambda module: _ask(uuids, module), load, timeout_s)
 
 
-def _ask(uuids: Sequence[str], load: Callable[[], Any]) -> list[GpmAnswer]:
-    try:
-        module = load()
-    except NvmlUnavailable as problem:
-        return [problem for _ in uuids]
+def _ask(uuids: Sequence[str], module: Any) -> list[GpmAnswer]:
     counters = [GpmCounters() for _ in uuids]
     handles: list[Any] = [None for _ in uuids]
 

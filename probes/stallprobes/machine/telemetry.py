@@ -42,6 +42,8 @@ _THROTTLE_REASONS = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
     0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
 }
 
 
@@ -74,7 +76,8 @@ class TelemetryField:
     names: tuple[str, ...] = ()
 
 
-def _clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
+def clock_reasons(module: Any, handle: Any) -> tuple[str, ...]:
+    """The reasons why the clocks of a GPU are not higher. Raises the errors of NVML."""
     newer = getattr(module, "nvmlDeviceGetCurrentClocksEventReasons", None)
     try:
         bits = (newer or module.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
@@ -105,7 +108,7 @@ FIELDS = (
     TelemetryField("power_limit_w", 10.0, lambda m, h: m.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
     TelemetryField("temperature_c", 0.5, lambda m, h: m.nvmlDeviceGetTemperature(h, m.NVML_TEMPERATURE_GPU)),
     TelemetryField("performance_state", 0.5, lambda m, h: f"P{m.nvmlDeviceGetPerformanceState(h)}"),
-    TelemetryField("clock_reasons", 0.5, _clock_reasons),
+    TelemetryField("clock_reasons", 0.5, clock_reasons),
     TelemetryField("memory_used_bytes", 0.5, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).used)),
     TelemetryField("memory_total_bytes", 10.0, lambda m, h: int(m.nvmlDeviceGetMemoryInfo(h).total)),
     TelemetryField("processes", 2.0, processes_on, slow=True),

@@ -264,13 +264,10 @@ def _phases(sequence: SequenceDivision, ended: bool) -> tuple[str, str]:
     if not sequence.phases:
         return "", ""
     first, *others = sequence.phases
-    steps = _varies([phase.step_ns for phase in sequence.phases], _STEP_RATIO)
-    clocks = _varies([phase.sm_clock_mhz for phase in sequence.phases], _CLOCK_RATIO)
     verb = "is" if ended else "was"
-    when = f"{_when(first, sequence, not ended)}{_differs(first, steps, clocks)}, "
+    when = f"{_when(first, sequence, not ended)}{_differs(first, sequence)}, "
     texts = [
-        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, steps, clocks)}."
-        for phase in others
+        f" {_when(phase, sequence)}, it {verb} {phase.verdict.word}{_differs(phase, sequence)}." for phase in others
     ]
     return when, f"{''.join(texts)} Figures and lines are of the first of these times."
 
@@ -290,12 +287,18 @@ def _when(phase: PhaseDivision, sequence: SequenceDivision, present: bool = Fals
     return f"Now, and in {share} of the time" if present else f"In {share} of the time, by turns"
 
 
-def _differs(phase: PhaseDivision, steps: bool, clocks: bool) -> str:
+def _differs(phase: PhaseDivision, sequence: SequenceDivision) -> str:
     """In what a phase differs from others beside its verdict: `` (steps of 7.99 ms, SM clock 1410 MHz: power cap)``."""
-    words = [f"steps of {duration_ns(phase.step_ns)}"] if steps and phase.step_ns is not None else []
-    if clocks and phase.sm_clock_mhz is not None:
+    phases, words = sequence.phases, []
+    if phase.step_ns is not None and _varies([each.step_ns for each in phases], _STEP_RATIO):
+        words.append(f"steps of {duration_ns(phase.step_ns)}")
+    if phase.sm_clock_mhz is not None and _varies([each.sm_clock_mhz for each in phases], _CLOCK_RATIO):
         reasons = f": {' and '.join(phase.clock_reasons)}" if phase.clock_reasons else ""
         words.append(f"SM clock {phase.sm_clock_mhz:.0f} MHz{reasons}")
+    if phase.power_limit_w is not None and _varies([each.power_limit_w for each in phases], _CLOCK_RATIO):
+        words.append(f"power limit {phase.power_limit_w:.0f} W")
+    if phase.pcie_lanes is not None and _varies([each.pcie_lanes for each in phases], _CLOCK_RATIO):
+        words.append(f"PCIe ×{phase.pcie_lanes}")
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -1,4 +1,4 @@
-"""SM clocks of the GPUs of watched processes, which are put beside the phases of their time."""
+"""SM clocks, power limits and PCIe links of the GPUs of watched processes, put beside the phases of their time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from stallprobes.machine import gpu_settings
+from stallprobes.machine.gpu_settings import PcieLink
 from stallprobes.machine.telemetry import FIELDS, TelemetryField, TelemetryReading
 from stallprobes.watch.attribution.findings import ProcessFindings
 from stallprobes.watch.division.binned_sums import Times
@@ -15,15 +17,19 @@ from stallprobes.watch.division.result import PhaseDivision
 from stallprobes.watch.gpu_notes import PERIOD_S, GpuNotes, Note
 from stallprobes.watch.lines.result import ProgramSequence
 
+# Name of the reading with the link of PCIe, and the time (s) between two of them.
+_LINK, _LINK_S = "pcie_link", 10.0
 # Reason for a low clock that is not reported: the GPU is idle, so nothing limits it.
 _IDLE = "idle"
 
 
 class _Clock(NamedTuple):
-    """An SM clock (MHz), and the reasons why it is not higher."""
+    """An SM clock (MHz), the reasons why it is not higher, the power limit (W), and the link of PCIe."""
 
     mhz: float
     reasons: tuple[str, ...]
+    power_limit_w: float | None
+    link: PcieLink | None
 
 
 class GpuClocks:
@@ -58,14 +64,20 @@ class GpuClocks:
 
 def _fields() -> tuple[TelemetryField, ...]:
     chosen = (each for each in FIELDS if each.name in ("sm_clock_mhz", "clock_reasons"))
-    return tuple(replace(each, period_s=PERIOD_S) for each in chosen)
+    limit = (each for each in FIELDS if each.name == "power_limit_w")
+    return (
+        *(replace(each, period_s=PERIOD_S) for each in chosen),
+        *limit,
+        TelemetryField(_LINK, _LINK_S, gpu_settings.link, slow=True),
+    )
 
 
 def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
     clock, reasons = readings["sm_clock_mhz"], readings["clock_reasons"]
     if clock.value is None:
         return None
-    return Note(clock.at_ns, _Clock(float(clock.value), tuple(reasons.value or ())))
+    limit, link = readings["power_limit_w"].value, readings[_LINK].value
+    return Note(clock.at_ns, _Clock(float(clock.value), tuple(reasons.value or ()), limit, link))
 
 
 def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Times) -> PhaseDivision:
@@ -77,4 +89,7 @@ def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Tim
     return phase.changed(
         sm_clock_mhz=statistics.median(clock.mhz for clock in mine),
         clock_reasons=tuple(reason for reason, count in counts.items() if 2 * count >= len(mine)),
+        power_limit_w=min((clock.power_limit_w for clock in mine if clock.power_limit_w is not None), default=None),
+        # The generation changes with the load, to save power.
+        pcie_lanes=min((clock.link.width for clock in mine if clock.link is not None), default=None),
     )

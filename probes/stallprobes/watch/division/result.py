@@ -171,6 +171,13 @@ class PhaseDivision(BoundTime, kw_only=True):
     clock_reasons: Annotated[
         tuple[String, ...], about("Why the clock was not higher, by NVML, for half of the time or more.")
     ] = ()
+    power_limit_w: Annotated[
+        Annotated[float, Meta(ge=0), Rounded(1)] | None,
+        about("The lowest power limit of its GPU, by NVML; null if not known."),
+    ] = None
+    pcie_lanes: Annotated[
+        Unsigned | None, about("The smallest number of lanes of its GPU's link of PCIe, by NVML; null if not known.")
+    ] = None
 
     @property
     def ns(self) -> int:
