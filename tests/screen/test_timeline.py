@@ -305,6 +305,17 @@ async def test_a_key_starts_and_ends_the_recording(shared: SharedMonitor) -> Non
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_counters_of_the_gpu_stand_below_the_calls(shared: SharedMonitor) -> None:
+    async with opened(shared) as pilot:
+        await until(pilot, lambda: "counters of the GPU" in shown(pilot) and "SM active" in shown(pilot))
+        await until(pilot, lambda: "full: 100 %, " in shown(pilot))
+        assert "SIMULATED" in shown(pilot)
+        await pilot.press("p")
+        await until(pilot, lambda: "FROZEN" in shown(pilot))
+        assert "SM active" in shown(pilot)
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_recording_goes_on_in_other_views_and_each_says_so(shared: SharedMonitor) -> None:
     async with opened(shared) as pilot:
         await pilot.press("escape")

@@ -19,6 +19,7 @@ from factories.recorded_runs import FOLDER, recorded_run
 from factories.virtual_demo import VirtualDemo
 from factories.watched_programs import findings_of
 from stallprobes import doctor
+from stallprobes.machine.gpu_reach import SCHEMA, Calibration
 from stallprobes.catalog import entries
 from stallprobes.engine.sim import profile
 from stallprobes.matrix import check_file, reference_choice
@@ -33,7 +34,7 @@ from stallprobes.verdicts.kinds import FAIL_ON
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.wording import check_wording
-from stallscope.report import (
+from stallscope.report import calibration_text, (
     catalog_text,
     comparison_text,
     demo_text,
@@ -147,6 +148,9 @@ def blamed(out: TextWriter) -> None:
     run_text.show_run(out, found.changed(variants=tuple(one.changed(blame=SEVERAL) for one in found.variants)))
 
 
+CALIBRATED = Calibration(
+    SCHEMA, "NVIDIA H200", "GPU-u", "1", "2026-11-30", {"dram": 0.81, "tensor": 0.62, "pcie_to_gpu": 56698.0}
+)
 REPORTS: dict[str, Report] = {
     **{f"run {name}": lambda out, name=name: run_text.show_run(out, recorded_run(name)) for name in RUNS},  # type: ignore[misc]
     "run, every kind": lambda out: run_text.show_run(out, runs.everything()),
@@ -157,6 +161,7 @@ REPORTS: dict[str, Report] = {
     "merge --full": lambda out: matrix_text.show(out, merged(), full=True),
     "compare": partial(compared, "check-h200x2-1", "check-h200x2-5"),
     "compare, another host": partial(compared, "check-h200-noisy-1", "check-h200x2-5"),
+    "calibrate": lambda out: calibration_text.show(out, CALIBRATED),
     "doctor": lambda out: run_text.show_findings(out, doctor.examine().findings),
     "demo": lambda out: demo_text.write_demo(out, demonstrated().machine, demonstrated().outcomes.values()),
     "explain": explained,

@@ -86,7 +86,7 @@ def test_counters_have_the_level_of_each_cell_where_there_is_room() -> None:
     assert lines["SM active"] == "███▄▄··  ·"
     assert lines["PCIe to GPU"] == "█████▁▁▁▁·"
     wide = "\n".join(drawn(view, width=100, height=16))
-    assert "a full row is 100 %, or the most in view (up to 4000 MiB/s)" in wide
+    assert "full: 100 %, 4000 MiB/s" in wide
     assert not any("SM active" in line for line in drawn(view, height=7))
 
 

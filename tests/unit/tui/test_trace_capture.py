@@ -180,7 +180,7 @@ def test_an_engine_is_asked_once_for_each_switch_and_each_new_engine_again() -> 
         timeline.follow(session)
     assert session.asked == [True]
     assert condition_of(timeline) is TimelineCondition.SWITCHING_ON
-    assert timeline.read() is None
+    assert timeline.read(None) is None
     session.status = TimelineStatus(on=True)
     assert condition_of(timeline) is TimelineCondition.ON
     session.alive = False
@@ -231,20 +231,20 @@ def test_a_history_begins_when_the_timeline_is_switched_on(stall: Stall) -> None
     timeline, session = LiveTimeline(), BoardSession(stall)
     timeline.follow(session)  # type: ignore[arg-type]
     timeline.switch(True)
-    first = timeline.read()
+    first = timeline.read(None)
     assert first is not None
     assert first.started_ns == first.begin_ns
     begun_ns = first.begin_ns
     stall.advance(100)
-    assert timeline.read() is first
+    assert timeline.read(None) is first
     trace = first.trace(first.begin_ns, first.collected_ns)
     assert len(trace.calls) > 50
     assert (trace.calls["began_ns"] >= begun_ns - 10 * MS).all()
     stall.machine.backend.switch_timeline(False)
     stall.advance(50)
-    assert timeline.read() is None
+    assert timeline.read(None) is None
     stall.machine.backend.switch_timeline(True)
-    second = timeline.read()
+    second = timeline.read(None)
     assert second is not None
     assert second is not first
     assert second.begin_ns > first.begin_ns

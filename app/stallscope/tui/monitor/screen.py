@@ -150,7 +150,7 @@ class Monitor(MovingScreen[ProbeSource, MonitorState]):
             if self.app.screen is self:
                 if self._observed and live.timeline.wanted:
                     # What is recorded is there when its view is opened.
-                    live.timeline.read()
+                    live.timeline.read(self.state.observation)
                 if self.context.restart_engine():
                     self.notify("The check has ended. The engine restarts, and the baseline is measured again.")
         self.blame.finish(self.analyzer, self.state.observation)

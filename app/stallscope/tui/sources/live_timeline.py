@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from stallprobes.engine.session import Session
 from stallprobes.errors import EngineFailed
-from stallprobes.recording.observation import SIM
+from stallprobes.recording.observation import SIM, Observation
 from stallprobes.records.timeline import OFF, TimelineStatus
 from stallprobes.traces.history import TraceHistory
 
@@ -93,8 +93,8 @@ class LiveTimeline:
             return None
         return condition is TimelineCondition.ON
 
-    def read(self) -> TraceHistory | None:
-        """Read the new records; None unless the timeline is on."""
+    def read(self, observation: Observation | None) -> TraceHistory | None:
+        """Read the new records, and the GPU's counters of ``observation``, the last one; None unless it is on."""
         session = self._session
         if session is None or self.report.condition is not TimelineCondition.ON:
             self._read = None
@@ -107,4 +107,6 @@ class LiveTimeline:
                 self.history.position, self.history.started_ns = rows.position, rows.at_ns
                 self._read = session
             self.history.feed(session.timeline_rows(self.history.position), time.time())
+            if observation is not None and observation.snapshot is not None:
+                self.history.feed_counters(observation.snapshot.at_ns, observation.telemetry)
         return self.history

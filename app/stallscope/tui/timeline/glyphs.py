@@ -163,7 +163,7 @@ def help_sections(glyphs: Glyphs) -> tuple[tuple[str, str], ...]:
         f"stream, with context, stream and probes; {wait} is work that waits or runs, since it has a record when it "
         f"has ended. Graphics engine: a row for each context of this program, {call} while it has the engine, "
         f"{unknown} where that is not known. another process: work waited, and none of these contexts had the engine. "
-        "Counters of the GPU: NVML's, of the whole GPU, by their height. "
+        "Counters of the GPU: NVML's for the whole GPU, or simulated ones, by their height. "
         f"All rows have one time axis; {unknown} is a time that was not recorded."
     )
     cells = (

@@ -16,7 +16,7 @@ from textual.reactive import var
 
 from stallprobes.traces.delay import Delay, delay_text
 from stallprobes.traces.rows import RowGroup, RowKey, RowKind
-from stallprobes.traces.trace import CounterTrack, Int64s, Trace
+from stallprobes.traces.trace import Int64s, Trace
 from stallscope.report.columns import display_width, padded
 from stallscope.tui.common.lines import Line, WheelWidget, cut, rule, runs_of_rows, shortened
 from stallscope.tui.timeline.glyphs import (
@@ -48,6 +48,8 @@ _USUAL = {
 # Entry, in the plan of a plot, for the line on which an arrow shows the delay of the selected GPU work. The plan has an
 # entry for each screen line: (row of the trace, title of a section).
 _DELAY: tuple[RowKey | None, str | None] = (None, "")
+# Smallest value (MiB/s) that fills the row of a counter for traffic, so that some messages do not look like copies.
+_LEAST_FULL = 1024.0
 # Smallest and largest width (columns) of the names of the trace's rows.
 _NAMES = (14, 40)
 
@@ -202,28 +204,28 @@ def _levels(view: TraceView, trace: Trace, name: str, columns: int, glyphs: Glyp
     counter = next((counter for counter in trace.counters if counter.name == name), None)
     if counter is None:
         return text, style
-    full = _full(view, counter)
+    full = _full(view, trace, counter.unit)
     letters = np.array(list(f" {glyphs.density}"))
     for begin_ns, end_ns, value in counter.samples:
         first, last = (min(max(view.viewport.column(at_ns, columns), 0), columns) for at_ns in (begin_ns, end_ns))
-        level = min(math.ceil(value / full * len(glyphs.density)), len(glyphs.density)) if full else 0
+        level = min(math.ceil(value / full * len(glyphs.density)), len(glyphs.density))
         text[first:last], style[first:last] = letters[level], CellStyle.COUNTER
     return text, style
 
 
-def _full(view: TraceView, counter: CounterTrack) -> float:
-    """The value of a counter that fills its row: 100 %, or the largest one in view."""
-    if counter.unit == "%":
+def _full(view: TraceView, trace: Trace, unit: str) -> float:
+    """The value that fills the rows of counters in ``unit``: 100 %, or the largest in view, at least _LEAST_FULL."""
+    if unit == "%":
         return 100.0
-    shown = counter.between(view.viewport.begin_ns, view.viewport.begin_ns + view.viewport.span_ns)
-    return max((sample.value for sample in shown.samples), default=0.0)
+    begin_ns, end_ns = view.viewport.begin_ns, view.viewport.begin_ns + view.viewport.span_ns
+    shown = (counter.between(begin_ns, end_ns) for counter in trace.counters if counter.unit == unit)
+    return max((_LEAST_FULL, *(sample.value for counter in shown for sample in counter.samples)))
 
 
 def _title(title: str, view: TraceView, trace: Trace, width: int) -> Line:
     if title == RowGroup.COUNTERS:
-        others = [(_full(view, counter), counter.unit) for counter in trace.counters if counter.unit != "%"]
-        most, unit = max(others, default=(0.0, ""))
-        return rule(title, width, f"a full row is 100 %, or the most in view (up to {most:.0f} {unit})" if unit else "")
+        units = dict.fromkeys(counter.unit for counter in trace.counters)
+        return rule(title, width, f"full: {', '.join(f'{_full(view, trace, unit):.0f} {unit}' for unit in units)}")
     unknown = title == RowGroup.ENGINE and not trace.context_switches
     return rule(title, width, "who has it was not recorded" if unknown else "")
 

@@ -158,8 +158,8 @@ class LiveTrace:
 
     def follow(self, cursor: TraceCursor) -> tuple[TraceCursor, bool]:
         """Read the new records; freeze the trace if the trigger finds a call. The cursor, and whether to draw."""
-        history, report = self._live.timeline.read(), self._live.timeline.report
         seen = self._observation
+        history, report = self._live.timeline.read(seen), self._live.timeline.report
         before = None if self.report is None else self.report.condition
         changed = report.condition is not before or seen.engine.state is not self._engine
         if report.condition is TimelineCondition.NO_ENGINE and before is not report.condition:
@@ -167,8 +167,6 @@ class LiveTrace:
         self._engine, self.report = seen.engine.state, report
         if history is None or not self._has(history.probes):
             return cursor, changed
-        if seen.snapshot is not None:
-            history.feed_counters(seen.snapshot.at_ns, seen.telemetry)
         probes, others, span_ns = seen.probe_set.probes, seen.other_processes, cursor.viewport.span_ns
         if self._capture.feed(history, probes, self.baselines, seen.snapshot, others, span_ns):
             self.record_frozen()
