@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stallprobes.machine.gpu_reach import LEAST_REACHED, PCIE, UNITS, Calibration, of_model
+from stallprobes.watch.division_text import percent
 from stallprobes.watch.limit_text import UNIT_WORDS
 from stallscope.report.table import TableColumn
 from stallscope.report.text import TextWriter
@@ -30,11 +31,11 @@ def show(out: TextWriter, calibration: Calibration) -> None:
     out.table(_COLUMNS, rows)
     out.note(
         "Shares of the peak by NVML's counters while kernels run; traffic in GiB/s. watch compares the kernels of "
-        f"programs on this GPU with them. A figure below {LEAST_REACHED:.0%} is not used: the kernel may be the reason."
+        f"programs on this GPU with them. A figure below {percent(LEAST_REACHED)} is not used: the kernel may be the reason."
     )
 
 
 def _figure(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value / 1024:.1f}" if name in PCIE else f"{value:.0%}"
+    return f"{value / 1024:.1f}" if name in PCIE else percent(value)

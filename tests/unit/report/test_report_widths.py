@@ -19,9 +19,9 @@ from factories.recorded_runs import FOLDER, recorded_run
 from factories.virtual_demo import VirtualDemo
 from factories.watched_programs import findings_of
 from stallprobes import doctor
-from stallprobes.machine.gpu_reach import SCHEMA, Calibration
 from stallprobes.catalog import entries
 from stallprobes.engine.sim import profile
+from stallprobes.machine.gpu_reach import SCHEMA, Calibration
 from stallprobes.matrix import check_file, reference_choice
 from stallprobes.matrix import merge as merging
 from stallprobes.matrix.comparing.compare import compare
@@ -34,7 +34,8 @@ from stallprobes.verdicts.kinds import FAIL_ON
 from stallprobes.watch.analysis import watch_findings
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.wording import check_wording
-from stallscope.report import calibration_text, (
+from stallscope.report import (
+    calibration_text,
     catalog_text,
     comparison_text,
     demo_text,
