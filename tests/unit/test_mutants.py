@@ -121,7 +121,9 @@ def test_the_base_of_the_recordings_has_every_key_and_is_read(recording: bytes, 
         found = [line[kind.key] for line in lines if kind.key in line]
         assert set().union(*found) == set(kind.__struct_fields__)
     (trace,) = (line["trace"]["trace"] for line in lines if "trace" in line)
-    assert set(trace) | {"simulated", "kernels", "unrecorded", "engine_since_ns"} == set(StoredTrace.__struct_fields__)
+    assert set(trace) | {"simulated", "kernels", "unrecorded", "engine_since_ns", "counters"} == set(
+        StoredTrace.__struct_fields__
+    )
     observed = [line["observation"] for line in lines if "observation" in line]
     path = file.write(recordings.recording_of(lines))
     with closing(Recording(path)) as read:

@@ -31,7 +31,8 @@ def show(out: TextWriter, calibration: Calibration) -> None:
     out.table(_COLUMNS, rows)
     out.note(
         "Shares of the peak by NVML's counters while kernels run; traffic in GiB/s. watch compares the kernels of "
-        f"programs on this GPU with them. A figure below {percent(LEAST_REACHED)} is not used: the kernel may be the reason."
+        f"programs on this GPU with them. A figure below {percent(LEAST_REACHED)} is not used: its kernel may "
+        "be the reason."
     )
 
 

@@ -35,6 +35,8 @@ MOST_ROWS = 20_000
 _LATEST_NS = 1 << 60
 # Longest duration (ns) in a stored trace: 28 hours.
 _LONGEST_NS = 10**14
+# Largest number of counters of a stored trace: those of 16 GPUs.
+_MOST_COUNTERS = 128
 # Columns that identify the operation of a call or of its work.
 _CALL = ["probe", "op"]
 # Kinds of records of work on the GPU.
@@ -180,8 +182,8 @@ def _check(trace: Trace) -> None:
         raise ValueError(f"the trace has more than {MOST_ROWS} rows")
     opened: list[OpenCall | OpenWork] = [*trace.open_calls, *trace.open_work]
     trigger = trace.trigger
-    if sum(len(track.samples) for track in trace.counters) > MOST_ROWS:
-        raise ValueError(f"the trace has more than {MOST_ROWS} values of counters")
+    if len(trace.counters) > _MOST_COUNTERS or sum(len(track.samples) for track in trace.counters) > MOST_ROWS:
+        raise ValueError(f"the trace has more than {_MOST_COUNTERS} counters, or {MOST_ROWS} values of them")
     for track in trace.counters:
         times = [at_ns for sample in track.samples for at_ns in (sample.begin_ns, sample.end_ns)]
         if times != sorted(times) or any(at_ns > _LATEST_NS for at_ns in times):
