@@ -20,8 +20,8 @@ def command(gpu: str | None, as_json: bool) -> None:
 
     Kernels and copies load the memory, the tensor cores, the other units and PCIe one after the other, while NVML's
     GPM counters are read. `stallscope watch` then compares the kernels of programs with that, and not with what GPUs
-    of this model reach. It takes 0.6 GiB of the GPU's memory, and a GPU that nobody else uses; GPUs before Hopper have
-    no such counters. The result is kept in the user's state folder.
+    of this model reach. It takes less than 1 GiB of the GPU's memory, and a GPU that nobody else uses; GPUs before
+    Hopper have no such counters. The result is kept in the user's state folder.
 
     \b
     Examples:

@@ -20,6 +20,8 @@ from stallprobes.watch.lines.result import ProgramSequence
 # computes, and the same as a part of its own work. NVML's time has the gaps between short kernels, too. Between the two
 # the counters may be those of others, and the limit is not known.
 _MOST_OF_OTHERS, _MOST_PART = 0.1, 0.5
+# Time (ns) that a note is of.
+_PERIOD_NS = round(PERIOD_S * 1e9)
 # Names of the readings with the model of a GPU and with the version of the driver, and the time (s) between two.
 _MODEL, _DRIVER, _NAMES_S = "model", "driver", 600.0
 
@@ -54,21 +56,12 @@ class GpuCounters:
         """The counters of all GPUs in a span (ns, CLOCK_MONOTONIC), for a trace."""
         uuids = self._notes.uuids
         tracks = (
-            CounterTrack(f"GPU {number} {name}" if len(uuids) > 1 else name, unit, self._samples(uuid, counter))
+            CounterTrack(f"GPU {number} {name}" if len(uuids) > 1 else name, unit, _samples(notes, counter))
             for number, uuid in enumerate(uuids)
+            for notes in (self._notes.between(uuid, begin_ns, end_ns + _PERIOD_NS),)
             for counter, (name, unit) in LIMIT_COUNTERS.items()
         )
         return tuple(track for each in tracks if (track := each.between(begin_ns, end_ns)).samples)
-
-    def _samples(self, uuid: str, counter: str) -> tuple[CounterSample, ...]:
-        """The values of a counter, each of the time since the note before it, at most PERIOD_S."""
-        samples, last_ns = [], 0
-        for note in self._notes.of(uuid):
-            value, begin_ns = note.value.values[counter], max(note.at_ns - round(PERIOD_S * 1e9), last_ns, 0)
-            last_ns = note.at_ns
-            if value is not None:
-                samples.append(CounterSample(begin_ns, note.at_ns, value))
-        return tuple(samples)
 
     def _with_limit(
         self, sequence: ProgramSequence, process: ProcessFindings, every: tuple[ProcessFindings, ...]
@@ -90,15 +83,26 @@ class GpuCounters:
         own = self._own_work(process, device)
         if limit is not None and limit.limit is not Limit.SHARED:
             if limit.graphics > own + _MOST_OF_OTHERS:
-                limit = limit.changed(limit=Limit.SHARED)
+                limit = limit.changed(limit=Limit.SHARED, units=())
             elif limit.graphics > own * (1 + _MOST_PART):
-                limit = limit.changed(limit=Limit.UNKNOWN)
+                limit = limit.changed(limit=Limit.UNKNOWN, units=())
         return sequence.changed(limit=limit)
 
     @staticmethod
     def _own_work(process: ProcessFindings, device: int) -> float:
         """The largest share of the time in which the process's work may run on one of its GPUs."""
         return sum(each.gpu.high for each in process.sequences if each.device == device and each.divided)
+
+
+def _samples(notes: Iterable[Note[_Sample]], counter: str) -> tuple[CounterSample, ...]:
+    """The values of a counter, each of the time since the note before it, at most PERIOD_S."""
+    samples, last_ns = [], 0
+    for note in notes:
+        value, begin_ns = note.value.values[counter], max(note.at_ns - _PERIOD_NS, last_ns)
+        last_ns = note.at_ns
+        if value is not None:
+            samples.append(CounterSample(begin_ns, note.at_ns, value))
+    return tuple(samples)
 
 
 def _fields() -> tuple[TelemetryField, ...]:

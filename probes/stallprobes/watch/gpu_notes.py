@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from stallprobes.machine.telemetry import Telemetry, TelemetryField, TelemetryReading
@@ -59,6 +61,13 @@ class GpuNotes(Generic[_Value]):
     def of(self, uuid: str) -> list[Note[_Value]]:
         """The notes of a GPU, the oldest first."""
         return self._notes.get(uuid, [])
+
+    def between(self, uuid: str, begin_ns: int, end_ns: int) -> list[Note[_Value]]:
+        """The notes of a GPU from one time to another, the oldest first."""
+        notes = self.of(uuid)
+        return notes[
+            bisect_left(notes, begin_ns, key=attrgetter("at_ns")) : bisect_right(notes, end_ns, key=attrgetter("at_ns"))
+        ]
 
     def _add(self, uuid: str, note: Note[_Value]) -> None:
         notes = self._notes.setdefault(uuid, [])

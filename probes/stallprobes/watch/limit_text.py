@@ -58,7 +58,7 @@ def limit_text(sequence: SequenceDivision) -> str:
             waits = "Its kernels wait for memory or for results of their own"
             text = f"{waits}: while they run, {sms}, with {percent(limit.occupancy)} of the threads that fit there"
         case Limit.SEVERAL:
-            text = f"Its kernels are limited by {' and by '.join(UNIT_WORDS[unit][0] for unit in limit.busy[:2])}"
+            text = f"Its kernels are limited by {' and by '.join(UNIT_WORDS[unit][0] for unit in limit.units)}"
         case unit:
             text = f"Its kernels are limited by {UNIT_WORDS[unit][0]}"
     text += f" ({_uses(limit)}; {by})."
@@ -82,7 +82,7 @@ def limit_label(sequence: ProgramSequence) -> str:
         case Limit.LATENCY:
             return "waiting for memory or results of their own"
         case Limit.SEVERAL:
-            return f"limited by {' and '.join(UNIT_WORDS[unit][1] for unit in limit.busy[:2])}"
+            return f"limited by {' and '.join(UNIT_WORDS[unit][1] for unit in limit.units)}"
         case unit:
             return f"limited by {UNIT_WORDS[unit][1]}, {percent(getattr(limit, unit))} in use"
 

@@ -61,7 +61,11 @@ def test_shares_are_of_the_time_in_which_kernels_run() -> None:
 def test_two_busy_units_are_both_named() -> None:
     found = limit_of([measured(100, 98, 30, 80, 0, 70)] * 3, H200)
     assert found is not None
-    assert (found.limit, found.busy[:2]) == (Limit.SEVERAL, ("tensor", "dram"))
+    assert (found.limit, found.units) == (Limit.SEVERAL, ("dram", "tensor"))
+    # Not by the integer units: they reach more than the others, and are used for less of that.
+    found = limit_of([{**measured(100, 98, 30, 0, 50, 0.52 * 100), "integer": 58.0}] * 3, H200)
+    assert found is not None
+    assert (found.limit, found.units) == (Limit.SEVERAL, ("fp32", "dram"))
 
 
 def test_between_the_limits_it_is_not_known() -> None:

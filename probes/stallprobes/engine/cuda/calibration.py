@@ -1,8 +1,8 @@
 """Calibration of a GPU: what its units reach by NVML's GPM counters while kernels and copies load one after the other.
 
 It runs in a process of its own, since a call of the driver can hang or crash: ``python -m
-stallprobes.engine.cuda.calibration UUID`` writes its ``CalibrationAnswer`` as JSON. It takes 0.6 GiB of the GPU's
-memory and 3 s, and every kernel about 10 ms.
+stallprobes.engine.cuda.calibration UUID`` writes its ``CalibrationAnswer`` as JSON. With its context it takes
+less than 1 GiB of the GPU's memory. It lasts 3 s, and every kernel about 10 ms.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stallprobes.model import Context
 # Longest time (s) of a calibration. After this time, its process is killed: the driver hangs.
 TIMEOUT_S = 60.0
 # Size (bytes) of each of two buffers in the GPU's memory, several times the largest cache, and of one in pinned memory.
-_BUFFER, _PINNED = 256 << 20, 64 << 20
+_BUFFER, _PINNED = 192 << 20, 64 << 20
 # Duration (s) of a kernel, or of the copies that are submitted together, and how many are pending at once.
 _KERNEL_S, _PENDING = 0.01, 3
 # Number of rounds of the kernel by whose duration the number of rounds for _KERNEL_S is computed.
@@ -47,6 +47,9 @@ _SETTLE_S, _SAMPLE_S = 0.08, 0.1
 _SAMPLES = 2
 # Largest share of the time in which kernels run before and after a calibration: more are those of others.
 _IDLE = 0.02
+# Flags of a stream that does not wait for the default stream (CU_STREAM_NON_BLOCKING), and of an event that records no
+# time (CU_EVENT_DISABLE_TIMING).
+_NON_BLOCKING, _WITHOUT_TIME = 0x01, 0x02
 # Flag of pinned memory that all contexts may use (CU_MEMHOSTALLOC_PORTABLE).
 _PORTABLE = 0x01
 
@@ -108,8 +111,8 @@ class _Device:
 
     def __init__(self, api: Api, gpu: CudaDevice, read: Callable[[], Mapping[str, float | None]]) -> None:
         self._api, self._gpu, self._read = api, gpu, read
-        self._stream = api.call("cuStreamCreate", 1)
-        self._events = deque(api.call("cuEventCreate", 2) for _ in range(_PENDING))
+        self._stream = api.call("cuStreamCreate", _NON_BLOCKING)
+        self._events = deque(api.call("cuEventCreate", _WITHOUT_TIME) for _ in range(_PENDING))
         self._buffers = [int(api.call("cuMemAlloc", _BUFFER)) for _ in range(2)]
         for buffer in self._buffers:
             api.call("cuMemsetD8", buffer, 0, _BUFFER)

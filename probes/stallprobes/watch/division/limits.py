@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from stallprobes.files.codec import Document, Rounded, Share, Unsigned, about
+from stallprobes.files.codec import Document, Rounded, Share, String, Unsigned, about
 from stallprobes.latency.statistics import student_t_two_sided
 from stallprobes.machine.gpu_reach import PCIE, UNITS, Basis, Known
 
@@ -70,6 +70,10 @@ class KernelLimit(Document, kw_only=True):
 
     limit: Limit
     basis: Annotated[Basis, about("What the use of the most used unit, or of PCIe, is compared with.")] = Basis.PEAK
+    units: Annotated[
+        tuple[String, ...],
+        about("The units that are the limit, as members here, the most used one first."),
+    ] = ()
     samples: Annotated[Unsigned, about("Number of samples, each of a second.")]
     graphics: Annotated[Share, about("Share of the time in which a kernel runs.")]
     sm_active: Annotated[Share, about("Share of the SMs with work.")]
@@ -144,11 +148,12 @@ def limit_of(
     if not has_kernels and not full:
         return None
     uses = {name: _use(with_kernels, name) for name in PERCENTAGES if name != GRAPHICS} if has_kernels else {}
-    limit, decisive = _limit(uses, reach) if uses else (Limit.UNKNOWN, "")
+    limit, units, decisive = _limit(uses, reach) if uses else (Limit.UNKNOWN, (), "")
     if full:
-        limit, decisive = Limit.PCIE, full[0]
+        limit, units, decisive = Limit.PCIE, (), full[0]
     return KernelLimit(
         limit=limit if is_alone else Limit.SHARED,
+        units=units if is_alone else (),
         basis=reach[decisive].basis if decisive in reach else Basis.PEAK,
         samples=len(known),
         graphics=min(graphics, 1.0),
@@ -166,18 +171,22 @@ def _use(samples: list[dict[str, float]], name: str) -> _Use:
     return _Use(ratio, error, count - 1, 100 * _COUNTER_ERROR * count / graphics)
 
 
-def _limit(uses: Mapping[str, _Use], reach: Mapping[str, Known]) -> tuple[Limit, str]:
-    """The limit, and the most used unit. A use that may lie on both sides of a threshold makes the limit unknown."""
+def _limit(uses: Mapping[str, _Use], reach: Mapping[str, Known]) -> tuple[Limit, tuple[str, ...], str]:
+    """The limit with its units, and the most used unit of all.
+
+    A use that may lie on both sides of a threshold makes the limit unknown.
+    """
     unknown = _BUSY_OF_PEAK / _BUSY
     shares = {unit: uses[unit].of(reach[unit].value if unit in reach else unknown) for unit in UNITS}
-    first, second = sorted(UNITS, key=lambda unit: -shares[unit].value)[:2]
-    if shares[second].is_above(_BUSY):
-        return Limit.SEVERAL, first
-    if shares[first].is_above(_BUSY) and all(shares[unit].is_below(_BUSY) for unit in UNITS if unit != first):
-        return Limit(first), first
+    first, *others = sorted(UNITS, key=lambda unit: -shares[unit].value)
+    busy = tuple(unit for unit in (first, *others) if shares[unit].is_above(_BUSY))
+    if len(busy) > 1:
+        return Limit.SEVERAL, busy, first
+    if busy and all(shares[unit].is_below(_BUSY) for unit in others):
+        return Limit(first), busy, first
     if all(shares[unit].is_below(_IDLE) for unit in UNITS):
         if uses["sm_active"].is_below(_FEW_SMS):
-            return Limit.FEW_BLOCKS, first
+            return Limit.FEW_BLOCKS, (), first
         if uses["sm_active"].is_above(_MOST_SMS) and uses["occupancy"].is_below(_FEW_THREADS):
-            return Limit.LATENCY, first
-    return Limit.UNKNOWN, first
+            return Limit.LATENCY, (), first
+    return Limit.UNKNOWN, (), first
