@@ -64,10 +64,8 @@ class GpuNotes(Generic[_Value]):
 
     def between(self, uuid: str, begin_ns: int, end_ns: int) -> list[Note[_Value]]:
         """The notes of a GPU from one time to another, the oldest first."""
-        notes = self.of(uuid)
-        return notes[
-            bisect_left(notes, begin_ns, key=attrgetter("at_ns")) : bisect_right(notes, end_ns, key=attrgetter("at_ns"))
-        ]
+        notes, time = self.of(uuid), attrgetter("at_ns")
+        return notes[bisect_left(notes, begin_ns, key=time) : bisect_right(notes, end_ns, key=time)]
 
     def _add(self, uuid: str, note: Note[_Value]) -> None:
         notes = self._notes.setdefault(uuid, [])
