@@ -38,9 +38,7 @@ def command(gpu: str | None, as_json: bool) -> None:
             sentence = f"{chosen.label} is in use by {', '.join(others[:4])}: calibrate it while nobody uses it"
             raise CommandError(ExitCode.USAGE, sentence)
         if chosen.mig:
-            sentence = (
-                f"{chosen.label} has MIG on: NVML has counters of MIG devices only, which watch does not read"
-            )
+            sentence = f"{chosen.label} has MIG on: NVML has counters of MIG devices only, which watch does not read"
             raise CommandError(ExitCode.FAILED, sentence)
         progress.begin(f"calibrating {chosen.label}", at_most_s=calibration.TIMEOUT_S)
         measured = calibration.measure(chosen, survey.driver_version or "")
