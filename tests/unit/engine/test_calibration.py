@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stallprobes.engine.cuda import calibration
-from stallprobes.engine.cuda.api import Api
+from stallprobes.engine.cuda.api import Api, CudaError
 from stallprobes.engine.cuda.devices import CudaDevice
 from stallprobes.engine.cuda.loads import loads
 from stallprobes.errors import EngineFailed
@@ -27,7 +27,8 @@ REACHED = {name: 60.0 + number for number, name in enumerate(UNITS)} | dict.from
 class FakeCuda(Api):
     """A driver on which each load keeps its unit busy for as long as it is submitted."""
 
-    def __init__(self, capability: tuple[int, int], idle: float = 0.0) -> None:
+    def __init__(self, capability: tuple[int, int], idle: float = 0.0, failing: str = "", code: int = 0) -> None:
+        self.failing, self.code = failing.encode(), code
         self.driver = self
         self.CUdevice_attribute = self
         self.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 0, 1
@@ -38,6 +39,8 @@ class FakeCuda(Api):
         match function:
             case "cuDeviceGetAttribute":
                 return self.capability[args[0]]
+            case "cuModuleGetFunction" if args[1] == self.failing:
+                raise CudaError(function, self.code, "made up")
             case "cuModuleGetFunction":
                 names = {load.name: load.counter for load in loads(self.capability)}
                 return names[args[1].decode()]
@@ -75,6 +78,13 @@ def test_each_unit_has_the_use_of_its_own_load(capability: tuple[int, int], monk
     shares = {name: pytest.approx(REACHED[name] / 80, abs=1e-3) for name in UNITS}
     assert reach_of(driver, monkeypatch) == shares | dict.fromkeys(PCIE, 50_000.0)
     assert max(driver.rounds) <= calibration._MOST_ROUNDS
+
+
+@pytest.mark.parametrize("code", [218, 719])
+def test_a_load_that_fails_leaves_the_other_units(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_ERROR_INVALID_PTX, and a launch that fails, after which the context is lost."""
+    driver = FakeCuda((9, 0), failing="wgmma", code=code)
+    assert reach_of(driver, monkeypatch).keys() == {*UNITS, *PCIE} - {"tensor"}
 
 
 def test_a_gpu_on_which_others_compute_is_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import field
 
-from stallprobes.engine.cuda.api import Api, CudaError
+from stallprobes.engine.cuda.api import STICKY_ERRORS, Api, CudaError
 from stallprobes.engine.cuda.devices import Contexts, CudaDevice, choose
 from stallprobes.engine.cuda.loads import UnitLoad, loads
 from stallprobes.engine.process import environment
@@ -100,7 +101,16 @@ def reach(api: Api, gpu: CudaDevice, module: Any, handle: Any) -> dict[str, floa
     counters.read(module, handle)
     device = _Device(api, gpu, lambda: counters.read(module, handle))
     device.require_idle()
-    used = {counter: device.used(submit, counter) for counter, submit in device.submissions()}
+    used: dict[str, float | None] = {}
+    for counter, load in device.loads():
+        try:
+            used[counter] = device.used(load(), counter)
+        except CudaError as error:
+            # A GPU or driver without the instructions of a load has the other units. A sticky error ends the context.
+            if error.code in STICKY_ERRORS:
+                if not used:
+                    raise
+                break
     device.require_idle()
     return {counter: round(value, 3) for counter, value in used.items() if value is not None}
 
@@ -127,8 +137,9 @@ class _Device:
             sentence = "another process computes on the GPU: calibrate it while nobody uses it"
             raise EngineFailed(EXIT_ENGINE, sentence)
 
-    def submissions(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """For each counter what submits some 10 ms of work that loads its unit."""
+    def loads(self) -> Iterator[tuple[str, Callable[[], Callable[[], None]]]]:
+        """For each counter what makes a function that submits some 10 ms of work for its unit. The load of the tensor
+        cores, whose instructions depend on the GPU most, is last."""
         attribute = self._api.driver.CUdevice_attribute
         major, minor = (
             int(self._api.call("cuDeviceGetAttribute", getattr(attribute, name), self._gpu.handle))
@@ -137,11 +148,13 @@ class _Device:
                 "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR",
             )
         )
-        for load in loads((major, minor)):
-            yield load.counter, self._kernels(load)
-        buffer, pinned = self._buffers[0], self._pinned
-        yield PCIE[0], self._copies(lambda: self._api.call("cuMemcpyHtoDAsync", buffer, pinned, _PINNED, self._stream))
-        yield PCIE[1], self._copies(lambda: self._api.call("cuMemcpyDtoHAsync", pinned, buffer, _PINNED, self._stream))
+        api, stream, buffer, pinned = self._api, self._stream, self._buffers[0], self._pinned
+        to_gpu = partial(api.call, "cuMemcpyHtoDAsync", buffer, pinned, _PINNED, stream)
+        from_gpu = partial(api.call, "cuMemcpyDtoHAsync", pinned, buffer, _PINNED, stream)
+        yield PCIE[0], partial(self._copies, to_gpu)
+        yield PCIE[1], partial(self._copies, from_gpu)
+        for load in sorted(loads((major, minor)), key=lambda load: load.counter == "tensor"):
+            yield load.counter, partial(self._kernels, load)
 
     def used(self, submit: Callable[[], None], counter: str) -> float | None:
         """The largest value of ``counter`` while the work of ``submit`` runs; of a unit its share while kernels run."""
