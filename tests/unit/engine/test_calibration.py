@@ -104,4 +104,8 @@ def test_the_kernels_compile(capability: tuple[int, int], target: str, tmp_path:
     for load in loads(capability):
         source = tmp_path / f"{load.name}.ptx"
         source.write_text(load.ptx)
-        subprocess.run(["ptxas", f"-arch={target}", source, "-o", tmp_path / "made"], check=True)
+        command = ["ptxas", f"-arch={target}", str(source), "-o", str(tmp_path / "made")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "is not defined for option 'gpu-name'" in done.stderr:
+            pytest.skip(f"this ptxas does not know {target}")
+        assert done.returncode == 0, done.stderr
