@@ -24,7 +24,7 @@ begin = time.perf_counter()
 
 def lasts() -> bool:
     """Whether the program goes on."""
-    return time.perf_counter() - begin < options.seconds
+    return bool(time.perf_counter() - begin < options.seconds)
 
 
 def layers(count: int, device: str | torch.device, width: int = 4096) -> nn.Sequential:
