@@ -11,6 +11,7 @@ from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
 from stallprobes.watch.reading.process import WatchedProcess
@@ -58,6 +59,8 @@ class LiveProgram:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
+        # Aggressors beside it, of which the findings have the effects.
+        self.trial: BesideTrial | None = None
         self._analysis = FolderAnalysis(source, known, self.history.feed)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
@@ -92,7 +95,8 @@ class LiveProgram:
 
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
-        return self._analysis.findings()
+        findings = self._analysis.findings()
+        return findings if self.trial is None else findings.changed(beside=self.trial.result())
 
     def update(
         self,
@@ -115,6 +119,8 @@ class LiveProgram:
             took_ns = time.monotonic_ns() - now_ns
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
+        if self.trial is not None:
+            self.trial.look(self._findings, self._analysis.divider)
         rows = self._rows.rows(self.processes, at_ns)
         self.moment = WatchMoment(at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden)
         return analyzed
