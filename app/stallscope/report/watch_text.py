@@ -20,7 +20,7 @@ from stallprobes.watch.attribution.findings import (
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
 from stallprobes.watch.beside.result import BesideResult, BesideUnit
-from stallprobes.watch.beside_text import beside_texts, change_text, clocks_text, factor_text, interval_text
+from stallprobes.watch.beside_text import beside_texts, change_text, factor_text, interval_text
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.parts import Bound, Part
 from stallprobes.watch.division_text import (
@@ -118,7 +118,6 @@ _ROW_COLUMNS = (
 _BESIDE_COLUMNS = (
     TableColumn("beside", whole=True),
     *(TableColumn(name, right=True) for name in ("turns", "p50", "p99", "×", "95 %")),
-    TableColumn("SM clock", right=True, optional=True, unit="MHz"),
 )
 
 
@@ -206,7 +205,6 @@ def _beside(out: TextWriter, beside: BesideResult) -> None:
             change_text(row.off.p99_ns, row.on.p99_ns),
             TableCell(factor_text(row), row.outcome.style),
             interval_text(row),
-            clocks_text(row.off, row.on),
         )
         for row in beside.rows
     ]

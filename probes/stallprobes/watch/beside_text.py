@@ -9,7 +9,6 @@ from stallprobes.watch.beside.result import (
     BesideRow,
     BesideUnit,
     RatioInterval,
-    StepTimes,
 )
 
 # Smallest change of the SM clock, as a share, that may explain slower steps.
@@ -20,7 +19,7 @@ def row_text(row: BesideRow, unit: BesideUnit) -> str:
     """The effect of an aggressor as a sentence."""
     ratio = row.ratio
     if ratio is None:
-        return f"Beside {row.aggressor}: not known ({row.reason or 'no turn of it has ended'})."
+        return f"Beside {row.aggressor}: not known ({row.reason})."
     what = "a step takes" if unit is BesideUnit.STEP else "it comes from one wait to the next in"
     if row.outcome is BesideOutcome.SAME:
         return f"Beside {row.aggressor} {what} as long as without it: {ratio_text(ratio)}."
@@ -42,8 +41,8 @@ def ratio_text(ratio: RatioInterval) -> str:
 
 
 def factor_text(row: BesideRow) -> str:
-    """The ratio of a row: ``×1.40``; ``not known`` without one."""
-    return "not known" if row.ratio is None else f"×{_decimal(row.ratio.ratio)}"
+    """The ratio of a row: ``×1.40``; a dash without one."""
+    return "–" if row.ratio is None else f"×{_decimal(row.ratio.ratio)}"
 
 
 def interval_text(row: BesideRow) -> str:
@@ -60,13 +59,6 @@ def change_text(off_ns: int | None, on_ns: int | None) -> str:
     return f"{value if on.endswith(f' {unit}') else off} → {on}"
 
 
-def clocks_text(off: StepTimes, on: StepTimes) -> str:
-    """The SM clock without and with an aggressor: ``1980 → 1410``; "" if it is not known."""
-    if off.sm_clock_mhz is None or on.sm_clock_mhz is None:
-        return ""
-    return f"{off.sm_clock_mhz:.0f} → {on.sm_clock_mhz:.0f}"
-
-
 def beside_texts(result: BesideResult) -> list[str]:
     """Sentences below the table: what grew, whether the clock changed, the unit, the guard, and what failed."""
     texts = []
@@ -80,6 +72,9 @@ def beside_texts(result: BesideResult) -> list[str]:
             texts.append(row_text(row, result.unit))
         elif text := f"{grown_text(row)}{_clock_text(row)}".strip():
             texts.append(f"{row.aggressor}: {text[:1].lower()}{text[1:]}")
+    clocks = [row.on.sm_clock_mhz for row in result.rows if row.on.sm_clock_mhz is not None]
+    if clocks and not any(map(_clock_text, result.rows)):
+        texts.append(f"The SM clock was about the same in all turns ({clocks[0]:.0f} MHz).")
     if result.on_ns:
         texts.append(
             f"An aggressor ran for {duration_ns(result.on_ns)}. What bounds the program is of the time without one, as "

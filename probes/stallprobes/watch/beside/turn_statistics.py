@@ -28,6 +28,8 @@ from stallprobes.watch.intervals import NONE, Int64s, int64s
 
 # Smallest number of turns with an aggressor from which its effect is known.
 FEWEST_TURNS = 3
+# Reason why an effect is not known before the first turn with an aggressor has ended.
+NO_TURN = "no turn of it has ended"
 # Smallest number of steps from which their 99th percentile is known.
 _LEAST_OF_SLOW = 100
 # Largest distance of a ratio's interval from 1 that is no effect. Reason: the clocks of a GPU and of a CPU move by that
@@ -70,7 +72,7 @@ def row_of(aggressor: str, turns: Sequence[Turn], unit: BesideUnit, parts: Mappi
         if turn.aggressor == aggressor and turn.counts and neighbours:
             pairs.append((turn, neighbours))
     if not pairs:
-        return BesideRow(aggressor=aggressor, reason="no turn of it has ended")
+        return BesideRow(aggressor=aggressor, reason=NO_TURN)
     on = [turn for turn, _ in pairs]
     off = list({id(turn): turn for _, neighbours in pairs for turn in neighbours}.values())
     row = BesideRow(aggressor=aggressor, turns=len(on), off=_times(off, unit), on=_times(on, unit))

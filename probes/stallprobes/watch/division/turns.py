@@ -9,6 +9,8 @@ from stallprobes.watch.division.instants import Instants
 from stallprobes.watch.division.parts import ORDER
 from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 
+# Largest number of turns that are shown.
+_MOST_SHOWN = 256
 # Kind of the turns in which no aggressor runs.
 NO_AGGRESSOR = ""
 
@@ -31,6 +33,10 @@ class TurnTimes:
         if self._turns and self._turns[-1][2] == FOREVER:
             kind, begin_ns, _ = self._turns.pop()
             self._turns.append((kind, begin_ns, max(at_ns, begin_ns)))
+
+    def last(self) -> tuple[tuple[str, int, int], ...]:
+        """The last turns as kind, begin and end (ns); the end of an open one is far."""
+        return tuple(self._turns[-_MOST_SHOWN:])
 
     def add(self, key: tuple[int, int], instants: Instants) -> None:
         """Add the time of a sequence (first thread and GPU), as far as it lies in turns."""

@@ -40,6 +40,8 @@ _TIMED_NS = _S
 _LONGEST_NS = 60 * _S
 # Longest wait (ns) until an aggressor that was switched on runs, and until one that was switched off has ended.
 _SWITCHED_NS = 3 * _S
+# Time (ns) between two readings after which a turn begins anew.
+_PAUSE_NS = 8 * _S
 # Time (ns) in the steady state after which a program without regular steps is timed by its waits.
 _PATIENCE_NS = 10 * _S
 # Smallest number of waits in a turn without an aggressor at which their rate says something.
@@ -112,6 +114,21 @@ class BesideTarget:
     step: Step | None
 
 
+@dataclass(frozen=True, eq=False)
+class BesideMoment:
+    """What a trial does now. ``waits_for`` is a clause, "" for nothing.
+
+    ``begins`` are those of the last steps, or waits (ns); ``turns`` the last ones, as kind, begin and end (ns).
+    """
+
+    chosen: tuple[str, ...]
+    running: str
+    waits_for: str
+    problem: str
+    begins: Int64s
+    turns: tuple[tuple[str, int, int], ...]
+
+
 class BesideTrial:
     """A trial of aggressors beside the program that one thread reads and gives to ``look``.
 
@@ -140,6 +157,7 @@ class BesideTrial:
         self._mhz: list[float] = []
         self._on_ns = 0
         self._steady_since_ns: int | None = None
+        self._looked_ns = 0
         self._divider: ProcessDivider | None = None
         self._rows: tuple[BesideRow, ...] = ()
 
@@ -151,10 +169,13 @@ class BesideTrial:
         return self._chosen
 
     def choose(self, name: str, on: bool) -> None:
-        """Let an aggressor take part in the turns that follow, or no longer."""
+        """Let an aggressor take part in the turns that follow, or no longer. After a problem, all begins anew."""
         left = tuple(each for each in self._chosen if each != name)
         if on:
             self._void.pop(name, None)
+            if self.problem:
+                self._aggressors = self._starting = self.target = self._switched_ns = None
+                self.problem = ""
         self._chosen = (*left, name) if on else left
 
     def choose_none(self) -> None:
@@ -175,6 +196,19 @@ class BesideTrial:
     def started(self) -> bool:
         """True once aggressors have been started, or refused."""
         return self._starting is not None or bool(self.problem)
+
+    def present(self) -> BesideMoment:
+        """What it does now, for a screen."""
+        divider, target = self._divider, self.target
+        known = divider is not None and target is not None
+        return BesideMoment(
+            self._chosen,
+            self.running,
+            self.waits_for,
+            self.problem,
+            divider.step_begins(target.step) if known and divider and target else int64s([]),
+            divider.turns.last() if divider is not None else (),
+        )
 
     @property
     def waits_for(self) -> str:
@@ -201,9 +235,15 @@ class BesideTrial:
 
     def look(self, findings: WatchFindings, divider: Callable[[tuple[int, int]], ProcessDivider | None]) -> None:
         """Do what is due after a reading of the program: begin or end a turn. Never blocks."""
-        now_ns = time.monotonic_ns()
+        now_ns, before_ns = time.monotonic_ns(), self._looked_ns
+        self._looked_ns = now_ns
         if self._closed or self.problem:
             return
+        if before_ns and now_ns - before_ns > _PAUSE_NS and self._begin_ns is not None:
+            # A signal had stopped this process, and with it the aggressors.
+            self._begin_ns, self._switched_ns = None, now_ns
+            if self._aggressors is not None:
+                self._aggressors.mark()
         if self._aggressors is not None and self._aggressors.ended:
             self._fail(f"The aggressors were ended: {self._aggressors.ended}", now_ns)
             return
