@@ -346,6 +346,7 @@ class WatchCommand(MeasuringCommand):
     type=_aggressors,
     metavar="AGGRESSORS",
     default=(),
+    shell_complete=completers.beside,
     help="Disturb the program: in turns of whole steps, run aggressors on its GPU in another process, and say what a "
     "step takes with and without each. AGGRESSORS are separated by commas, or all. Ranks of its job slow down too.",
 )
@@ -432,8 +433,9 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
     from stallscope.cli.watching.beside import trial_beside
 
     settings = None
-    # Without a screen nobody could choose aggressors later.
-    trial = trial_beside(arguments.beside, arguments.allow_shared, arguments.headless or bool(arguments.no_screen))
+    # Without a screen nobody could choose aggressors later; without records nothing is known of the GPU.
+    headless = arguments.headless or bool(arguments.no_screen)
+    trial = trial_beside(arguments.beside, arguments.allow_shared, headless, arguments.calls_only)
     if not (arguments.headless or arguments.no_screen):
         from stallscope.cli import screen
 

@@ -49,21 +49,23 @@ def least_free_bytes(total_bytes: int) -> int:
     return max(_LEAST_FREE, int(total_bytes * _LEAST_FREE_SHARE))
 
 
-def probes_of(name: str) -> tuple[Probe, ...]:
-    """The probes of an aggressor that may run beside a program."""
+def probes_of(name: str, cpus: int | None = None) -> tuple[Probe, ...]:
+    """The probes of an aggressor that may run beside a program, which may use so many ``cpus``, if that is known."""
     entry: Entry = entries()[name]
     probe = entry.probe(size=_SIZES.get(name))
     if name != _OF_ALL_CPUS:
         return (probe,)
-    return in_threads(probe, min(len(os.sched_getaffinity(0)), _MOST_THREADS), name)
+    own = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    # More threads would use up the quota of a control group that they share with the program.
+    return in_threads(probe, own if cpus is None else max(min(own, cpus), 1), name)
 
 
 class Aggressors:
     """Aggressors ``names`` of the catalogue on the GPU ``uuid`` (without GPU- or MIG-), of which one runs at a time.
 
-    ``pids`` are the processes of the program. Other processes on the GPU are disturbed only if ``shared_allowed``.
-    ``ended`` says why they ended by themselves, "" while they may run. ``refused`` has reasons by aggressor. ``make``
-    makes the session of some probes, ``load`` returns the NVML module.
+    ``pids`` are the processes of the program, which may use so many ``cpus`` (None: not known). Other processes on the
+    GPU are disturbed only if ``shared_allowed``. ``ended`` says why they ended by themselves, "" while they may run.
+    ``refused`` has reasons by aggressor. ``make`` makes the session of some probes, ``load`` returns the NVML module.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Aggressors:
         names: Sequence[str],
         uuid: str,
         pids: Collection[int],
+        cpus: int | None = None,
         *,
         shared_allowed: bool = False,
         make: Callable[[Sequence[Probe], Options], Session] = lambda probes, options: Session(probes, options=options),
@@ -84,7 +87,7 @@ class Aggressors:
         self.free_bytes: int | None = None
         self._uuid, self._pids, self._shared_allowed = uuid, frozenset(pids), shared_allowed
         self._make, self._load = make, load
-        self._probes = {name: probes_of(name) for name in self.names}
+        self._probes = {name: probes_of(name, cpus) for name in self.names}
         self._session: Session | None = None
         self._telemetry: Telemetry | None = None
         self._running = ""
@@ -133,9 +136,11 @@ class Aggressors:
     @property
     def is_idle(self) -> bool:
         """True once no call of an aggressor is in flight, and the last kernel must have ended."""
-        for name in self._probes:
-            for part in self._snapshots(name).values():
-                if part.in_flight is not None or part.state is ProbeState.RUNNING:
+        for name, probes in self._probes.items():
+            now = self._snapshots(name)
+            for probe, part in ((probe, now[probe.name]) for probe in probes if probe.name in now):
+                queued = probe.program.guard is not None and part.proof < part.iterations
+                if queued or part.in_flight is not None or part.state is ProbeState.RUNNING:
                     self._idle_s = None
                     return False
         now_s = time.monotonic()

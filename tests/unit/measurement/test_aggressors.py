@@ -137,6 +137,8 @@ def test_they_run_one_at_a_time_and_become_idle() -> None:
 def test_host_load_has_a_thread_for_each_cpu() -> None:
     probes = probes_of("host-load")
     assert len(probes) == min(len(os.sched_getaffinity(0)), 64)
+    # Not more than the program's control group may use.
+    assert [len(probes_of("host-load", cpus)) for cpus in (1, 0, 1000)] == [1, 1, len(probes)]
     with started(FakeNvml(), "host-load") as made:
         made.run("host-load")
         wait_until(lambda: made.has_run, "it runs")

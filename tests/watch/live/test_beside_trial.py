@@ -16,7 +16,6 @@ from stallprobes.watch.division.steps import Step
 from stallprobes.watch.division.turns import NO_AGGRESSOR, TurnTimes
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.result import ProgramSequence
-from stallprobes.watch.live import beside_trial
 from stallprobes.watch.live.beside_trial import BesideTrial
 
 MS = 1_000_000
@@ -36,10 +35,10 @@ class World:
         self.turns = TurnTimes()
         self.begins = [self.now_ns]
         self.regular = regular
-        monkeypatch.setattr(beside_trial.time, "monotonic_ns", lambda: self.now_ns)
+        monkeypatch.setattr("stallprobes.watch.live.beside_trial.time.monotonic_ns", lambda: self.now_ns)
         self.findings = self._findings()
 
-    def make(self, uuid: str, pids: object) -> FakeAggressors:
+    def make(self, uuid: str, pids: object, _cpus: int | None) -> FakeAggressors:
         self.asked.append((uuid, list(cast(list[int], pids))))
         return self.aggressors
 

@@ -6,6 +6,7 @@ after whole steps. The program is only read: it is neither paused nor signalled.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -98,8 +99,9 @@ class Aggressors(Protocol):
         ...
 
 
-# Makes the aggressors of a GPU (UUID without GPU- or MIG-) beside the processes of a program.
-MakeAggressors = Callable[[str, Collection[int]], Aggressors]
+# Makes the aggressors of a GPU (UUID without GPU- or MIG-) beside the processes of a program that may use so many CPUs
+# (None: not known).
+MakeAggressors = Callable[[str, Collection[int], int | None], Aggressors]
 
 
 @dataclass(frozen=True)
@@ -329,10 +331,13 @@ class BesideTrial:
     def _start(self, target: BesideTarget, findings: WatchFindings) -> None:
         """Start the process of the aggressors, in a thread."""
         pids = [process.pid for process in findings.processes]
+        supplies = (each.cpus for each in findings.processes if (each.pid, each.image) == target.process)
+        supply = next(supplies, None)
+        cpus = None if supply is None else min(supply.allowed, math.ceil(supply.quota or supply.allowed))
 
         def start() -> None:
             try:
-                aggressors = self._make(target.gpu, pids)
+                aggressors = self._make(target.gpu, pids, cpus)
                 aggressors.start()
             except BesideRefused as error:
                 self.problem = f"No aggressor has run: {error}"
