@@ -49,6 +49,8 @@ _PATIENCE_NS = 10 * _S
 _LEAST_WAITS = 20
 # Time (ns) from the end of the last turn until its GPU work is recorded and divided.
 _RECORDED_NS = 3 * _S
+# Longest wait (s) at the end for aggressors that are being started.
+_CLOSING_S = 2.0
 # Number of turns without effect after which an aggressor is left out.
 _MOST_VOID = 3
 # Largest number of turns that are kept, the last ones.
@@ -175,6 +177,7 @@ class BesideTrial:
         left = tuple(each for each in self._chosen if each != name)
         if on:
             self._void.pop(name, None)
+            self._void_why.pop(name, None)
             if self.problem:
                 self._aggressors = self._starting = self.target = self._switched_ns = None
                 self.problem = ""
@@ -226,7 +229,8 @@ class BesideTrial:
         self._closed = True
         self._chosen = ()
         if self._starting is not None:
-            self._starting.join()
+            # One that starts later, behind a driver that hangs, ends at once.
+            self._starting.join(_CLOSING_S)
         if self._aggressors is not None:
             self._aggressors.stop()
         if self._divider is not None:
@@ -247,7 +251,7 @@ class BesideTrial:
             if self._aggressors is not None:
                 self._aggressors.mark()
         if self._aggressors is not None and self._aggressors.ended:
-            self._fail(f"The aggressors were ended: {self._aggressors.ended}", now_ns)
+            self._fail(f"The aggressors were ended: {self._aggressors.ended}")
             return
         if self.target is None:
             if not self._chosen:
@@ -317,7 +321,7 @@ class BesideTrial:
         if sequence.step is None and now_ns - self._steady_since_ns < _PATIENCE_NS:
             return None
         if sequence.device >= len(process.gpus):
-            self.problem = "No aggressor has run: the UUID of the program's GPU is not known."
+            self._fail("No aggressor has run: the UUID of the program's GPU is not known.")
             return None
         return BesideTarget(
             (process.pid, process.image),
@@ -340,11 +344,13 @@ class BesideTrial:
                 aggressors = self._make(target.gpu, pids, cpus)
                 aggressors.start()
             except BesideRefused as error:
-                self.problem = f"No aggressor has run: {error}"
+                self._fail(f"No aggressor has run: {error}")
             except Exception as error:  # of any kind: the program is watched all the same
-                self.problem = f"No aggressor has run ({kind_and_text(error)}); this is a defect of stallscope."
+                self._fail(f"No aggressor has run ({kind_and_text(error)}); this is a defect of stallscope.")
             else:
                 self._aggressors = aggressors
+                if self._closed:
+                    aggressors.stop()
 
         self._starting = threading.Thread(target=start, name="aggressors", daemon=True)
         self._starting.start()
@@ -455,11 +461,11 @@ class BesideTrial:
         if self.running != NO_AGGRESSOR and self._aggressors is not None and self._divider is not None:
             self._switch(self._aggressors, self._divider, now_ns)
 
-    def _fail(self, problem: str, now_ns: int) -> None:
-        self.problem = problem
+    def _fail(self, problem: str) -> None:
+        """Note why no aggressor runs any more. A user may choose one again."""
+        self.problem, self.running, self._chosen = problem, NO_AGGRESSOR, ()
         if self._divider is not None:
-            self._divider.turns.end(now_ns)
-        self.running = NO_AGGRESSOR
+            self._divider.turns.end(time.monotonic_ns())
 
 
 def _sequence_of(process: ProcessFindings) -> ProgramSequence | None:
