@@ -57,7 +57,7 @@ _MOST_VOID = 3
 _MOST_TURNS = 2_000
 
 
-class Aggressors(Protocol):
+class AggressorProcess(Protocol):
     """Aggressors in a process of their own, one of which runs at a time. No method but ``start`` and ``stop`` blocks.
 
     ``ended``: why they ended by themselves, "" while they may run. ``refused``: reasons by aggressor.
@@ -103,7 +103,7 @@ class Aggressors(Protocol):
 
 # Makes the aggressors of a GPU (UUID without GPU- or MIG-) beside the processes of a program that may use so many CPUs
 # (None: not known).
-MakeAggressors = Callable[[str, Collection[int], int | None], Aggressors]
+MakeAggressors = Callable[[str, Collection[int], int | None], AggressorProcess]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class BesideTrial:
         self.running = NO_AGGRESSOR
         self._make, self._complete_after = make, complete_after
         self._chosen: tuple[str, ...] = tuple(chosen)
-        self._aggressors: Aggressors | None = None
+        self._aggressors: AggressorProcess | None = None
         self._starting: threading.Thread | None = None
         self._closed = False
         self._turns: list[Turn] = []
@@ -357,7 +357,7 @@ class BesideTrial:
 
     # Turns.
 
-    def _turn(self, aggressors: Aggressors, divider: ProcessDivider, now_ns: int) -> None:
+    def _turn(self, aggressors: AggressorProcess, divider: ProcessDivider, now_ns: int) -> None:
         """Begin the present turn once it has taken effect, or end it after whole steps."""
         if self._switched_ns is None:
             self._switch(aggressors, divider, now_ns)
@@ -419,7 +419,7 @@ class BesideTrial:
             return Turn(self.running, self._begin_ns, now_ns, steps, 0, mhz, counts=False)
         return None
 
-    def _switch(self, aggressors: Aggressors, divider: ProcessDivider, now_ns: int) -> None:
+    def _switch(self, aggressors: AggressorProcess, divider: ProcessDivider, now_ns: int) -> None:
         """Switch to the next turn: without an aggressor after one with one, else to the next aggressor."""
         before = self.running
         divider.turns.end(now_ns)
