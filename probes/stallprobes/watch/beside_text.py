@@ -20,6 +20,8 @@ def row_text(row: BesideRow, unit: BesideUnit) -> str:
     ratio = row.ratio
     if ratio is None:
         return f"Beside {row.aggressor}: not known ({row.reason})."
+    if row.outcome is BesideOutcome.UNKNOWN:
+        return f"Beside {row.aggressor}: not known ({row.reason}): {ratio_text(ratio)}."
     what = "a step takes" if unit is BesideUnit.STEP else "it comes from one wait to the next in"
     if row.outcome is BesideOutcome.SAME:
         return f"Beside {row.aggressor} {what} as long as without it: {ratio_text(ratio)}."
@@ -68,7 +70,7 @@ def beside_texts(result: BesideResult) -> list[str]:
             "to the next, in turns of a second."
         )
     for row in result.rows:
-        if row.ratio is None:
+        if row.outcome is BesideOutcome.UNKNOWN:
             texts.append(row_text(row, result.unit))
         elif text := f"{grown_text(row)}{_clock_text(row)}".strip():
             texts.append(f"{row.aggressor}: {text[:1].lower()}{text[1:]}")

@@ -76,7 +76,9 @@ def test_turns_that_differ_widen_the_interval() -> None:
     assert wide.ratio is not None
     assert narrow.ratio is not None
     assert wide.ratio.low < 1 < wide.ratio.high
-    assert wide.outcome is BesideOutcome.SAME
+    # Twice as long in one turn of three: that is not "as long as without it".
+    assert (wide.outcome, wide.reason) == (BesideOutcome.UNKNOWN, "its turns differ too much")
+    assert row_text(wide, BesideUnit.STEP).startswith("Beside spin: not known (its turns differ too much): ×1.")
     assert narrow.ratio.low > 1.4
 
 
@@ -133,3 +135,20 @@ def test_a_program_that_stands_still_has_a_finite_ratio() -> None:
     found = row(made, unit=BesideUnit.WAIT)
     assert found.ratio is not None
     assert found.ratio.ratio == 500
+
+
+@pytest.mark.parametrize("count", [3, 6])
+@pytest.mark.parametrize("others", [0, 2])
+def test_intervals_hold_the_truth_in_95_of_100_programs(count: int, others: int) -> None:
+    """The steps of each turn are longer or shorter by chance, and beside the aggressor by ×1.3."""
+    chance, held, programs = np.random.default_rng(5), 0, 600
+    for _ in range(programs):
+        made = []
+        for number in range(count * (others + 1)):
+            name = "spin" if number % (others + 1) == 0 else "dram"
+            lengths = np.exp(0.05 * chance.standard_normal(2)) * (14.0, 14.0 * (1.3 if name == "spin" else 2.0))
+            made += [turn(NO_AGGRESSOR, lengths[0], number, steps=3), turn(name, lengths[1], number, steps=3)]
+        found = row([*made, turn(NO_AGGRESSOR, 14.0 * np.exp(0.05 * chance.standard_normal()), 0, steps=3)]).ratio
+        assert found is not None
+        held += found.low <= 1.3 <= found.high
+    assert 0.93 <= held / programs <= 0.98

@@ -16,7 +16,8 @@ _Mhz = Annotated[float, Meta(ge=0, le=1e6), Rounded(0)]
 class BesideOutcome(StrEnum):
     """Effect of an aggressor on the program's steps. The values are those of the JSON document.
 
-    ``SAME``: the interval of the ratio contains 1, or ends close to it.
+    ``SAME``: the interval of the ratio contains 1, or ends close to it, and is narrow. ``UNKNOWN``: there is none, or
+    it is wide.
     """
 
     SLOWER = "slower"

@@ -35,8 +35,14 @@ _LEAST_OF_SLOW = 100
 # Largest distance of a ratio's interval from 1 that is no effect. Reason: the clocks of a GPU and of a CPU move by that
 # much.
 _LEAST_EFFECT = 0.01
+# Factor of an interval whose turns share the turns without an aggressor between them: with equal scatter in all turns,
+# the variance of their mean is by this factor, squared, above that of independent ones.
+_SHARED = 1.17
 # Largest logarithm of an end of an interval that is written.
 _MOST_LOG = 30.0
+# Largest end of a ratio's interval, and the inverse of the smallest one, with which steps take as long as without an
+# aggressor. With a wider interval, it is not known.
+_MOST_SAME = 1.1
 # Smallest growth of a part of the program's time, in a step without an aggressor.
 _LEAST_GROWTH = 0.1
 
@@ -84,16 +90,21 @@ def row_of(aggressor: str, turns: Sequence[Turn], unit: BesideUnit, parts: Mappi
             for turn, neighbours in pairs
         ]
     )
+    # The only aggressor shares each turn without one with its next turn, so that what is averaged is correlated.
+    half *= _SHARED if len(off) < sum(len(neighbours) for _, neighbours in pairs) else 1.0
     ratio = RatioInterval(*(math.exp(min(value, _MOST_LOG)) for value in (mean, mean - half, mean + half)))
-    outcome = (
-        BesideOutcome.SLOWER
-        if ratio.low > 1 + _LEAST_EFFECT
-        else BesideOutcome.FASTER
-        if ratio.high < 1 - _LEAST_EFFECT
-        else BesideOutcome.SAME
-    )
+    outcome = _outcome(ratio)
     grew = _grown(parts, aggressor, ratio.ratio) if outcome is BesideOutcome.SLOWER else None
-    return row.changed(ratio=ratio, outcome=outcome, grew=grew)
+    reason = "its turns differ too much" if outcome is BesideOutcome.UNKNOWN else ""
+    return row.changed(ratio=ratio, outcome=outcome, grew=grew, reason=reason)
+
+
+def _outcome(ratio: RatioInterval) -> BesideOutcome:
+    if ratio.low > 1 + _LEAST_EFFECT:
+        return BesideOutcome.SLOWER
+    if ratio.high < 1 - _LEAST_EFFECT:
+        return BesideOutcome.FASTER
+    return BesideOutcome.SAME if ratio.low >= 1 / _MOST_SAME and ratio.high <= _MOST_SAME else BesideOutcome.UNKNOWN
 
 
 def _times(turns: Sequence[Turn], unit: BesideUnit) -> StepTimes:
