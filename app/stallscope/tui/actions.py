@@ -65,6 +65,7 @@ _CALLS = {
     "watch_pause": "pause",
     "watch_freeze": "trap",
     "watch_explain": "explain",
+    "watch_all_off": "all_off",
     "watch_quit": "leave",
     "processes_quit": "leave",
     "quit": "leave",
@@ -407,7 +408,7 @@ TIMELINE_ACTIONS = (
 
 
 WATCH_ACTIONS = (
-    *_in(Group.RUN, replace(_ALL_OFF, yields=True)),
+    *_in(Group.RUN, _added("watch_all_off", "x", "all off", "Switch all aggressors beside the program off.", 6, True)),
     *_in(
         Group.LOOK,
         _added("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 4),

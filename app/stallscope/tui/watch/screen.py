@@ -315,7 +315,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
     def without_effect(self) -> tuple[str, ...]:
         """Without an aggressor that is chosen, none can be switched off."""
         trial = self.source.trial
-        return () if trial is not None and trial.chosen else ("all_off",)
+        return () if trial is not None and trial.chosen else ("watch_all_off",)
 
     @property
     def more_keys(self) -> Mapping[Group, tuple[str, str]]:
