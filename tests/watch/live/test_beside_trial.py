@@ -35,6 +35,7 @@ class World:
         self.turns = TurnTimes()
         self.begins = [self.now_ns]
         self.regular = regular
+        self.look_ns = LOOK_NS
         monkeypatch.setattr("stallprobes.watch.live.beside_trial.time.monotonic_ns", lambda: self.now_ns)
         self.findings = self._findings()
 
@@ -61,7 +62,7 @@ class World:
 
     def look(self, trial: BesideTrial) -> None:
         """Let a tenth of a second pass, and look."""
-        self.now_ns += LOOK_NS
+        self.now_ns += self.look_ns
         while self.begins[-1] + (length := self.lengths.get(self.aggressors.running, 14 * MS)) <= self.now_ns:
             self.begins.append(self.begins[-1] + length)
         trial.look(self.findings, self.divider)
@@ -69,7 +70,7 @@ class World:
             trial._starting.join()
 
     def run(self, trial: BesideTrial, seconds: float) -> None:
-        for _ in range(round(seconds * S / LOOK_NS)):
+        for _ in range(round(seconds * S / self.look_ns)):
             if trial.complete:
                 return
             self.look(trial)
@@ -230,6 +231,24 @@ def test_a_pause_of_stallscope_is_in_no_turn(monkeypatch: pytest.MonkeyPatch) ->
     world.now_ns = world.begins[-1]
     world.run(trial, 60)
     assert {step for turn in trial._turns if turn.aggressor == "spin" for step in turn.steps.tolist()} == {28 * MS}
+
+
+def test_all_time_in_which_an_aggressor_may_run_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that before it is known that it runs, and after it was switched off, where readings are rare."""
+    world = World({"spin": 28 * MS}, monkeypatch)
+    trial = BesideTrial(world.make, ("spin",), complete_after=3)
+    world.look_ns = 3 * S
+    world.run(trial, 100)
+    switches = [at for at, name in world.aggressors.switched if name == "spin"]
+    ends = [at for at, name in world.aggressors.switched if name == NO_AGGRESSOR][1:]
+    for begin, end in zip(switches, ends, strict=True):
+        assert not [
+            kind
+            for kind, first, last in world.turns.last()
+            if kind == NO_AGGRESSOR and first < end + 150 * MS and last > begin
+        ]
+        left = world.turns.without([(begin, end)], NO_AGGRESSOR, 0)
+        assert list(left) == []
 
 
 def test_the_end_of_the_program_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

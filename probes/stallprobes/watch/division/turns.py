@@ -11,8 +11,8 @@ from stallprobes.watch.intervals import FOREVER, Int64s, int64s
 
 # Largest number of turns that are shown.
 _MOST_SHOWN = 256
-# Kind of the turns in which no aggressor runs.
-NO_AGGRESSOR = ""
+# Kind of the turns in which no aggressor runs, and of the times in which one begins or ends.
+NO_AGGRESSOR, CHANGING = "", "changing"
 
 
 class TurnTimes:
@@ -55,8 +55,7 @@ class TurnTimes:
         return dict(self._sums.get(key, {}))
 
     def without(self, times: Times, kind: str, before_ns: int) -> Times:
-        """``times`` without all turns but those of ``kind``, and without ``before_ns`` before each; ``times`` where
-        nothing would be left."""
+        """``times`` without all turns but those of ``kind``, and without ``before_ns`` before each."""
         left = list(times)
         for _, begin_ns, end_ns in (turn for turn in self._turns if turn[0] != kind):
             left = [

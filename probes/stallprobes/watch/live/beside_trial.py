@@ -23,7 +23,7 @@ from stallprobes.watch.beside.turn_statistics import Turn, row_of
 from stallprobes.watch.beside_text import row_text
 from stallprobes.watch.division.divider import ProcessDivider
 from stallprobes.watch.division.steps import Step
-from stallprobes.watch.division.turns import NO_AGGRESSOR
+from stallprobes.watch.division.turns import CHANGING, NO_AGGRESSOR
 from stallprobes.watch.intervals import Int64s, int64s
 from stallprobes.watch.lines.result import ProgramSequence
 
@@ -198,6 +198,11 @@ class BesideTrial:
         return time.monotonic_ns() - last_ns >= _RECORDED_NS
 
     @property
+    def hurries(self) -> bool:
+        """True while turns are made, which end only after a reading."""
+        return bool(self._chosen) and not self._closed and not self.problem
+
+    @property
     def started(self) -> bool:
         """True once aggressors have been started, or refused."""
         return self._starting is not None or bool(self.problem)
@@ -370,6 +375,8 @@ class BesideTrial:
         if self._begin_ns is None:
             if name == NO_AGGRESSOR and not self._able:
                 self._switched_ns = now_ns
+                if aggressors.is_idle:
+                    divider.turns.end(now_ns)
             elif aggressors.is_idle if name == NO_AGGRESSOR else aggressors.has_run:
                 self._begin_ns = time.monotonic_ns()
                 self._mhz = []
@@ -422,7 +429,7 @@ class BesideTrial:
     def _switch(self, aggressors: AggressorProcess, divider: ProcessDivider, now_ns: int) -> None:
         """Switch to the next turn: without an aggressor after one with one, else to the next aggressor."""
         before = self.running
-        divider.turns.end(now_ns)
+        divider.turns.begin(CHANGING, now_ns)
         if before != NO_AGGRESSOR and self._switched_ns is not None:
             self._on_ns += now_ns - self._switched_ns
         first = self._switched_ns is None

@@ -28,6 +28,8 @@ _ANALYSIS_SHARE = 0.1
 # the readings and the library's threads together then take less than a tenth of a core. The pause is shorter if a ring
 # of records or calls fills up sooner.
 _PAUSE_FACTOR = 11
+# Longest pause (s) after a reading while aggressors take turns beside the program.
+_TURN_PAUSE_S = 0.1
 # Shortest time (ns) that the trace of a slow call shows before the call. Between this limit and _LONGEST_BEFORE_NS, the
 # time before the call is the call's duration.
 _BEFORE_NS = 50_000_000
@@ -80,9 +82,11 @@ class LiveProgram:
     def rest_s(self, took_s: float) -> float:
         """Pause (s) after a reading that took ``took_s`` of CPU time.
 
-        The program may need the CPU, but nothing may be overwritten before it is read.
+        The program may need the CPU, but nothing may be overwritten before it is read, and turns beside it end with a
+        reading.
         """
-        return min(_PAUSE_FACTOR * took_s, self._analysis.room_s)
+        most_s = _TURN_PAUSE_S if self.trial is not None and self.trial.hurries else _PAUSE_FACTOR * took_s
+        return min(most_s, _PAUSE_FACTOR * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
         """Wait, at most LOOK_S, for readings of the processes from outside."""
