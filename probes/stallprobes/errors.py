@@ -133,6 +133,10 @@ class WatchError(StallprobesError):
     """A program cannot be watched, or what was recorded of it cannot be read; the message is one sentence."""
 
 
+class BesideRefused(StallprobesError):
+    """No aggressor may run beside a watched program; the message is one sentence, without a capital."""
+
+
 class RecordingError(StallprobesError):
     """A recording cannot be read or written; the message is one sentence."""
 

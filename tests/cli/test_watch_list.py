@@ -206,7 +206,8 @@ def test_the_process_that_is_chosen_is_attached_with_the_options(
     assert pid == 900
     assert (chosen.slow_ns, chosen.calls_only) == (50_000, True)
     assert (files.json, seconds, known) == (file, 5.0, Settings(ascii=True))
-    assert named == {"children": True, "no_screen": ""}
+    # Without records of work nothing can run beside it.
+    assert named == {"children": True, "no_screen": "", "trial": None}
 
 
 @pytest.mark.parametrize(("pid", "code"), [(None, 0), (None, 4), (900, ExitCode.INTERRUPTED)])
@@ -267,4 +268,6 @@ def test_what_the_monitor_attaches_is_watched_as_by_the_command(monkeypatch: pyt
     assert (pid, seconds, known) == (900, None, Settings(ascii=True))
     assert chosen.slow_ns == 1_000_000
     assert files == WatchFiles()
+    trial = named.pop("trial")
+    assert (trial.chosen, trial.complete) == ((), False)
     assert named == {"children": False, "no_screen": ""}

@@ -7,21 +7,27 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from textual.pilot import Pilot
 
+from factories.beside import FakeAggressors, beside_result
 from factories.hostile_text import HOSTILE, forbidden, poisoned
 from factories.screen import assert_snapshot, dialog_text, is_open, settled, text_of, until
 from factories.watch_calls import slow_batch
 from factories.watch_moments import moments, record, training
 from stallprobes.latency.histogram import Histogram
 from stallprobes.machine.telemetry import NAMES, TelemetryReading, TelemetrySnapshot
+from stallprobes.watch.intervals import int64s
 from stallprobes.watch.line_text import place_text
+from stallprobes.watch.live.beside_trial import BesideMoment, BesideTrial
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchRow, WatchRowKey
 from stallprobes.watch.live.recording import RecordedWatch, WatchRecording
+from stallscope.report.columns import display_width
 from stallscope.tui.actions import WATCH_ACTIONS
 from stallscope.tui.app import StallscopeApp
 from stallscope.tui.common.dialog import Ask
@@ -31,6 +37,7 @@ from stallscope.tui.sources.pane_program import PaneProgram
 from stallscope.tui.sources.watch_replay import WatchReplaySource
 from stallscope.tui.sources.watched import ProgramGpu, WatchedProgramSource
 from stallscope.tui.timeline.screen import TimelineScreen
+from stallscope.tui.watch.beside_panel import BesidePanel, BesideView
 from stallscope.tui.watch.call_table import CallTableView, WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel
 from stallscope.tui.watch.explain_call import ExplainCall
@@ -402,3 +409,86 @@ async def test_it_freezes_on_a_stall_and_keeps_the_trace(tmp_path: Path, monkeyp
         assert trace is not None
         assert trace.trigger is not None
         assert trace.trigger.returned_ns - trace.trigger.began_ns == 40_000_000
+
+
+def trial_of(screen: WatchScreen) -> BesideTrial:
+    """A trial beside the program of a live screen."""
+    source = screen.source
+    assert isinstance(source, WatchedProgramSource)
+    trial = source.live.trial = BesideTrial(lambda *_: FakeAggressors(time.monotonic_ns))
+    return trial
+
+
+async def test_a_digit_asks_before_an_aggressor_runs_beside_the_program(tmp_path: Path) -> None:
+    async with live(WAITING, tmp_path) as (pilot, screen, _):
+        trial = trial_of(screen)
+        await pilot.press("2")
+        await until(pilot, lambda: is_open(pilot, Ask))
+        dialog = pilot.app.screen
+        assert isinstance(dialog, Ask)
+        question = dialog.question
+        assert "h2d-pinned-large runs in a process of stallscope's on the GPU of python (pid " in question
+        assert "all ranks of its job" in question
+        await pilot.press("n")
+        await until(pilot, lambda: not is_open(pilot, Ask))
+        assert trial.chosen == ()
+        await pilot.press("2")
+        await until(pilot, lambda: is_open(pilot, Ask))
+        await pilot.press("y")
+        await until(pilot, lambda: trial.chosen == ("h2d-pinned-large",))
+        # Asked once.
+        await pilot.press("1", "9", "2")
+        await until(pilot, lambda: trial.chosen == ("spin", "alloc-free"))
+        shown = await drawn(pilot, screen)
+        assert "waits for its steady state, and regular steps" in shown
+        assert " 1 ■ spin" in shown
+        assert "2 h2d-pinned-large, 3 d2h-pinned-large, 4 dram" in shown
+        assert "x all off" in shown
+        await pilot.press("x")
+        await until(pilot, lambda: trial.chosen == ())
+        assert "x all off" not in await drawn(pilot, screen)
+        # No tenth aggressor.
+        await pilot.press("0")
+        assert trial.chosen == ()
+        await pilot.press("b")
+        assert "slow calls" in await drawn(pilot, screen)
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (100, 30), (160, 48)])
+def test_the_panel_of_aggressors_fits(size: tuple[int, int]) -> None:
+    width, height = size[0], 10
+    begins = int64s(np.arange(0, 60_000_000_000, 14_000_000))
+    turns = (("", 0, 10_000_000_000), ("spin", 10_000_000_000, 20_000_000_000), ("dram", 40_000_000_000, 2**62))
+    present = BesideMoment(("spin", "dram"), "dram", "", "", begins, turns)
+    panel = BesidePanel()
+    panel.view = BesideView(beside_result(), present, 60_000_000_000)
+    lines = ["".join(text for text, _ in line) for line in panel.lines(width, height)]
+    assert all(display_width(line) <= width for line in lines)
+    assert "dram runs now" in lines[0]
+    assert set(lines[1].split("60 s")[1].split()) >= {"1" * len(lines[1].split()[2])}
+    assert lines[2].rstrip().endswith("14.0 ms")
+    assert lines[3].startswith(" 1 ■ spin")
+    assert "14.1 → 27.9 ms" in lines[3]
+    assert "×1.98" in lines[3]
+    assert "not known" in next(line for line in lines if "dram" in line and "■" in line)
+
+
+def test_in_a_recording_the_panel_has_the_effects_alone() -> None:
+    panel = BesidePanel()
+    panel.view = BesideView(beside_result())
+    lines = ["".join(text for text, _ in line) for line in panel.lines(80, 8)]
+    assert [line[:12] for line in lines[1:]] == [" 1 □ spin   ", " 2 □ h2d-pin"]
+    panel.view = BesideView()
+    assert "no aggressor ran beside it" in "".join(text for text, _ in panel.lines(80, 8)[1])
+
+
+async def test_effects_are_in_the_headlines_and_in_recordings(tmp_path: Path) -> None:
+    path = tmp_path / "beside.rec"
+    made = [replace(moment, findings=moment.findings.changed(beside=beside_result())) for moment in moments(4)]
+    record(path, made)
+    async with replayed(path, (100, 30)) as (pilot, screen):
+        assert "Beside spin a step takes 14.1 → 27.9 ms, ×1.98 (1.95 to 2.01)." in await drawn(pilot, screen)
+        await pilot.press("b")
+        assert "×1.98" in (await drawn(pilot, screen)).split("beside the program")[1]
+        await pilot.press("1")
+        assert not is_open(pilot, Ask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 from msgspec import UNSET
 
+from factories.beside import beside_result
 from factories.time_samples import line_stack
 from factories.watch_calls import MAIN, at_ns
 from factories.watch_moments import findings
@@ -52,6 +53,16 @@ def test_of_a_sequence_without_records_no_figure_is_known() -> None:
     assert (sequence["device"], sequence["verdict"], sequence["sentence"]) == (None, Bound.UNKNOWN, "")
     assert sequence["host"] == {"share": 0.0, "low": 0.0, "high": 1.0}
     assert ProgramSequence(threads=(MAIN,)).host == Figure(0.0, 0.0, 1.0)
+
+
+def test_effects_of_aggressors_are_a_part_of_it() -> None:
+    made = document(findings(8, ended=True).changed(beside=beside_result()))
+    jsonschema.validate(made, schema("stallscope.watch/3"), cls=jsonschema.Draft202012Validator)
+    first, second = made["beside"]["rows"]
+    assert (first["aggressor"], first["outcome"], first["ratio"]["ratio"]) == ("spin", "slower", 1.984)
+    assert first["grew"] == {"part": "shared", "off": 0.0, "on": 0.48}
+    assert (second["ratio"], second["reason"]) == (None, "2 of at least 3 turns")
+    assert document(findings(8, ended=True))["beside"] is None
 
 
 def test_times_of_events_are_on_the_clock_of_the_begin() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from factories.beside import beside_result
 from factories.hostile_text import HOSTILE
 from factories.watch_calls import (
     LAUNCH,
@@ -118,6 +119,43 @@ def test_a_call_that_never_returned_is_a_stall() -> None:
     hung = found(process(thread(in_flight=[call(LAUNCH, 0)], fast_us=FAST, name="hung")))
     assert "No stall" not in report(hung)
     assert "cuLaunchKernel in hung (thread 100) has not returned for 1.00 s." in report(hung, width=120)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_effects_of_aggressors_are_a_table(width: int) -> None:
+    beside = beside_result()
+    text = io.StringIO()
+    show_watch(
+        TextWriter(text, width=width),
+        watch_findings([found(process(ended=10))], 0).changed(beside=beside),
+        "python train.py",
+    )
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    at = lines.index("Beside the program, step p50 without → with each aggressor:")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        ["beside", "turns", "p50", "p99", "×", "95", "%"],
+        ["spin", "6", "14.1", "→", "27.9", "ms", "15.0", "→", "29.6", "ms", "×1.98", "1.95–2.01"],
+        ["h2d-pinned-large", "2", "14.1", "→", "14.2", "ms", "–", "–"],
+    ]
+    rest = " ".join(" ".join(lines[at + 4 :]).split())
+    assert "spin: of its time, others' time-slices grew most: from 0 to 48 %." in rest
+    assert "Beside h2d-pinned-large: not known (2 of at least 3 turns)." in rest
+    assert "The SM clock was about the same in all turns (1980 MHz)." in rest
+    assert "At least 38.2 GiB of the GPU's memory were free; aggressors end at 14.0 GiB." in rest
+
+
+def test_a_refusal_of_aggressors_is_said() -> None:
+    text = io.StringIO()
+    problem = "No aggressor has run: NVML does not list the GPU of the program."
+    beside = beside_result().changed(rows=(), on_ns=0, free_bytes=None, problem=problem)
+    show_watch(
+        TextWriter(text, width=100),
+        watch_findings([found(process(ended=10))], 0).changed(beside=beside),
+        "python train.py",
+    )
+    assert problem in text.getvalue()
+    assert "without → with" not in text.getvalue()
 
 
 def test_a_program_without_cuda_says_so() -> None:

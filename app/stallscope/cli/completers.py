@@ -47,6 +47,16 @@ def run_names(_context: click.Context, _parameter: click.Parameter, incomplete: 
     return items(incomplete, words)
 
 
+def beside(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Aggressors that may run beside a watched program, in a list that is separated with commas."""
+    from stallprobes.catalog import beside_programs, entries
+    from stallprobes.patterns import naming
+
+    begun, _, last = incomplete.rpartition(",")
+    words = {name: entries()[name].title for name in beside_programs()}
+    return _list_items(begun, last, {naming.ALL: "every one of them", **words})
+
+
 def probes_of(role: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Probes of ``role`` with their places, in a list that is separated with commas."""
 

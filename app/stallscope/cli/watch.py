@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Options of watch that name an output file.
 JSON, RECORD, TRACE, OUTPUT = "--json", "--record", "--trace", "--output"
+# Option of watch that names aggressors.
+BESIDE = "--beside"
 # Value of --json that stands for stdout.
 _STDOUT = "-"
 # Largest value (s) of --seconds: a day.
@@ -68,6 +70,8 @@ class WatchArguments:
     pid: int | None
     seconds: float | None
     children: bool
+    beside: tuple[str, ...]
+    allow_shared: bool
     ascii_only: bool
     no_screen: str
 
@@ -107,6 +111,8 @@ class WatchArguments:
             OUTPUT: self.output is not None,
             "--seconds": self.seconds is not None,
             "--children": self.children,
+            BESIDE: bool(self.beside),
+            "--allow-shared": self.allow_shared,
         }
         return [option for option, is_given in given.items() if is_given]
 
@@ -133,6 +139,9 @@ _STARTED = ("--headless", OUTPUT)
 # Options for a process that runs already. These options are valid with --pid, and on the screen that lists processes
 # (without PROGRAM).
 _RUNNING = ("--seconds", "--children")
+# Options of aggressors beside the program. They are refused where no program is watched, or where the program's work on
+# the GPU, and with it its GPU, is not known.
+_BESIDE = (BESIDE, "--allow-shared")
 # Rules for the arguments; the first broken rule is reported.
 _RULES = (
     _Rule(lambda given: given.print_env, _MODES[1:], "{option} and --print-env exclude each other"),
@@ -180,12 +189,32 @@ _RULES = (
         "PROGRAM... is missing: {option} is for the report of a program",
     ),
     _Rule(
+        lambda given: given.attach or given.print_env or given.printed,
+        _BESIDE,
+        "{option} is for a program that watch starts, or --pid",
+    ),
+    _Rule(lambda given: given.calls_only, _BESIDE, "{option} needs records of the GPU's work: leave out --calls-only"),
+    _Rule(
         lambda given: given.headless,
         (OUTPUT,),
         "{option} is for the screen; with --headless redirect the program's output",
         see_help=False,
     ),
 )
+
+
+def _aggressors(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The aggressors that --beside names, each once. Raises ValueError for one that may not run beside a program."""
+    from stallprobes.catalog import beside_programs
+
+    able = beside_programs()
+    names = value.split(",") if isinstance(value, str) else value
+    if list(names) == ["all"]:
+        return able
+    for name in names:
+        if name not in able:
+            raise ValueError(f'"{name}" is not all, nor one of: {", ".join(able)}')
+    return tuple(dict.fromkeys(names))
 
 
 class WatchCommand(MeasuringCommand):
@@ -312,6 +341,16 @@ class WatchCommand(MeasuringCommand):
     help="With --pid: detach after S seconds.",
 )
 @click.option("--children", is_flag=True, help="With --pid: attach to the processes that it started too.")
+@click.option(
+    BESIDE,
+    type=_aggressors,
+    metavar="AGGRESSORS",
+    default=(),
+    shell_complete=completers.beside,
+    help="Disturb the program: in turns of whole steps, run aggressors on its GPU in another process, and say what a "
+    "step takes with and without each. AGGRESSORS are separated by commas, or all. Ranks of its job slow down too.",
+)
+@options.allow_shared
 @options.ascii_only
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> None:
@@ -345,6 +384,7 @@ def command(context: click.Context, /, **values: Any) -> None:
       stallscope watch --print-env > watch.env
       stallscope watch --attach /tmp/stallscope-watch-k3x9
       stallscope watch --pid 4711 --seconds 10 --headless --json calls.json
+      stallscope watch --pid 4711 --headless --beside spin,d2h-pinned-large,dram
     """
     arguments = WatchArguments(
         **values,
@@ -390,8 +430,12 @@ def command(context: click.Context, /, **values: Any) -> None:
 def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -> int:
     """Watch a started program, or a given or chosen process; the exit code."""
     from stallscope.cli.watching import session
+    from stallscope.cli.watching.beside import trial_beside
 
     settings = None
+    # Without a screen nobody could choose aggressors later; without records nothing is known of the GPU.
+    headless = arguments.headless or bool(arguments.no_screen)
+    trial = trial_beside(arguments.beside, arguments.allow_shared, headless, arguments.calls_only)
     if not (arguments.headless or arguments.no_screen):
         from stallscope.cli import screen
 
@@ -411,12 +455,13 @@ def _watch(arguments: WatchArguments, chosen: WatchOptions, files: WatchFiles) -
             settings,
             children=arguments.children,
             no_screen=arguments.no_screen,
+            trial=trial,
         )
     if settings is None:
-        return session.run(arguments.program, chosen, files, arguments.no_screen)
+        return session.run(arguments.program, chosen, files, arguments.no_screen, trial)
     from stallscope.cli.watching import program_screen
 
-    return program_screen.run(arguments.program, chosen, files, settings)
+    return program_screen.run(arguments.program, chosen, files, settings, trial)
 
 
 def _check(arguments: WatchArguments, see_help: str) -> None:

@@ -19,6 +19,8 @@ from stallprobes.watch.attribution.findings import (
     united,
 )
 from stallprobes.watch.attribution.wait_cause import WaitCause
+from stallprobes.watch.beside.result import BesideResult, BesideUnit
+from stallprobes.watch.beside_text import beside_texts, change_text, factor_text, interval_text
 from stallprobes.watch.causes.order import cause_of
 from stallprobes.watch.division.limits import Limit
 from stallprobes.watch.division.parts import Bound, Part
@@ -113,6 +115,13 @@ _ROW_COLUMNS = (
 )
 
 
+# Columns of the table of aggressors beside the program.
+_BESIDE_COLUMNS = (
+    TableColumn("beside", whole=True),
+    *(TableColumn(name, right=True) for name in ("turns", "p50", "p99", "×", "95 %")),
+)
+
+
 # Smallest share of the time in kernels, and between them, of a sequence whose kernels the report lists.
 _LEAST_KERNELS = 0.3
 # The same of a sequence of which the report says what limits its kernels, where that is known.
@@ -147,6 +156,8 @@ def show_watch(
     several = len(findings.processes) > 1
     steady = any(process.division is not None and process.division.steady for process in findings.processes)
     _headline(out, findings, title, several, full)
+    if findings.beside is not None:
+        _beside(out, findings.beside)
     if full or not steady:
         _waiting(out, findings, places, several)
     missing = list(findings.problems)
@@ -184,6 +195,28 @@ def _headline(out: TextWriter, findings: WatchFindings, title: str, several: boo
     for text in ranks_texts(findings.processes)[:_MOST_HEADLINES]:
         out.paragraph(text[:1].upper() + text[1:], indent="  ", first="", style="warn")
     _divisions(out, findings.processes, several, full)
+
+
+def _beside(out: TextWriter, beside: BesideResult) -> None:
+    """What aggressors beside the program did to its steps: a table, and what else is known."""
+    out.line()
+    rows = [
+        (
+            row.aggressor,
+            str(row.turns),
+            change_text(row.off.p50_ns, row.on.p50_ns),
+            change_text(row.off.p99_ns, row.on.p99_ns),
+            TableCell(factor_text(row), row.outcome.style),
+            interval_text(row),
+        )
+        for row in beside.rows
+    ]
+    if rows:
+        step = "step p50" if beside.unit is BesideUnit.STEP else "from wait to wait"
+        out.paragraph(f"Beside the program, {step} without → with each aggressor:", style="strong")
+        out.table(_BESIDE_COLUMNS, rows)
+    for text in beside_texts(beside):
+        out.paragraph(text, indent="  ", first="", style="warn" if text == beside.problem else "")
 
 
 def _waiting(out: TextWriter, findings: WatchFindings, places: Sequence[_Place], several: bool) -> None:

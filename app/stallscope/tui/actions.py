@@ -65,6 +65,7 @@ _CALLS = {
     "watch_pause": "pause",
     "watch_freeze": "trap",
     "watch_explain": "explain",
+    "watch_all_off": "all_off",
     "watch_quit": "leave",
     "processes_quit": "leave",
     "quit": "leave",
@@ -137,6 +138,7 @@ _WORDS = {
     "watch_back": "5 s back, on",
     "watch_up": "select a line or row",
     "watch_page_up": "page up, down",
+    "watch_beside": "aggressors beside it",
     "attach": "attach the process",
     "process_up": "select a process",
     "process_page_up": "page up, down",
@@ -406,6 +408,7 @@ TIMELINE_ACTIONS = (
 
 
 WATCH_ACTIONS = (
+    *_in(Group.RUN, _added("watch_all_off", "x", "all off", "Switch all aggressors beside the program off.", 6, True)),
     *_in(
         Group.LOOK,
         _added("watch_pause", "p", "pause", "Pause or resume the view. The program keeps running.", 4),
@@ -432,6 +435,13 @@ WATCH_ACTIONS = (
         _added("watch_page_down", "pagedown", "page down", "Go one page down."),
         _added("watch_worst", "w", "worst", "Select the call that lost most time.", 12),
         _added("watch_output", "O", "output", "Enlarge the pane of the program's output, or reduce it.", 11),
+        _added(
+            "watch_beside",
+            "b",
+            "beside",
+            "Show what aggressors beside the program did to its steps, in place of the slow calls, or the slow calls.",
+            14,
+        ),
         _added("watch_kernels", "K", "kernels", "Show the kernels in place of the slow calls, or the slow calls.", 13),
     ),
     *_GO_TO,

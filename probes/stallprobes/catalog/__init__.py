@@ -49,6 +49,7 @@ __all__ = [
     "Hardware",
     "Placement",
     "Relation",
+    "beside_programs",
     "cause",
     "entries",
     "idle_cause",
@@ -120,6 +121,12 @@ def entries() -> Mapping[str, Entry]:
                 raise ValueError(f"two catalogue entries are called {entry.name}")
             by_name[entry.name] = entry
     return MappingProxyType(dict(sorted(by_name.items(), key=lambda item: item[1].role is not Role.VICTIM)))
+
+
+def beside_programs() -> tuple[str, ...]:
+    """Names of the aggressors that may run beside a watched program, in the order of the keys that switch them."""
+    places = {entry.name: entry.beside for entry in entries().values() if entry.beside}
+    return tuple(sorted(places, key=lambda name: places[name]))
 
 
 def cause(victim: Probe, aggressor: Probe, phase: Phase | None = None) -> Cause | None:

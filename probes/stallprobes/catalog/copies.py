@@ -57,6 +57,10 @@ REDUCTION_NS = 5 * MS
 # waits until another probe opens the gate) has this size too.
 SCALAR_BYTES = 4
 
+# Numbers of copies within the GPU between two synchronizations, of large copies and of small ones: each row takes the
+# GPU about 1 ms, in which the host submits nothing late.
+_MEMORY_COPIES, _CACHE_COPIES = 16, 256
+
 # Hardware that the read-back of a scalar may use.
 _SCALAR_USES = Hardware.GRAPHICS_ENGINE | Hardware.D2H_ENGINE | Hardware.H2D_ENGINE | Hardware.HOST_BUS
 
@@ -128,6 +132,16 @@ _SHARED_BUS = Cause(
     why="The large transfer occupies the bus to the host, which a small transfer in the other direction needs too.",
     remedy="Split large copies into chunks, or move less data over the bus.",
 )
+_MEMORY_TRAFFIC = Cause(
+    context=Relation.SAME,
+    uses=Hardware.GRAPHICS_ENGINE,
+    phases=WAITS,
+    short="copies within the GPU occupy its SMs and its memory",
+    short_remedy="copy less, or at another time",
+    why="The GPU makes copies of its own memory with kernels. They occupy SMs, and the work beside them shares the "
+    "bandwidth of the memory, or of the L2 cache, with them.",
+    remedy="Copy less, for example by fused kernels, or at another time.",
+)
 # Causes of the delays by an aggressor that copies to pageable memory, the most specific first.
 _TO_PAGEABLE = (_STAGING_ONE_STREAM, _STAGING_BUFFERS, _D2H_ORDER, _STAGING, _STAGING_ANY_CONTEXT)
 
@@ -140,6 +154,16 @@ def _copy(
     def ops(stream: Stream, size: int) -> tuple[Op, ...]:
         buffers = (Buffer("target", target, size, stream.context), Buffer("source", source, size, stream.context))
         return (Op(function, (*buffers, size, *attributes, stream)),)
+
+    return repeated_on_stream(ops)
+
+
+def _copies_in_a_row(count: int) -> ProgramMaker:
+    """``count`` copies within the GPU, each behind the one before, then one synchronization: the GPU is hardly idle."""
+
+    def ops(stream: Stream, size: int) -> tuple[Op, ...]:
+        target, source = (Buffer(name, Space.DEVICE, size, stream.context) for name in ("target", "source"))
+        return (Op("cuMemcpyDtoDAsync", (target, source, size, stream), repeat=count),)
 
     return repeated_on_stream(ops)
 
@@ -402,6 +426,7 @@ ENTRIES = (
         size=256 * MIB,
         uses=Hardware.D2H_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(position=70, quick_position=70),),
+        beside=3,
         what="Large D2H copies into pinned memory, in a loop.",
         source="the report of pageable-d2h-vs-launch: pinned memory is the remedy",
         causes=(_D2H_ORDER, _SHARED_BUS),
@@ -414,6 +439,7 @@ ENTRIES = (
         size=256 * MIB,
         uses=Hardware.H2D_ENGINE | Hardware.HOST_BUS,
         check=(CheckPlacement(position=80),),
+        beside=2,
         what="Large H2D copies from pinned memory, in a loop.",
         source="a program that loads a batch of input",
         causes=(_H2D_ORDER, _SHARED_BUS),
@@ -429,5 +455,31 @@ ENTRIES = (
         what="Large H2D copies from pageable memory, in a loop.",
         source="acts-project/traccc #1146: pageable staging locks the context for all threads",
         causes=(_STAGING_ONE_STREAM, _H2D_ORDER, _SHARED_BUS, _STAGING),
+    ),
+    Entry(
+        name="dram",
+        title="traffic to the GPU's memory",
+        role=Role.AGGRESSOR,
+        program=_copies_in_a_row(_MEMORY_COPIES),
+        size=128 * MIB,
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=92),),
+        beside=4,
+        what="D2D copies of 128 MiB in a row, which is more than fits into the L2 cache.",
+        source="the advice to profile memory-bound kernels alone: work beside them shares the memory's bandwidth",
+        causes=(*TIME_SLICES, _MEMORY_TRAFFIC),
+    ),
+    Entry(
+        name="l2",
+        title="traffic to the GPU's L2 cache",
+        role=Role.AGGRESSOR,
+        program=_copies_in_a_row(_CACHE_COPIES),
+        size=8 * MIB,
+        uses=Hardware.GRAPHICS_ENGINE,
+        check=(CheckPlacement(position=94),),
+        beside=5,
+        what="D2D copies of 8 MiB in a row between two buffers that stay in the L2 cache of a large GPU.",
+        source="the advice to profile kernels alone: work beside them evicts their data from the L2 cache",
+        causes=(*TIME_SLICES, _MEMORY_TRAFFIC),
     ),
 )

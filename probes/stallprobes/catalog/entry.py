@@ -209,6 +209,8 @@ class Entry:
     - ``needs``: what a machine must have.
     - ``control``: an aggressor that stalls no victim; simulated checks pace it, since each of its calls costs real
       time.
+    - ``beside``: of an aggressor that may run beside a watched program, its place among these, from 1 on; 0 for none.
+      It must be bounded, and small.
     - ``note``: a remark for ``explain``.
     """
 
@@ -225,6 +227,7 @@ class Entry:
     needs: Needs = field(default_factory=Needs)
     control: bool = False
     causes: tuple[Cause, ...] = ()
+    beside: int = 0
     note: str = ""
 
     def probe(

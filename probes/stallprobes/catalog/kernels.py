@@ -218,6 +218,7 @@ ENTRIES = (
             CheckPlacement("secondary", position=30),
             CheckPlacement("second-process", position=35),
         ),
+        beside=1,
         what="Kernels of 50 ms with 16 blocks of 256 threads, queued back to back so that one always runs.",
         source="the report of secondary-context-d2d: a long kernel of 16 × 256 threads in the primary context",
         causes=TIME_SLICES,

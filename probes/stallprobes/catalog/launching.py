@@ -72,6 +72,7 @@ def _entry(
     source: str,
     note: str = "",
     check: tuple[CheckPlacement, ...] = (),
+    beside: int = 0,
 ) -> Entry:
     return Entry(
         name=name,
@@ -83,6 +84,7 @@ def _entry(
         what=f"{what}, each 41 ms, at the same time as all other bursts.",
         source=source,
         check=check,
+        beside=beside,
         note=note,
         causes=(_LOCK_OF_LAUNCHES, TIME_SLICE, INLINE),
     )
@@ -98,6 +100,7 @@ ENTRIES = (
         "launch-burst-x16 are 16 threads of it, each with a stream of its own. In a check each burst begins 2 ms after "
         "the one before, so that the calls of a window meet many.",
         (CheckPlacement(stream="own", position=187, threads=15),),
+        beside=8,
     ),
     _entry(
         "record-burst",

@@ -150,6 +150,7 @@ ENTRIES = (
         ),
         size=64 * MIB,
         check=(CheckPlacement(position=100, quick_position=100),),
+        beside=9,
         what="cuMemAlloc and cuMemFree of 64 MiB in a loop.",
         source="NVIDIA's page on API synchronization: any call may block",
         causes=(

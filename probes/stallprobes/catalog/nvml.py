@@ -35,6 +35,7 @@ ENTRIES = (
         program=_nvml_poll,
         check=(CheckPlacement(position=250),),
         control=True,
+        beside=7,
         what="NVML queries of utilisation, power, temperature and P-state in a tight loop.",
         source="reported to stall graphics submission on GeForce; on an H200 it stalled no call",
         causes=(

@@ -40,6 +40,7 @@ class Options:
     - ``together``: victims of different contexts run at the same time instead of in slots, and wait for each other's
       change-over.
     - ``timeline``: record what the GPU does from the beginning; it can be switched at any time.
+    - ``without_mps``: the engine is no client of an MPS server, whose clients would share its errors.
 
     For the simulated GPU only:
 
@@ -60,6 +61,7 @@ class Options:
     max_memory: int = GIB
     together: bool = False
     timeline: bool = False
+    without_mps: bool = False
 
 
 @contextmanager

@@ -176,6 +176,14 @@ def student_t_limit(freedom: int) -> float:
     return _T_LIMITS[freedom - 1] if freedom <= len(_T_LIMITS) else 1.96 + 2.4 / freedom
 
 
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of at least two values, and half of its 95 % interval by Student's t."""
+    count = len(values)
+    mean = sum(values) / count
+    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+    return mean, student_t_limit(count - 1) * math.sqrt(variance / count)
+
+
 def sample_percentiles(values: Sequence[float], percents: Iterable[float]) -> list[float]:
     """Percentiles (0 to 100) of ``values`` (at least one value) by linear interpolation, as from ``numpy.percentile``.
 

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
+from typing import TypeVar
 
 from stallprobes.latency.baseline import ENOUGH_CALLS
 from stallprobes.latency.histogram import Histogram
 from stallprobes.latency.ratio import PERCENTILES, Quantile, phase_channels
-from stallprobes.latency.statistics import fisher_exact, sign_test, student_t_limit
+from stallprobes.latency.statistics import fisher_exact, sign_test, t_interval
 from stallprobes.latency.window import Window
 from stallprobes.model import JUDGED_PHASES, Channel, Probe
 from stallprobes.verdicts.blame import AggressorBlame, Blame, BlameOutcome, Conclusion, FigureBlame, Interval
@@ -65,6 +66,7 @@ _LEAST_SHARE = 0.1
 
 # Aggressors that run.
 AggressorState = frozenset[str]
+_State = TypeVar("_State")
 # State in which no aggressor runs.
 ALL_OFF: AggressorState = frozenset()
 
@@ -94,7 +96,7 @@ class BlamePlan:
 
     def round(self, number: int) -> tuple[AggressorState, ...]:
         """The states of a round, also of one beyond those of the plan."""
-        return self.rounds[number] if number < len(self.rounds) else _round_order(self.states, number)
+        return self.rounds[number] if number < len(self.rounds) else round_order(self.states, number)
 
 
 def states_of(aggressors: Sequence[str]) -> tuple[AggressorState, ...]:
@@ -122,11 +124,11 @@ def plan(aggressors: Sequence[str], slot_groups: int = 1) -> BlamePlan:
     windows = rounds * len(states)
     longest_s = max(_LONGEST_S, shortest_s)
     window_s = min(max(BUDGET_S / windows - _CHANGE_S, shortest_s), longest_s)
-    order = tuple(_round_order(states, number) for number in range(rounds))
+    order = tuple(round_order(states, number) for number in range(rounds))
     return BlamePlan(tuple(aggressors), order, window_s, shortest_s, windows * (window_s + _CHANGE_S))
 
 
-def _round_order(states: Sequence[AggressorState], number: int) -> tuple[AggressorState, ...]:
+def round_order(states: Sequence[_State], number: int) -> tuple[_State, ...]:
     """The order of one round: a row of Williams's Latin square, reversed in every second round.
 
     In the rows of the square each state follows each other one equally often; a row and its reverse cancel linear
@@ -429,7 +431,7 @@ class _Figure:
                 values.append(figure(known))
         if len(values) < FEWEST_ROUNDS:
             return None
-        mean, half = _t_interval(values)
+        mean, half = t_interval(values)
         return mean - half, mean + half
 
     def _shares(self, aggressors: Sequence[str]) -> list[Interval] | None:
@@ -442,7 +444,7 @@ class _Figure:
         intervals = []
         for place, value in enumerate(whole):
             pseudo = [count * value - (count - 1) * part[place] for part in parts if part is not None]
-            _, half = _t_interval(pseudo)
+            _, half = t_interval(pseudo)
             intervals.append(Interval(value, max(value - half, 0.0), min(value + half, 1.0)))
         return intervals
 
@@ -473,14 +475,6 @@ _CONCLUSION_OF = {
 def _with_share(part: AggressorBlame, share: Interval, outcome: BlameOutcome) -> AggressorBlame:
     adds = outcome is BlameOutcome.STALL and part.conclusion is Conclusion.INNOCENT and share.low >= _LEAST_SHARE
     return part.changed(share=share, conclusion=Conclusion.CONTRIBUTING if adds else part.conclusion)
-
-
-def _t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean of at least two values, and half of its 95 % interval by Student's t."""
-    count = len(values)
-    mean = sum(values) / count
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    return mean, student_t_limit(count - 1) * math.sqrt(variance / count)
 
 
 def _above(calls: Histogram, cut: float) -> int:

@@ -257,6 +257,11 @@ class ProcessAnalysis:
         return division, lines_of(self._samples, begin_ns, divided, self._stacks, divider.leader, self._ended, roles)
 
     @property
+    def divider(self) -> ProcessDivider | None:
+        """What divides its time; None before the first reading."""
+        return self._divider
+
+    @property
     def devices(self) -> set[int]:
         """CUPTI's numbers of the GPUs for which it has work."""
         return set() if self._divider is None else self._divider.devices

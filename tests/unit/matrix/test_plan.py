@@ -67,6 +67,8 @@ DEFAULT_COLUMNS = [
     "d2h-pinned-large",
     "h2d-pinned-large",
     "h2d-pageable-large",
+    "dram",
+    "l2",
     "alloc-free",
     "free-beside-kernel",
     "host-alloc-free",

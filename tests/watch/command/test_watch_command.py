@@ -203,6 +203,11 @@ def test_a_program_that_cannot_be_started(watch: Watch, tmp_path: Path) -> None:
         ),
         (("--json", "new", "--record", "new", "true"), "--json and --record name the same file new; use different"),
         (("--attach", "folder", "--json", "-"), "--json needs a file; the text goes to stdout"),
+        (("--beside", "spinning", "true"), '--beside: "spinning" is not all, nor one of: spin, h2d-pinned-large, '),
+        (("--attach", "folder", "--beside", "spin"), "--beside is for a program that watch starts, or --pid"),
+        (("--print-env", "--allow-shared"), "--allow-shared is for a program that watch starts, or --pid"),
+        (("--beside", "spin"), "--beside is for a program that watch starts, or --pid"),
+        (("--beside", "all", "--calls-only", "true"), "--beside needs records of the GPU's work: leave out --calls-on"),
         (("--attach", "/no/such"), "/no/such cannot be read: No such file or directory"),
     ],
 )

@@ -186,3 +186,19 @@ def test_steps_of_real_programs_are_as_long_as_they_say(name: str, ms: float) ->
     step = sequences[0].step
     assert step is not None
     assert step.ns == pytest.approx(ms * MS, rel=0.1)
+
+
+def test_the_last_begins_of_a_step_are_known() -> None:
+    found = book(*(batch(*((10.0 * at, STEP) for at in range(first, first + 20))) for first in (0, 20)))
+    step = found.step_of([1])
+    assert step is not None
+    assert found.last_begins(step).tolist() == [10 * MS * at for at in range(40)]
+    # Uploads and waits, which are no steps.
+    assert len(found.blocking) == 3 * 40
+    assert (np.diff(found.blocking) >= 0).all()
+    named = StepBook()
+    named.add(NO_CALLS, [ranges("step #", *every(20.0))], 0)
+    step = named.step_of([1])
+    assert step is not None
+    assert named.last_begins(step).tolist() == [20 * MS * at for at in range(40)]
+    assert found.last_begins(step).tolist() == []

@@ -20,6 +20,7 @@ from stallprobes.watch.attaching.target import Target, family
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.cost import attaching_cost
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import WatchRecorder
@@ -34,7 +35,7 @@ from stallscope.cli.process.progress import Progress
 from stallscope.cli.process.signals import InterruptHandler
 from stallscope.cli.process.stdout import Output
 from stallscope.cli.watching.files import WatchFiles
-from stallscope.cli.watching.session import POLL_S, kept, read_new, read_to_the_end, save_files
+from stallscope.cli.watching.session import POLL_S, close_trial, kept, read_new, read_to_the_end, save_files
 from stallscope.report.watch_text import show_watch
 from stallscope.tui.settings import Settings
 
@@ -58,12 +59,14 @@ def run_attached(
     *,
     children: bool = False,
     no_screen: str = "",
+    trial: BesideTrial | None = None,
 ) -> int:
     """Attach to the process ``pid``, show what it does, detach, report, and return the exit code (0 or 125).
 
     ``seconds``: detach after so long, None: at the user's wish or when the process ends. ``known`` are the settings of
     the screen, None for no screen, for the reason ``no_screen``, "" where none was asked for. ``children``: also its
-    descendants. Raises WatchError where it cannot be attached.
+    descendants. ``trial`` has aggressors beside it; without a screen and ``seconds``, its end is that of the watch.
+    Raises WatchError where it cannot be attached.
     """
     reason = refusal(pid)
     # A launcher such as torchrun makes no CUDA calls itself.
@@ -72,6 +75,7 @@ def run_attached(
     remove_abandoned(places())
     with unwound_by_signals():
         watch = AttachedWatch(pid, options, files, children)
+        watch.live.trial = trial
         try:
             if known is None:
                 _watch_headless(watch, seconds, no_screen)
@@ -95,6 +99,8 @@ def _watch_headless(watch: AttachedWatch, seconds: float | None, no_screen: str)
         due_s = None if seconds is None else time.monotonic() + seconds
         while not interrupt.stop_requested() and not watch.has_ended:
             rest_s = max(POLL_S, watch.poll())
+            if due_s is None and watch.live.trial is not None and watch.live.trial.complete:
+                return
             wake_s = time.monotonic() + rest_s
             while (now_s := time.monotonic()) < wake_s and not interrupt.stop_requested():
                 if due_s is not None and now_s >= due_s:
@@ -219,6 +225,8 @@ class AttachedWatch:
 
     def detach(self) -> None:
         """Detach from all processes. What fails is said in the report."""
+        with kept(self.failures, WatchError):
+            close_trial(self.live)
         with Progress() as progress:
             for attachment in self._attachments.values():
                 if attachment.problem:

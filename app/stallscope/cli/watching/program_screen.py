@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from stallprobes.errors import EXIT_ENGINE
 from stallprobes.watch.environment import WatchOptions
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallscope.cli import screen
 from stallscope.cli.process import diagnostics, foreground
 from stallscope.cli.process.diagnostics import CommandError
@@ -27,8 +28,10 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 _LAST_LINES = 20
 
 
-def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: Settings) -> int:
-    """Run the program beside the screen and return its exit code.
+def run(
+    words: Sequence[str], options: WatchOptions, files: WatchFiles, known: Settings, trial: BesideTrial | None = None
+) -> int:
+    """Run the program beside the screen and return its exit code. ``trial`` has aggressors beside the program.
 
     Raises WatchError or CommandError if it was not started.
     """
@@ -36,6 +39,7 @@ def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, known: S
     collect_rarely()
     try:
         watch = ProgramWatch(words, setup, files)
+        watch.live.trial = trial
         defaults = set(signals_to_reset())
         if signal.getsignal(foreground.REPORT_SIGNAL) is not signal.SIG_IGN:
             defaults.add(foreground.REPORT_SIGNAL)

@@ -26,6 +26,7 @@ from stallprobes.watch.environment import (
     library,
     variables,
 )
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_program import LOOK_S, LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
@@ -59,16 +60,23 @@ _READING = "reading what the program recorded"
 _EXPECTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
-def run(words: Sequence[str], options: WatchOptions, files: WatchFiles, no_screen: str = "") -> int:
+def run(
+    words: Sequence[str],
+    options: WatchOptions,
+    files: WatchFiles,
+    no_screen: str = "",
+    trial: BesideTrial | None = None,
+) -> int:
     """Run the program, report to stderr and return its exit code.
 
-    ``no_screen`` says why there is no screen, "" where none was asked for. Raises WatchError or CommandError if it was
-    not started.
+    ``trial`` has aggressors beside it. ``no_screen`` says why there is no screen, "" where none was asked for. Raises
+    WatchError or CommandError if it was not started.
     """
     setup = prepare(options, given_environment())
     with foreground.held_signals() as blocked:
         try:
             watch = ProgramWatch(words, setup, files)
+            watch.live.trial = trial
             program = ForegroundProgram(words, setup.environment, blocked)
             watch.announce(program.pid, no_screen)
             return watch.end(program.wait(POLL_S, watch.poll, watch.report))
@@ -165,9 +173,9 @@ def read_new(
 
     ``progress`` is called with the share (0 to 1) of the files that are read.
     """
-    if recorder is None:
+    if recorder is None and live.trial is None:
         live.read(progress)
-    elif live.update(progress=progress) and live.moment is not None:
+    elif live.update(progress=progress) and live.moment is not None and recorder is not None:
         recorder.put(live.moment)
 
 
@@ -214,6 +222,14 @@ def save_files(
         files.save_trace(live, findings, progress)
     with kept(failures, FileNotWritten):
         finish_recording(live, recorder)
+
+
+def close_trial(live: LiveProgram) -> None:
+    """End the aggressors beside the program, if there are some. Raises WatchError where they were refused or ended."""
+    if live.trial is not None:
+        live.trial.close()
+        if live.trial.problem:
+            raise WatchError(live.trial.problem)
 
 
 @contextmanager
@@ -343,6 +359,8 @@ class ProgramWatch:
         That is the program's, whose end was ``code`` (-n by signal n), or WatchExit.FAILED where only the watch failed.
         """
         self._announce_signal(code)
+        with self._failureskept():
+            close_trial(self.live)
         ended, code = code, shell_exit_code(code)
         with Progress() as progress:
             self.poll(progress.shower(_READING))

@@ -132,6 +132,14 @@ _WATCH = (
         "most of them, or a graph with them.",
     ),
     (
+        "Beside",
+        "The digits let aggressors run beside the program, after a question: in a process of stallscope's own on its "
+        "GPU, one at a time, in turns of whole steps. b shows them in place of the slow calls: the median step without "
+        "and with each, their ratio and its 95 % interval from three turns on. In the strip a column is the median "
+        "step of its time, and the digit above it the aggressor that ran. They end where the GPU's free memory "
+        "shrinks to 4 GiB, or to a tenth of it, and with stallscope.",
+    ),
+    (
         "Time lost",
         "The share of a thread's time that its slow calls lost, and the causes of that time.",
     ),

@@ -23,8 +23,9 @@ ScreenSource: TypeAlias = "ProbeSource | ProgramSource | GpuProcessSource"
 # Sources of the observations of probes; ``observations`` returns the observations that are due.
 ProbeSource: TypeAlias = "LiveSource | ReplaySource"
 # Sources of the moments of a watched program. ``kept_traces`` keeps the traces of frozen views, None in a recording.
-# ``running_text`` names the program while it runs. ``gpu_values``: NVML's values with the GPU's name, or None with the
-# reason. ``note``: the problem of a recording. ``failure``: the reason why reading ended early. A text can be "".
+# ``trial`` has aggressors beside the program, None in a recording. ``running_text`` names the program while it runs.
+# ``gpu_values``: NVML's values with the GPU's name, or None with the reason. ``note``: the problem of a recording.
+# ``failure``: the reason why reading ended early. A text can be "".
 ProgramSource: TypeAlias = "WatchedProgramSource | AttachedSource | WatchReplaySource"
 # Sources of traces for the timeline, recorded or kept. ``slow_calls_only``: traces have only slow calls. ``at_s``: the
 # position (s). ``problem``: a sentence once a trace could not be read.

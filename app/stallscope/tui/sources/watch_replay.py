@@ -16,7 +16,7 @@ from stallscope.tui.sources.playback import Playback
 class WatchReplaySource(Playback[WatchRecording]):
     """Plays ``recording`` in real time. It stops before a damaged moment."""
 
-    kept_traces = None
+    kept_traces = trial = None
     slow_calls_only = True
     failure = running_text = ""
 

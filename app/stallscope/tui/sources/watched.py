@@ -17,6 +17,7 @@ from stallprobes.machine.shortage import shortage
 from stallprobes.machine.telemetry import Telemetry, TelemetrySnapshot, all_fields
 from stallprobes.traces.trace import RecordedTrace, Trace
 from stallprobes.watch.attaching.attachment import DETACH_S
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_program import LiveProgram
 from stallprobes.watch.live.live_view import WatchedProgram, WatchMoment
 from stallprobes.watch.live.recorder import OutputLines, WatchRecorder
@@ -193,6 +194,11 @@ class MomentSource:
     def moment(self) -> WatchMoment | None:
         """The last moment; None before the first one."""
         return self.live.moment
+
+    @property
+    def trial(self) -> BesideTrial | None:
+        """The trial of aggressors beside the program."""
+        return self.live.trial
 
     @property
     def note(self) -> str:

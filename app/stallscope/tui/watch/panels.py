@@ -62,6 +62,9 @@ def headlines(findings: WatchFindings | None, program: WatchedProgram | None) ->
         return [(f"No process {when}.", "dim")]
     problems = [text for process in findings.processes if (text := state_problem(process))]
     texts = [(f"{text}.", "warn") for text in (*problems, *(problem.rstrip(".") for problem in findings.problems))]
+    if findings.beside is not None:
+        texts += [(text, "warn") for text in (findings.beside.problem,) if text]
+        texts += [(row.sentence, row.outcome.style) for row in findings.beside.rows[::-1] if row.ratio and row.sentence]
     # The first one is above the verdicts.
     texts += [(text, "warn") for text in ranks_texts(findings.processes)[1:]]
     several = len(findings.processes) > 1

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
+from stallprobes.catalog import beside_programs
 from stallprobes.model import Channel, Phase
 from stallprobes.watch.live.live_view import WatchMoment, WatchRowKey
 from stallprobes.watch.live.trace_history import TriggeringCall
 from stallscope.report.text import TextWriter
 from stallscope.report.watch_text import show_watch
+from stallscope.tui.actions import AGGRESSOR_KEYS, Group
 from stallscope.tui.common.bars import KeyBar
 from stallscope.tui.common.dialog import Ask
 from stallscope.tui.common.histograms import Histograms
 from stallscope.tui.common.lines import LineWidget
 from stallscope.tui.common.screen import MovingScreen, ScreenContext
 from stallscope.tui.sources.source import ProgramSource
+from stallscope.tui.watch.beside_panel import BesidePanel
 from stallscope.tui.watch.call_table import WatchTable
 from stallscope.tui.watch.division_panel import DivisionPanel, LineKey
 from stallscope.tui.watch.explain_call import ExplainCall, explained
@@ -28,7 +34,14 @@ from stallscope.tui.watch.header import WatchHeader
 from stallscope.tui.watch.kernel_table import KernelsView, KernelTable
 from stallscope.tui.watch.layout import watch_layout
 from stallscope.tui.watch.panels import LostTime, OutputPane, SlowCallLog, SlowCallsView, headline_lines, headlines
-from stallscope.tui.watch.state import WatchScreenState, division_view, header_view, histograms_view, table_view
+from stallscope.tui.watch.state import (
+    WatchScreenState,
+    beside_view,
+    division_view,
+    header_view,
+    histograms_view,
+    table_view,
+)
 
 # Width (columns) of the report of a watched program that is copied to the clipboard.
 _REPORT_COLUMNS = 100
@@ -39,6 +52,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
 
     NAME = "watch"
     VIEWS = ("timeline",)
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"beside('{key}')", show=False) for key in AGGRESSOR_KEYS]
 
     def __init__(self, context: ScreenContext, source: ProgramSource) -> None:
         super().__init__(context, source, WatchScreenState())
@@ -54,6 +68,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         yield Histograms(id="histograms")
         yield SlowCallLog(id="slow")
         yield KernelTable(id="kernels")
+        yield BesidePanel(id="beside")
         yield OutputPane(id="output")
         yield KeyBar(id="keys")
 
@@ -85,6 +100,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
             self._show_calls(tables)
         if tables:
             self.query_one(OutputPane).view = self.source.output
+            self._show_beside()
         if self.header_pace.due(now_s):
             self._show_header()
 
@@ -118,6 +134,7 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         self.changed, self._shown = False, None
         self._show_calls()
         self.query_one(OutputPane).view = self.source.output
+        self._show_beside()
         self._show_header()
 
     def _show_calls(self, tables: bool = True) -> None:
@@ -142,6 +159,10 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
         histograms.view = histograms_view(self.state, moment)
         # The number of rows or of lines may be another one.
         self.rearrange()
+
+    def _show_beside(self) -> None:
+        if self.state.beside:
+            self.query_one(BesidePanel).view = beside_view(self.state, self.source)
 
     def _show_header(self) -> None:
         self.state = self.state.with_gpu(self.source.gpu_values)
@@ -173,13 +194,17 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
                 for lines in (2, sizes.division, sizes.lost, sizes.calls, sizes.slow)
                 if lines
             )
+        if self.state.beside and not sizes.wide:
+            # Rows of aggressors say more than a histogram of calls.
+            sizes = replace(sizes, slow=sizes.slow + sizes.histograms, histograms=0)
+        lower = "beside" if self.state.beside else "kernels" if self.state.kernels else "slow"
         heights = {
             "division": sizes.division,
             "lost": sizes.lost,
             "calls": sizes.calls,
             "histograms": sizes.histograms,
-            "slow": 0 if self.state.kernels else sizes.slow,
-            "kernels": sizes.slow if self.state.kernels else 0,
+            **dict.fromkeys(("slow", "kernels", "beside"), 0),
+            lower: sizes.slow,
         }
         for name, lines in {**heights, "output": sizes.output}.items():
             panel = self.query_one(f"#{name}")
@@ -244,8 +269,59 @@ class WatchScreen(MovingScreen[ProgramSource, WatchScreenState]):
 
     def action_watch_kernels(self) -> None:
         """Show the kernels in place of the slow calls, or the slow calls again."""
-        self.show(replace(self.state, kernels=not self.state.kernels))
+        self.show(replace(self.state, kernels=not self.state.kernels, beside=False))
         self.rearrange()
+
+    def action_watch_beside(self) -> None:
+        """Show the aggressors beside the program in place of the slow calls, or the slow calls again."""
+        self.show(replace(self.state, beside=not self.state.beside, kernels=False))
+        self.rearrange()
+
+    def action_beside(self, key: str) -> None:
+        """Let the aggressor of a key run beside the program, in turns, or no longer; the first time it asks."""
+        trial, place = self.source.trial, AGGRESSOR_KEYS.index(key)
+        names = beside_programs()
+        if trial is None or place >= len(names) or self.source.program_state.exit_code is not None:
+            self.warn(f"{key}: no program runs beside which an aggressor could." if trial else f"{key} has no effect.")
+            return
+        name = names[place]
+        if not self.state.beside:
+            self.action_watch_beside()
+        if name in trial.chosen:
+            self._choose(name, False)
+        elif self.state.disturbs or trial.chosen:
+            self._choose(name, True)
+        else:
+            program = self.source.program_state
+            who = program.title if program.pid is None else f"{program.title} (pid {program.pid})"
+            question = (
+                f"{name} runs in a process of stallscope's on the GPU of {who}, in turns. The program becomes slower, "
+                "and so do all ranks of its job. Disturb it?"
+            )
+            self.ask(Ask(question), lambda _: self._choose(name, True))
+
+    def _choose(self, name: str, on: bool) -> None:
+        if self.source.trial is not None:
+            self.source.trial.choose(name, on)
+            self.show(replace(self.state, disturbs=self.state.disturbs or on))
+
+    def action_all_off(self) -> None:
+        """Switch all aggressors off."""
+        if self.source.trial is not None:
+            self.source.trial.choose_none()
+            self.mark_changed()
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Without an aggressor that is chosen, none can be switched off."""
+        trial = self.source.trial
+        return () if trial is not None and trial.chosen else ("watch_all_off",)
+
+    @property
+    def more_keys(self) -> Mapping[Group, tuple[str, str]]:
+        """The keys of aggressors."""
+        digits = f"{AGGRESSOR_KEYS[0]} … {AGGRESSOR_KEYS[len(beside_programs()) - 1]}"
+        return {} if self.replayed else {Group.RUN: (digits, "aggressor on or off")}
 
     def action_copy(self) -> None:
         """Copy the report to the terminal's clipboard."""

@@ -14,6 +14,7 @@ from stallscope.tui.common.bars import with_utilization
 from stallscope.tui.common.histograms import HistogramsView
 from stallscope.tui.common.screen import MovingState
 from stallscope.tui.sources.source import ProgramSource
+from stallscope.tui.watch.beside_panel import BesideView
 from stallscope.tui.watch.call_table import CallTableView, thread_label
 from stallscope.tui.watch.division_panel import DivisionView, LineKey, ShownLine
 from stallscope.tui.watch.header import WatchHeadView
@@ -29,7 +30,8 @@ class WatchScreenState(MovingState):
 
     ``frozen`` is the moment of a view that is frozen. ``gpu`` has NVML's values with the GPU's name, or None with the
     reason. ``chosen``: the ``selected`` row or line is not just the row that lost most time. The trigger was armed at
-    ``armed_ns``. ``enlarged``: the output has all the room. ``kernels``: they are shown in place of the slow calls.
+    ``armed_ns``. ``enlarged``: the output has all the room. ``kernels``: they are shown in place of the slow calls;
+    ``beside``: so is what aggressors do. ``disturbs``: the user has agreed to disturb the program.
     """
 
     frozen: WatchMoment | None = None
@@ -39,6 +41,8 @@ class WatchScreenState(MovingState):
     armed_ns: int = 0
     enlarged: bool = False
     kernels: bool = False
+    beside: bool = False
+    disturbs: bool = False
 
     def on_row_of(self, moment: WatchMoment) -> WatchScreenState:
         """State with the row that lost most time selected, until somebody selects another one."""
@@ -100,6 +104,14 @@ def table_view(state: WatchScreenState, moment: WatchMoment) -> CallTableView:
 def division_view(state: WatchScreenState, moment: WatchMoment) -> DivisionView:
     """What bounds the program, with its lines."""
     return DivisionView(moment.findings, state.selected if isinstance(state.selected, LineKey) else None)
+
+
+def beside_view(state: WatchScreenState, source: ProgramSource) -> BesideView:
+    """What aggressors beside the program do, now or in a frozen or recorded moment."""
+    moment = state.frozen or source.moment
+    result = None if moment is None else moment.findings.beside
+    present = None if state.frozen is not None or source.trial is None else source.trial.present()
+    return BesideView(result, present, 0 if moment is None else moment.at_ns)
 
 
 def histograms_view(state: WatchScreenState, moment: WatchMoment) -> HistogramsView | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -33,6 +34,9 @@ from stallprobes.records.timeline import OFF, TimelineStatus
 # Longest wait (s) for the end of the thread that collects CUPTI's records. After this wait, the engine ends although
 # the thread still runs. Reason: a driver call that hangs may block the thread.
 _COLLECTOR_STOP_S = 0.2
+# Environment variable with the folder in which a CUDA program finds the MPS server (NVIDIA's documentation of MPS), and
+# a folder without one.
+_MPS_PIPES, _NO_SERVER = "CUDA_MPS_PIPE_DIRECTORY", "/dev/null"
 
 
 class CudaBackend:
@@ -56,6 +60,9 @@ class CudaBackend:
         Raises Unsupported if this GPU or driver lacks something, BackendError with EXIT_NO_GPU without a GPU and with
         EXIT_ENGINE if a call fails.
         """
+        if options.without_mps:
+            # libcuda reads it once, when it is initialized. It finds no server there, and works without one.
+            os.environ[_MPS_PIPES] = _NO_SERVER
         api = self._api = Api()
         try:
             return self._prepare(api, probes, board, options)

@@ -27,6 +27,7 @@ from stallprobes.files.codec import (
 )
 from stallprobes.native.layouts.driver_calls import CallFamily, family_of
 from stallprobes.watch.attribution.wait_cause import Cause, Certainty, Sureness, WaitCause
+from stallprobes.watch.beside.result import BesideResult
 from stallprobes.watch.cost import AttachingCost, WatchCost
 from stallprobes.watch.division.result import ProcessDivision
 from stallprobes.watch.lines.result import ProgramSequence, Stack
@@ -412,6 +413,9 @@ class WatchFindings(Document, kw_only=True, eq=False):
     began_ns: Annotated[Unsigned, about("The same on CLOCK_MONOTONIC, as the times of events are.")]
     duration_ns: Annotated[Unsigned, about("From the first process's start until now or the end.")]
     problems: Annotated[tuple[String, ...], about("A sentence for whatever could not be recorded or read.")] = ()
+    beside: Annotated[
+        BesideResult | None, about("What aggressors beside the program did to it (--beside); null without any.")
+    ] = None
     attached: Annotated[
         tuple[AttachingCost, ...], about("The processes that ran when they were attached (--pid).")
     ] = ()

@@ -71,7 +71,8 @@ from stallprobes.watch.division.sequence_sums import SequenceSums
 from stallprobes.watch.division.sequences import SequenceBook
 from stallprobes.watch.division.slowdown import SlowdownSums
 from stallprobes.watch.division.start_up import StartUp
-from stallprobes.watch.division.steps import StepBook
+from stallprobes.watch.division.steps import Step, StepBook
+from stallprobes.watch.division.turns import NO_AGGRESSOR, TurnTimes
 from stallprobes.watch.intervals import FOREVER, NONE, Int64s, distinct, int64s
 from stallprobes.watch.reading.process import CallBatch, RecordBatch, WatchedProcess
 from stallprobes.watch.reading.words import ProcessState
@@ -234,6 +235,8 @@ class ProcessDivider:
         self._cpu: CpuSamples = NO_SAMPLES
         self._steps = StepBook()
         self._slowdown = SlowdownSums()
+        # Turns of an experiment beside the process. What follows from its time is of the time without aggressors.
+        self.turns = TurnTimes()
         self._ended = False
 
     @property
@@ -344,6 +347,15 @@ class ProcessDivider:
         )
         return DividedProcess(division, tuple(sequence for sequence in sequences if sequence.covered_ns))
 
+    def step_begins(self, step: Step | None) -> Int64s:
+        """When its last steps of a kind began; without one, its last blocking calls of any kind."""
+        return self._steps.blocking if step is None else self._steps.last_begins(step)
+
+    def parts_in_turns(self, threads: Iterable[int], device: int) -> dict[str, Int64s]:
+        """The time (ns) of each part of the sequence of ``threads`` in all turns of each kind."""
+        leaders = {self._book.leader(thread) for thread in threads}
+        return next((sums for leader in leaders if (sums := self.turns.sums((leader, device)))), {})
+
     def take_collectives(self) -> Mapping[tuple[int, int], CollectiveBatch]:
         """The kernels that communicate since the last time that this was asked, by first thread and GPU of their
         sequences."""
@@ -433,8 +445,9 @@ class ProcessDivider:
             apart = (leaders == leader) & ~on_device
             kernels = apart & (begun["kind"] != COPY)
             own = {thread: made for thread, made in threads.items() if self._book.leader(thread) == leader}
+            self._begin_sequence(leader, device, own, begin)
             self._add(
-                self._sequence(leader, device, own, begin),
+                (leader, device),
                 own,
                 begun if mine.all() else rows_where(begun, mine),
                 until,
@@ -543,18 +556,17 @@ class ProcessDivider:
         self._sequences = {key: self._sequences[key] for key in busiest[:MOST_SEQUENCES]}
         return list(dict.fromkeys([*self._sequences, *new]))
 
-    def _sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> SequenceSums:
+    def _begin_sequence(self, leader: int, device: int, own: Mapping[int, ThreadCalls], begin: int) -> None:
         assert self._start_up is not None
         if (leader, device) not in self._sequences:
             first = min((int(made.spans.begins[0]) for made in own.values() if len(made.spans.begins)), default=begin)
             first = max(first, begin)
             origin = self._start_up.began_ns
             self._sequences[leader, device] = SequenceSums(origin, first)
-        return self._sequences[leader, device]
 
     def _add(
         self,
-        sequence: SequenceSums,
+        key: tuple[int, int],
         own: Mapping[int, ThreadCalls],
         rows: Rows,
         until: int,
@@ -562,6 +574,7 @@ class ProcessDivider:
         tenures: EngineTenures | None,
         beside: _Beside,
     ) -> None:
+        sequence = self._sequences[key]
         begin = sequence.done_ns
         for thread in own:
             sequence.note_thread(thread)
@@ -607,7 +620,7 @@ class ProcessDivider:
                 ended=self._ended,
                 limits=self._limits,
             )
-            sequence.add(times, chosen, first, last)
+            self.turns.add(key, sequence.add(times, chosen, first, last))
             worked_until = max(int(chosen["end"].max(initial=0)), last_end.at_ns) if self._ended else last
             # Behind the last operation of a program, its end is no part of what bounds it.
             sequence.cpu.add(calls, self._cpu, first, max(first, min(last, worked_until)))
@@ -668,8 +681,11 @@ class ProcessDivider:
             missing_ns=missing_ns,
             slowdown=self._slowdown.of(sequence.threads),
         )
-        times = since(begin_ns)
+        times = self.turns.without(since(begin_ns), NO_AGGRESSOR, sequence.bin_ns)
         division = divide(times)
+        if not division.covered_ns:
+            times = since(begin_ns)
+            division = divide(times)
         step, begins = self._steps.step_of(division.threads), self._steps.begins_of(division.threads)
         phases = sequence.phases(times, begins, missing_ns)
         found = divided_phases(phases, divide, begins, self._ended, self._start_up.began_ns)

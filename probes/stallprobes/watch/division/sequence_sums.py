@@ -36,6 +36,7 @@ from stallprobes.watch.division.instants import (
     WAITING,
     WITHOUT_WAITS,
     CoveredTime,
+    Instants,
     SequenceTimes,
     Spans,
     instants_of,
@@ -113,6 +114,11 @@ class SequenceSums:
         self._others: dict[int, BinnedSums] = {}
         self._late, self._operations, self._submitted = (BinnedSums(origin_ns, columns=1) for _ in range(3))
 
+    @property
+    def bin_ns(self) -> int:
+        """Width (ns) of the bins of its sums."""
+        return self._sums.width_ns
+
     def note_thread(self, thread: int, inside_ns: int = 0) -> None:
         """Add ``inside_ns`` to the time that a thread spent inside calls that submit work or wait for it."""
         self.threads[thread] = self.threads.get(thread, 0) + inside_ns
@@ -121,8 +127,9 @@ class SequenceSums:
         """Note work that became known too late: when it began, and for how long (ns) the GPU worked."""
         add_at(self._late, begins, times)
 
-    def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> None:
-        """Add the time from ``begin`` to ``until``; ``rows`` are the operations (OPERATION) of ``times``."""
+    def add(self, times: SequenceTimes, rows: Rows, begin: int, until: int) -> Instants:
+        """Add the time from ``begin`` to ``until``, and return it; ``rows`` are the operations (OPERATION) of
+        ``times``."""
         sums = self._sums
         borders = np.concatenate((sums.borders(begin, until), CollectiveLog.ends(rows, begin, until)))
         instants = instants_of(times, begin, until, borders)
@@ -148,6 +155,7 @@ class SequenceSums:
         add_at(self._submitted, ends[ended & called] - 1)
         self._streams.add(rows, ended)
         self._kernels.add(rows, ended)
+        return instants
 
     def _add_others(self, begins: Int64s, ends: Int64s, others: Mapping[int, Spans]) -> None:
         for thread, spans in others.items():

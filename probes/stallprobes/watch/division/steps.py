@@ -44,6 +44,8 @@ MOST_CALLS = 64
 _IN_OCTAVE = 16
 # Number of all buckets of durations: 48 octaves, up to 2**48 ns.
 _BUCKETS = _IN_OCTAVE * 48
+# Largest number of begins of steps that are kept, the last ones.
+_MOST_BEGINS = 1 << 14
 # Kinds of calls that block until GPU work has ended. A step of the program often has one call of these kinds.
 _BLOCKS = (int(CallKind.WAITS), int(CallKind.COPIES))
 
@@ -91,6 +93,8 @@ class _CallSteps:
     # Times that are near the one before, and all that have one before.
     near: int = 0
     compared: int = 0
+    # The last begins, in their order.
+    recent: Int64s = field(default_factory=lambda: NONE)
     _last_period: Int64s = field(default_factory=lambda: NONE)
 
     @property
@@ -104,6 +108,7 @@ class _CallSteps:
         periods = np.diff(begins if missed or not self.last_ns else np.concatenate(([self.last_ns], begins)))
         self.counts = int64s(self.counts + np.bincount(_bucket(int64s(periods)), minlength=_BUCKETS))
         self.last_ns = int(begins[-1])
+        self.recent = int64s(np.concatenate((self.recent, begins))[-_MOST_BEGINS:])
         if len(periods):
             both = np.concatenate((self._last_period, periods))
             self.near += int(np.count_nonzero(np.abs(np.diff(both)) <= NEAR * both[:-1]))
@@ -144,6 +149,8 @@ class StepBook:
         """``origin_ns`` is where the first bin of ``begins_of`` begins."""
         self._origin_ns = origin_ns
         self._functions: dict[int, str] = {}
+        # Begins of the last blocking calls of any kind.
+        self.blocking: Int64s = NONE
         self._begin_ns = 0
         self._calls: dict[_Key, _CallSteps] = {}
         self._ranges: dict[_RangeKey, _RangeSteps] = {}
@@ -178,6 +185,7 @@ class StepBook:
         columns = rows["thread"], rows["function"], rows["bytes"]
         rows = rows_at(rows, np.lexsort((rows["began_ns"], *columns[::-1])))
         begins = int64s(rows["began_ns"])
+        self.blocking = int64s(np.concatenate((self.blocking, np.sort(begins)))[-_MOST_BEGINS:])
         same = np.ones(len(rows) - 1, dtype=np.bool_)
         for column in ("thread", "function", "bytes"):
             same &= rows[column][1:] == rows[column][:-1]
@@ -198,6 +206,20 @@ class StepBook:
         """
         mine = set(threads)
         return self._range_of(mine) or self._call_of(mine)
+
+    def last_begins(self, step: Step) -> Int64s:
+        """When the last steps of a kind began, in their order."""
+        rows: Iterable[_CallSteps] = (
+            [row for key, row in self._ranges.items() if (key.thread, row.name) == (step.thread, step.range)]
+            if step.range
+            else [
+                row
+                for key, row in self._calls.items()
+                if (key.thread, self._functions.get(key.function, ""), key.bytes)
+                == (step.thread, step.function, step.bytes)
+            ]
+        )
+        return int64s(np.sort(np.concatenate([NONE, *(row.recent for row in rows)])))
 
     def begins_of(self, threads: Iterable[int]) -> BinnedSums | None:
         """How many steps of a sequence of ``threads`` began in each bin, by the range or call of which most are about

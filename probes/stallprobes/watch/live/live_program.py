@@ -11,6 +11,7 @@ from stallprobes.traces.trace import Trace
 from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.causes.known_stalls import KnownStalls
 from stallprobes.watch.folder_analysis import FolderAnalysis
+from stallprobes.watch.live.beside_trial import BesideTrial
 from stallprobes.watch.live.live_view import NO_FINDINGS, LiveRows, WatchedProgram, WatchMoment, slow_calls
 from stallprobes.watch.live.trace_history import KEEP_NS, TriggeringCall, WatchTraceHistory
 from stallprobes.watch.reading.process import WatchedProcess
@@ -27,6 +28,8 @@ _ANALYSIS_SHARE = 0.1
 # the readings and the library's threads together then take less than a tenth of a core. The pause is shorter if a ring
 # of records or calls fills up sooner.
 _PAUSE_FACTOR = 11
+# Longest pause (s) after a reading while aggressors take turns beside the program.
+_TURN_PAUSE_S = 0.1
 # Shortest time (ns) that the trace of a slow call shows before the call. Between this limit and _LONGEST_BEFORE_NS, the
 # time before the call is the call's duration.
 _BEFORE_NS = 50_000_000
@@ -58,6 +61,8 @@ class LiveProgram:
         self.program = program
         self.history = WatchTraceHistory(keep_ns)
         self.moment: WatchMoment | None = None
+        # Aggressors beside it, of which the findings have the effects.
+        self.trial: BesideTrial | None = None
         self._analysis = FolderAnalysis(source, known, self.history.feed)
         self._rows = LiveRows()
         self._findings: WatchFindings = NO_FINDINGS
@@ -77,9 +82,11 @@ class LiveProgram:
     def rest_s(self, took_s: float) -> float:
         """Pause (s) after a reading that took ``took_s`` of CPU time.
 
-        The program may need the CPU, but nothing may be overwritten before it is read.
+        The program may need the CPU, but nothing may be overwritten before it is read, and turns beside it end with a
+        reading.
         """
-        return min(_PAUSE_FACTOR * took_s, self._analysis.room_s)
+        most_s = _TURN_PAUSE_S if self.trial is not None and self.trial.hurries else _PAUSE_FACTOR * took_s
+        return min(most_s, _PAUSE_FACTOR * took_s, self._analysis.room_s)
 
     def finish_looking(self) -> None:
         """Wait, at most LOOK_S, for readings of the processes from outside."""
@@ -92,7 +99,8 @@ class LiveProgram:
 
     def findings(self) -> WatchFindings:
         """The findings by all readings so far."""
-        return self._analysis.findings()
+        findings = self._analysis.findings()
+        return findings if self.trial is None else findings.changed(beside=self.trial.result())
 
     def update(
         self,
@@ -115,6 +123,8 @@ class LiveProgram:
             took_ns = time.monotonic_ns() - now_ns
             self._next_ns = now_ns + max(ANALYZE_NS, round(took_ns / _ANALYSIS_SHARE))
             self._rows.use(self._findings)
+        if self.trial is not None:
+            self.trial.look(self._findings, self._analysis.divider)
         rows = self._rows.rows(self.processes, at_ns)
         self.moment = WatchMoment(at_ns, time.time(), self.program, self._findings, rows, self._rows.hidden)
         return analyzed

@@ -1,0 +1,106 @@
+"""The effect of aggressors beside a watched program, as data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from stallprobes.files.codec import Document, Ratio, Rounded, Sentence, Share, String, Unsigned, about
+from stallprobes.watch.division.parts import Part
+
+_Mhz = Annotated[float, Meta(ge=0, le=1e6), Rounded(0)]
+
+
+class BesideOutcome(StrEnum):
+    """Effect of an aggressor on the program's steps. The values are those of the JSON document.
+
+    ``SAME``: the interval of the ratio contains 1, or ends close to it, and is narrow. ``UNKNOWN``: there is none, or
+    it is wide.
+    """
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    UNKNOWN = "unknown"
+
+    @property
+    def style(self) -> str:
+        """Style of the words."""
+        return _STYLES[self]
+
+
+_STYLES = {
+    BesideOutcome.SLOWER: "bad",
+    BesideOutcome.FASTER: "accent",
+    BesideOutcome.SAME: "good",
+    BesideOutcome.UNKNOWN: "dim",
+}
+
+
+class BesideUnit(StrEnum):
+    """What is timed of the program: its steps, or where these are not regular, its calls that wait or copy."""
+
+    STEP = "step"
+    WAIT = "wait"
+
+
+class RatioInterval(Document):
+    """A ratio with its 95 % interval."""
+
+    ratio: Ratio
+    low: Ratio
+    high: Ratio
+
+
+class StepTimes(Document):
+    """Times of the steps in some turns; of a program without regular steps, the mean time from one wait to the next."""
+
+    steps: Annotated[Unsigned, about("How many were timed.")] = 0
+    p50_ns: Annotated[Unsigned | None, about("The median, or the mean time from one wait to the next.")] = None
+    p99_ns: Annotated[Unsigned | None, about("Null with fewer than 100 steps, and without regular steps.")] = None
+    sm_clock_mhz: Annotated[_Mhz | None, about("Median of the SM clock by NVML; null where that is not known.")] = None
+
+
+class GrownPart(Document):
+    """The part of the program's time that grew most in a step."""
+
+    part: Part
+    off: Annotated[Share, about("Its share of the recorded time without an aggressor.")]
+    on: Annotated[Share, about("Its share with the aggressor.")]
+
+
+class BesideRow(Document, kw_only=True):
+    """One aggressor beside the program."""
+
+    aggressor: String
+    turns: Annotated[Unsigned, about("Turns in which it ran, and that count.")] = 0
+    off: Annotated[StepTimes, about("In the turns without an aggressor before and after these.")] = StepTimes()
+    on: StepTimes = StepTimes()
+    ratio: Annotated[
+        RatioInterval | None,
+        about(
+            "Geometric mean over the turns of the median step with it over that without it, by Student's t; null with "
+            "fewer than three turns."
+        ),
+    ] = None
+    grew: Annotated[GrownPart | None, about("Null where no part grew by a tenth of a step or more.")] = None
+    outcome: BesideOutcome = BesideOutcome.UNKNOWN
+    reason: Annotated[String, about("Why the effect is not known; empty if it is.")] = ""
+    sentence: Sentence = ""
+
+
+class BesideResult(Document, kw_only=True):
+    """What aggressors in a process of stallscope's, on the GPU of the program, did to it."""
+
+    pid: Annotated[Unsigned, about("The process whose steps are timed; 0 before one was found.")] = 0
+    gpu: Annotated[String, about("UUID of its GPU, without GPU- or MIG-; empty if not known.")] = ""
+    unit: BesideUnit = BesideUnit.STEP
+    rows: tuple[BesideRow, ...] = ()
+    on_ns: Annotated[Unsigned, about("For so long an aggressor ran.")] = 0
+    free_bytes: Annotated[Unsigned | None, about("Least free memory of the GPU meanwhile, by NVML.")] = None
+    least_free_bytes: Annotated[
+        Unsigned | None, about("The aggressors end where less is free: 4 GiB, or a tenth of the GPU's memory if more.")
+    ] = None
+    problem: Annotated[String, about("Why the aggressors did not run or ended early, a sentence; else empty.")] = ""
