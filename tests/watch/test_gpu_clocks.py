@@ -21,7 +21,7 @@ from stallprobes.watch.lines.result import ProgramSequence
 
 SECOND = 1_000_000_000
 ALL = Figure(1.0, 1.0, 1.0)
-HEAD = {"model": "NVIDIA H200", "driver": "580.159.04", "cuda": "13.0"}
+HEAD: dict[str, Any] = {"model": "NVIDIA H200", "driver": "580.159.04", "cuda": "13.0"}
 
 
 class FakeTelemetry:
@@ -83,9 +83,7 @@ def test_a_phase_has_the_clock_of_its_times() -> None:
         clocks.look(["b"])
     assert FakeTelemetry.running == ["GPU-b"]
     assert clocks.gpus() == (
-        WatchedGpu(
-            uuid="b", **HEAD, sm_clock_mhz=1695.0, clock_reasons=("power cap",), power_limit_w=400.0, pcie_lanes=8
-        ),
+        WatchedGpu(uuid="b", **HEAD, sm_clock_mhz=1695.0, clock_reasons=("power cap",), power_limit_w=400.0),
     )
     found = clocks.noted(process())
     (sequence,) = found.sequences

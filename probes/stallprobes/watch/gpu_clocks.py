@@ -33,7 +33,7 @@ class _Clock(NamedTuple):
     reasons: tuple[str, ...]
     power_limit_w: float | None
     link: PcieLink | None
-    head: Mapping[str, str]
+    head: Mapping[str, Any]
 
 
 class GpuClocks:
@@ -103,16 +103,13 @@ def _clock(readings: Mapping[str, TelemetryReading]) -> Note[_Clock] | None:
 
 
 def _settings(clocks: Sequence[_Clock]) -> dict[str, Any]:
-    """The median clock, the reasons that hold for half of the ``clocks`` or more, and the least limits."""
+    """The median clock, the reasons that hold for half of the ``clocks`` or more, and the lowest power limit."""
     counts = Counter(reason for clock in clocks for reason in clock.reasons if reason != _IDLE)
+    power_w = (clock.power_limit_w for clock in clocks if clock.power_limit_w is not None)
     return {
         "sm_clock_mhz": statistics.median(clock.mhz for clock in clocks),
         "clock_reasons": tuple(reason for reason, count in counts.items() if 2 * count >= len(clocks)),
-        "power_limit_w": min(
-            (clock.power_limit_w for clock in clocks if clock.power_limit_w is not None), default=None
-        ),
-        # The generation changes with the load, to save power.
-        "pcie_lanes": min((clock.link.width for clock in clocks if clock.link is not None), default=None),
+        "power_limit_w": min(power_w, default=None),
     }
 
 
@@ -121,4 +118,6 @@ def _with_clock(phase: PhaseDivision, clocks: Iterable[Note[_Clock]], times: Tim
     mine = [clock.value for clock in clocks if any(begin <= clock.at_ns < end for begin, end in times)]
     if not mine:
         return phase
-    return phase.changed(**_settings(mine))
+    # The generation of a link changes with the load, to save power.
+    lanes = min((clock.link.width for clock in mine if clock.link is not None), default=None)
+    return phase.changed(**_settings(mine), pcie_lanes=lanes)

@@ -13,7 +13,7 @@ from stallprobes.errors import NotComparable
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.watch.comparing.compare import compare
 from stallprobes.watch.comparing.comparison import Sort
-from stallprobes.watch.comparing.measures import Basis, program_of
+from stallprobes.watch.comparing.measures import WorkUnit, program_of
 from stallprobes.watch.comparing.places import Place, matched
 from stallprobes.watch.comparing.spread import Spread
 from stallprobes.watch.division.parts import Bound, Part
@@ -112,9 +112,9 @@ def test_steps_that_other_calls_mark_are_compared_by_their_kernels() -> None:
     # Three calls mark a step in the old program, two in the new one: its steps seem longer.
     old = program_run(12 * MS, HOST_AND_GPU, per_step=3)
     result = compare([old], [program_run(12 * MS, HOST_AND_GPU, per_step=2)])
-    assert (result.change, result.basis) == (Change.SAME, Basis.KERNELS)
+    assert (result.change, result.unit) == (Change.SAME, WorkUnit.KERNELS)
     faster = compare([old], [program_run(6 * MS, HOST_AND_GPU, per_step=1, function="cuCtxSynchronize")])
-    assert (faster.change, faster.basis) == (Change.BETTER, Basis.KERNELS)
+    assert (faster.change, faster.unit) == (Change.BETTER, WorkUnit.KERNELS)
     assert faster.sentence.startswith("BETTER: the work of a step takes 4.00 → 2.00 ms (−50 %)")
 
 

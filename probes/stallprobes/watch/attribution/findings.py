@@ -403,9 +403,6 @@ class WatchedGpu(Document, kw_only=True):
     power_limit_w: Annotated[
         Annotated[float, Meta(ge=0), Rounded(1)] | None, about("The lowest power limit; null if not known.")
     ] = None
-    pcie_lanes: Annotated[
-        Unsigned | None, about("The smallest number of lanes of its link of PCIe; null if not known.")
-    ] = None
 
 
 class WatchFindings(Document, kw_only=True, eq=False):

@@ -14,8 +14,8 @@ from stallprobes.watch.attribution.findings import WatchFindings
 from stallprobes.watch.comparing.comparison import ItemChange, RunsComparison, RunsSide, Sort
 from stallprobes.watch.comparing.differences import differences, require_same_kind
 from stallprobes.watch.comparing.measures import (
-    Basis,
     MeasuredRun,
+    WorkUnit,
     command_of,
     common_kernels,
     first_measured,
@@ -88,7 +88,7 @@ def _first(runs: Sequence[WatchFindings]) -> tuple[MeasuredRun | None, str]:
     """The first run that has a unit of work, with a step if any has one; else why there is none."""
     found = [first_measured(run) for run in runs]
     known = [each for each in found if isinstance(each, MeasuredRun)]
-    known.sort(key=lambda each: each.basis is not Basis.STEP)
+    known.sort(key=lambda each: each.unit is not WorkUnit.STEP)
     return (known[0], "") if known else (None, next(each for each in found if isinstance(each, str)))
 
 
@@ -113,8 +113,8 @@ def _compared(
 ) -> RunsComparison:
     units = [[each.unit_ns for each in side] for side in (old, new)]
     spread = Spread.of(*units)
-    basis = Basis.KERNELS if any(each.basis is Basis.KERNELS for each in (*old, *new)) else Basis.STEP
-    if basis is Basis.KERNELS:
+    unit = WorkUnit.KERNELS if any(each.unit is WorkUnit.KERNELS for each in (*old, *new)) else WorkUnit.STEP
+    if unit is WorkUnit.KERNELS:
         slowed = abs(mean(new, lambda each: each.slowed) - mean(old, lambda each: each.slowed))
         spread = spread._replace(limit=spread.limit + _RATE_ERROR + slowed)
     ratio = _log_of_mean(new) - _log_of_mean(old)
@@ -127,7 +127,7 @@ def _compared(
     result = RunsComparison(
         change=change,
         why=why,
-        basis=basis,
+        unit=unit,
         operations=all(each.sequence.step is None for each in old),
         ratio=math.exp(ratio),
         low=math.exp(ratio - spread.interval) if spread.measured else None,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from stallprobes.files.codec import Document, Latency, Natural, Ratio, String, Unsigned, about
 from stallprobes.matrix.comparing.comparability import Difference
 from stallprobes.matrix.comparing.comparison import Change
-from stallprobes.watch.comparing.measures import Basis
+from stallprobes.watch.comparing.measures import WorkUnit
 from stallprobes.watch.division.parts import Bound, Part
 
 
@@ -70,8 +70,8 @@ class RunsComparison(Document, kw_only=True):
     change: Annotated[Change, about("Of the time of a step, or of the operations.")]
     sentence: Annotated[String, about("What changed.")] = ""
     why: Annotated[String, about("Why it is unsure, as a sentence; else empty.")] = ""
-    basis: Annotated[
-        Basis | None,
+    unit: Annotated[
+        WorkUnit | None,
         about(
             "What is compared. step: the time of a step. kernels: the time in which the same kernels run as often, "
             "where other calls mark the steps; of 1000 operations where no step is known. null: nothing."

@@ -43,7 +43,6 @@ _VALUES: dict[str, _Value] = {
     "driver": _of_first_gpu("driver"),
     "CUDA of the driver": _of_first_gpu("cuda"),
     "power limit (W)": _of_first_gpu("power_limit_w"),
-    "PCIe lanes": _of_first_gpu("pcie_lanes"),
     "libcupti": lambda run: _version(run.processes[0].cupti_version) if run.processes else None,
     "Python": lambda run: (run.processes[0].python or None) if run.processes else None,
     "--calls-only": lambda run: run.processes[0].calls_only if run.processes else None,

@@ -46,7 +46,7 @@ _NO_STEADY_STATE = "it had no steady state of three seconds, so that its start-u
 OPERATIONS = 1000
 
 
-class Basis(StrEnum):
+class WorkUnit(StrEnum):
     """What is compared. The values are those of JSON.
 
     STEP: the time of a step. KERNELS: the time in which the kernels of a step, or OPERATIONS operations, are executed.
@@ -63,7 +63,7 @@ class MeasuredRun(NamedTuple):
     process: ProcessFindings
     sequence: ProgramSequence
     unit_ns: float
-    basis: Basis = Basis.STEP
+    unit: WorkUnit = WorkUnit.STEP
 
     @property
     def taken(self) -> float:
@@ -121,7 +121,7 @@ def first_measured(run: WatchFindings) -> MeasuredRun | str:
         return _NO_STEADY_STATE
     if not sequence.operations:
         return "no operation of the GPU ended while it was recorded"
-    return MeasuredRun(run, process, sequence, sequence.steady_ns / sequence.operations * OPERATIONS, Basis.KERNELS)
+    return MeasuredRun(run, process, sequence, sequence.steady_ns / sequence.operations * OPERATIONS, WorkUnit.KERNELS)
 
 
 def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
@@ -139,7 +139,7 @@ def measured(run: WatchFindings, first: MeasuredRun) -> MeasuredRun | str:
     rate = _rate_of_kernels(first.sequence, sequence, same_program)
     if rate is not None:
         by_kernels = first.unit_ns / rate
-        by_rate = MeasuredRun(run, process, sequence, by_kernels, Basis.KERNELS)
+        by_rate = MeasuredRun(run, process, sequence, by_kernels, WorkUnit.KERNELS)
         # In windows with records, kernels are rarer than in all of the time.
         agrees = _AGREES * (1 + max(first.slowed, by_rate.slowed))
         if step is not None and known is not None and 1 / agrees <= step.ns / by_kernels <= agrees:

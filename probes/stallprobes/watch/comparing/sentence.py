@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stallprobes.matrix.comparing.comparison import Change
 from stallprobes.units import duration_ns, plural
 from stallprobes.watch.comparing.comparison import ItemChange, RunsComparison, RunsSide, Sort
-from stallprobes.watch.comparing.measures import OPERATIONS, Basis
+from stallprobes.watch.comparing.measures import OPERATIONS, WorkUnit
 from stallprobes.watch.comparing.spread import LEAST_RUNS
 from stallprobes.watch.division.parts import Bound
 from stallprobes.watch.reading.kernel_names import kernel_label
@@ -43,7 +43,7 @@ def sentence(result: RunsComparison) -> str:
 def change_text(result: RunsComparison) -> str:
     """The change of the time of a step: ``a step takes 14.1 ms → 9.80 ms (−30 %, ± 4)``."""
     unit = f"{OPERATIONS} operations take" if result.operations else "a step takes"
-    if result.basis is Basis.KERNELS and not result.operations:
+    if result.unit is WorkUnit.KERNELS and not result.operations:
         unit = "the work of a step takes"
     assert result.ratio is not None
     figure = f"{100 * (result.ratio - 1):+.0f} %".replace("-", "−").replace("+0 %", "0 %").replace("−0 %", "0 %")
